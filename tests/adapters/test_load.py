@@ -99,7 +99,7 @@ def test_only_the_layers_named_need_tensors(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_settings_that_mean_something_else_are_refused(settings: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_refused(settings: dict[str, Any], field: str, tmp_path: Path) -> None:
     with pytest.raises(AdapterRefused) as refused:
         read_adapter(write(tmp_path, **settings), MODEL)
     assert refused.value.field == field
@@ -148,7 +148,7 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", TENSORS])
-def test_what_is_no_file_of_the_directory_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_file_outside_the_directory_is_refused(name: str, tmp_path: Path) -> None:
     write(tmp_path / "real")
     directory = write(tmp_path / "adapter")
     place = directory / name
@@ -176,7 +176,7 @@ def test_a_link_within_the_directory_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b" " * (1 << 20) + b"{}"])
-def test_a_config_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_an_invalid_config_is_refused(content: bytes, tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "adapter_config.json").write_bytes(content)
     with pytest.raises(AdapterRefused) as refused:

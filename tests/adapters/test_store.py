@@ -54,7 +54,7 @@ def test_names_are_plain(name: str, tmp_path: Path) -> None:
     assert refused.value.field == "name"
 
 
-def test_what_is_in_use_outlives_its_name(directory: Callable[[int], Path]) -> None:
+def test_content_in_use_outlives_its_name(directory: Callable[[int], Path]) -> None:
     store = AdapterStore(MODEL, 2)
     old = store.load("style", directory(1))
     store.acquire(old)
@@ -133,7 +133,7 @@ def test_the_store_equals_a_plain_model(monkeypatch: pytest.MonkeyPatch) -> None
     StoreMachine.TestCase("runTest").runTest()
 
 
-def test_threads_that_replace_and_use_never_meet_a_hole(directory: Callable[[int], Path]) -> None:
+def test_concurrent_replacement_and_use_never_miss_an_adapter(directory: Callable[[int], Path]) -> None:
     store = AdapterStore(MODEL, 8)
     places = [directory(seed) for seed in range(2)]
     store.load("style", places[0])
@@ -179,7 +179,7 @@ def test_a_slot_holds_the_type_the_device_computes_in(directory: Callable[[int],
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_there_is_room_for_one_at_least(number: int) -> None:
+def test_the_limit_is_at_least_one(number: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         AdapterStore(MODEL, number)
     with pytest.raises(ValueError, match="at least 1"):

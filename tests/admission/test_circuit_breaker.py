@@ -109,6 +109,6 @@ def test_callee_that_hangs_again_before_its_probe_waits_longer_every_time() -> N
 @pytest.mark.parametrize(
     ("failures", "cool_down", "most"), [(0, 1.0, 2.0), (1, 0.0, 2.0), (1, 3.0, 2.0), (1, float("nan"), 2.0)]
 )
-def test_figures_that_make_no_sense_are_refused(failures: int, cool_down: float, most: float) -> None:
+def test_invalid_figures_are_refused(failures: int, cool_down: float, most: float) -> None:
     with pytest.raises(ValueError):
         CircuitBreaker(ManualClock(), failures=failures, cool_down=cool_down, max_cool_down=most)

@@ -334,7 +334,7 @@ def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], aw
 
 @given(standing=standings)
 @example(BreakerRecord())
-def test_a_standing_comes_back_from_the_store_as_it_was(standing: BreakerRecord) -> None:
+def test_a_breaker_survives_the_store(standing: BreakerRecord) -> None:
     assert BreakerRecord.from_body(json.loads(json.dumps(standing.to_body()))) == standing
 
 
@@ -342,7 +342,7 @@ def test_a_standing_comes_back_from_the_store_as_it_was(standing: BreakerRecord)
     "change",
     [{"state": "open"}, {"hold": "tight"}, {"since": "yesterday"}, {"below_since": True}, {"transition_at": [1]}],
 )
-def test_what_is_no_standing_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_breaker_document_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="breaker"):
         BreakerRecord.from_body(BreakerRecord().to_body() | change)
     body = BreakerRecord().to_body()
@@ -446,6 +446,6 @@ def test_the_outlook_of_a_demoted_lane_without_a_floor_names_the_way_out() -> No
     assert "only a hold lets it serve" in describe_breaker_outlook(at_recovering(), GOOD, START, rules)
 
 
-def test_rules_are_those_of_the_configuration_and_the_specialist() -> None:
+def test_rules_come_from_the_configuration_and_the_specialist() -> None:
     config = CorrectnessConfig(min_samples=7, window=50.0, breach=3.0)
     assert load_correctness_rules(config, 0.75) == CorrectnessRules(floor=0.75, min_samples=7, window=50.0, breach=3.0)

@@ -9,7 +9,7 @@ REPLICAS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8)
 
 
 @given(REPLICAS)
-def test_the_best_kind_there_is_stands_and_all_of_it(replicas: list[tuple[bool, bool]]) -> None:
+def test_all_replicas_of_the_best_available_kind_stay(replicas: list[tuple[bool, bool]]) -> None:
     chosen = filter_ejected(replicas, is_closed=lambda each: each[0], is_broken=lambda each: each[1])
     assert bool(chosen) == bool(replicas)
     ranks = [2 if closed else int(broken) for closed, broken in replicas]

@@ -73,7 +73,7 @@ def steps(
     return ladder, moves
 
 
-def test_up_and_down_again_a_step_at_a_time() -> None:
+def test_levels_rise_and_fall_one_at_a_time() -> None:
     ladder, moves = steps(EscalationLadder(), 100, HOT)
     assert [(move.before, move.after) for move in moves] == [(i, i + 1) for i in range(TOP)]
     assert all(latter.at - former.at >= RULES.sustain for former, latter in pairwise(moves))
@@ -88,25 +88,25 @@ def test_up_and_down_again_a_step_at_a_time() -> None:
     assert ladder.level == 0
 
 
-def test_nothing_asked_is_calm() -> None:
+def test_no_requests_count_as_calm() -> None:
     ladder, moves = steps(EscalationLadder(level=2), 60, IDLE)
     assert (ladder.level, len(moves)) == (1, 1)
 
 
 @pytest.mark.parametrize("counts", [BETWEEN, Counts(10, 9), Counts(95, 5), Counts(99, 1)])
-def test_between_too_much_and_calm_nothing_moves(counts: Counts) -> None:
+def test_between_hot_and_calm_the_level_stays(counts: Counts) -> None:
     """Few requests, exactly as much as is allowed, and exactly what is not yet none, among them."""
     ladder, moves = steps(EscalationLadder(level=2), 1000, counts)
     assert (ladder.level, moves) == (2, [])
 
 
 @pytest.mark.parametrize(("counts", "level"), [(Counts(94, 6), 3), (Counts(18, 2), 3), (Counts(10, 0), 1)])
-def test_the_limits_of_too_much_and_calm(counts: Counts, level: int) -> None:
+def test_the_limits_of_hot_and_calm(counts: Counts, level: int) -> None:
     wait = 10 if counts.bad else 60
     assert steps(EscalationLadder(level=2), wait, counts)[0].level == level
 
 
-def test_a_break_begins_the_wait_anew() -> None:
+def test_an_interruption_restarts_the_wait() -> None:
     ladder, _ = steps(EscalationLadder(level=1), 9, HOT)
     ladder, _ = advance_ladder(ladder, BETWEEN, START + 9.5, RULES, TOP)
     ladder, moves = steps(ladder, 9, HOT, START + 10)
@@ -123,7 +123,7 @@ def test_a_break_begins_the_wait_anew() -> None:
     top=st.integers(0, 9),
     looks=st.lists(st.tuples(st.one_of(st.floats(0, 10), st.floats(0, 500)), counted), max_size=80),
 )
-def test_it_moves_by_one_level_within_bounds_and_not_too_soon(
+def test_the_level_moves_by_one_within_bounds_and_not_too_soon(
     rules: EscalationRules, top: int, looks: list[tuple[float, Counts]]
 ) -> None:
     ladder, now, moved_at = EscalationLadder(), START, None
@@ -258,12 +258,12 @@ ladders = st.builds(
 
 
 @given(ladder=ladders)
-def test_a_ladder_comes_back_from_the_store_as_it_was(ladder: EscalationLadder) -> None:
+def test_an_escalation_survives_the_store(ladder: EscalationLadder) -> None:
     assert EscalationLadder.from_body(json.loads(json.dumps(ladder.to_body()))) == ladder
 
 
 @pytest.mark.parametrize("change", [{"level": -1}, {"level": "two"}, {"regrets": 0.5}])
-def test_what_is_no_ladder_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_escalation_document_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="ladder"):
         EscalationLadder.from_body(EscalationLadder().to_body() | change)
     with pytest.raises(ValueError, match="level"):
@@ -290,6 +290,6 @@ def test_the_outlook_says_what_comes_next(ladder: EscalationLadder, counts: Coun
     assert describe_ladder_outlook(ladder, counts, START, replace(RULES, enabled=False), TOP) == "switched off"
 
 
-def test_rules_are_those_of_the_configuration() -> None:
+def test_rules_come_from_the_configuration() -> None:
     assert load_escalation_rules(EscalationConfig()) == RULES
     assert load_escalation_rules(EscalationConfig(sustain=3.0, max_floor=4)) == replace(RULES, sustain=3.0, max_floor=4)

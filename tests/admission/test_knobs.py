@@ -32,7 +32,7 @@ knob_names = st.builds(KnobName, words, st.none() | words, st.sampled_from(["sha
 
 
 @given(name=knob_names)
-def test_a_name_is_read_as_it_is_written(name: KnobName) -> None:
+def test_a_knob_name_survives_parsing(name: KnobName) -> None:
     assert KnobName.parse(str(name)) == name
 
 
@@ -108,7 +108,7 @@ configurations = st.builds(ConfiguredKnobs, st.floats(0, 1), st.integers(0, 9))
     wide=st.tuples(thresholds, floors),
     near=st.tuples(thresholds, floors),
 )
-def test_the_nearest_word_counts(
+def test_the_narrowest_setting_wins(
     configured: ConfiguredKnobs,
     level: int,
     wide: tuple[OperatorKnob | None, OperatorKnob | None],
@@ -159,7 +159,7 @@ def test_without_an_override_the_configuration_counts() -> None:
 @given(
     knob=st.builds(OperatorKnob, st.floats(0, 9), st.text(max_size=9), st.text(max_size=9), st.floats(0, 2e9)),
 )
-def test_a_set_knob_comes_back_from_the_store_as_it_was(knob: OperatorKnob) -> None:
+def test_a_knob_setting_survives_the_store(knob: OperatorKnob) -> None:
     assert OperatorKnob.from_body(json.loads(json.dumps(knob.to_body()))) == knob
     with pytest.raises(ValueError, match="lacks"):
         OperatorKnob.from_body({"value": 1.0})

@@ -27,7 +27,7 @@ def done(book: SpecialistLanes, act: str, number: int) -> SpecialistLanes:
 
 
 @given(acts)
-def test_however_long_it_lives_what_replicas_hold_is_known_and_the_oldest_of_the_rest_go(acts: list[str]) -> None:
+def test_held_lanes_stay_known_and_the_oldest_others_are_dropped(acts: list[str]) -> None:
     book, given_numbers = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0], {1}
     for number, act in enumerate(acts, 1):
         before = book
@@ -49,7 +49,7 @@ def test_however_long_it_lives_what_replicas_hold_is_known_and_the_oldest_of_the
 
 
 @given(st.integers(3, 1000), acts)
-def test_a_number_that_was_given_elsewhere_is_not_given_again(next_number: int, acts: list[str]) -> None:
+def test_a_number_used_elsewhere_is_not_used_again(next_number: int, acts: list[str]) -> None:
     """As where the lane that had it is not in the book any more."""
     first = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load(
         [adapter(1000)], "ada", "a refresh", 0.5

@@ -250,12 +250,12 @@ def test_a_refresh_is_loaded_promoted_and_trusted() -> None:
     assert [each.name for each in book.wanted()] == ["old"]
 
 
-def test_a_promotion_retires_what_came_before_the_last() -> None:
+def test_a_promotion_retires_the_lane_before_the_last() -> None:
     book = promoted(promoted(first(), "red"), "green")
     assert statuses(book) == {1: "retired", 2: "previous", 3: "serving"}
 
 
-def test_content_decides_what_is_the_same_not_a_name() -> None:
+def test_content_identifies_a_lane_and_not_its_name() -> None:
     book = first(adapter("old", "my-lora"))
     with pytest.raises(LaneError, match="already has this content and is serving"):
         book.load([adapter("old", "renamed")], "ada", "again", START)
@@ -279,7 +279,7 @@ def test_the_same_adapters_on_another_model_are_another_lane() -> None:
     assert (book.lane(3).revision, move.before) == (MODEL, "lane 2 (old) candidate")
 
 
-def test_another_model_leaves_nothing_to_go_back_to() -> None:
+def test_another_model_leaves_no_lane_to_roll_back_to() -> None:
     book = loaded(promoted(first()), "newer")
     book, move = configure_lanes(book, "debug", (), OTHER_MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "retired", 3: "retired", 4: "serving"}
@@ -289,19 +289,19 @@ def test_another_model_leaves_nothing_to_go_back_to() -> None:
         book.roll_back("ada", "bad", START + 10)
 
 
-def test_other_configured_adapters_leave_the_lane_before_and_the_candidate() -> None:
+def test_other_configured_adapters_keep_the_previous_lane_and_the_candidate() -> None:
     book = loaded(promoted(first()), "newer")
     book, _ = configure_lanes(book, "debug", [adapter("configured")], MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "previous", 3: "candidate", 4: "serving"}
 
 
-def test_a_name_that_got_other_content_leaves_nothing_of_the_lane_that_had_it() -> None:
+def test_a_name_with_new_content_drops_its_old_lane() -> None:
     fixed = AdapterRef("style", "style", "before", "/style")
     book, _ = configure_lanes(first(fixed), "debug", [replace(fixed, digest="after")], MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "serving"}
 
 
-def test_what_was_promoted_outlasts_a_restart() -> None:
+def test_a_promotion_survives_a_restart() -> None:
     book = promoted(first(adapter("configured")))
     assert configure_lanes(book, "debug", [adapter("configured")], MODEL, START + 9) == (book, None)
 
@@ -336,7 +336,7 @@ ENOUGH_GOOD, ENOUGH_BAD = Counts(49, 1), Counts(30, 20)
         (Counts(100, 0), Counts(90, 10), None, ""),
     ],
 )
-def test_a_candidate_is_promoted_by_policy_where_it_is_no_worse_and_goes_where_it_is_much_worse(
+def test_policy_promotes_a_candidate_that_is_no_worse_and_drops_one_that_is_much_worse(
     serving: Counts, candidate: Counts, floor: float | None, what: str
 ) -> None:
     book = loaded(first())
@@ -358,7 +358,7 @@ def test_a_better_candidate_fares_no_worse(
 
 
 @pytest.mark.parametrize("total", range(0, 50))
-def test_failures_alone_are_enough_from_some_on_and_never_before_the_tenth(total: int) -> None:
+def test_failures_alone_drop_a_candidate_but_never_before_the_tenth(total: int) -> None:
     for book in (loaded(first()), promoted(first())):
         what, after = judged(book, {2: Counts(0, total)}, RULES, 0.8)
         assert what == ("roll_back" if total >= 10 else "")
@@ -411,7 +411,7 @@ def binomial_tail(good: int, total: int, chance: float) -> float:
         (Counts(90, 10), Counts(40, 10), 0.8, "trust"),
     ],
 )
-def test_a_fresh_lane_that_serves_is_trusted_or_goes(
+def test_a_fresh_serving_lane_is_trusted_or_rolled_back(
     previous: Counts, serving: Counts, floor: float | None, what: str
 ) -> None:
     found, book = judged(promoted(first()), {1: previous, 2: serving}, RULES, floor)
@@ -550,11 +550,11 @@ def body_of(**change: object) -> dict[str, object]:
         body_of(origin=None),
     ],
 )
-def test_what_is_no_book_is_refused(body: dict[str, object]) -> None:
+def test_an_invalid_lane_document_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"lane"):
         SpecialistLanes.from_body(body)
 
 
-def test_rules_are_those_of_the_configuration() -> None:
+def test_rules_come_from_the_configuration() -> None:
     assert load_lane_rules(LanesConfig()) == RULES
     assert load_lane_rules(LanesConfig(promote="auto", min_samples=7)) == replace(AUTO, min_samples=7)

@@ -43,7 +43,7 @@ def test_retries_are_bounded_by_the_burst_and_by_what_was_asked_and_answered(
 
 
 @pytest.mark.parametrize(("num_inflight", "num_retries"), [(0, 2), (4, 2), (5, 3), (50, 12), (1000, 202)])
-def test_of_many_that_are_lost_at_once_a_share_is_tried_again(num_inflight: int, num_retries: int) -> None:
+def test_of_many_requests_lost_at_once_a_share_is_retried(num_inflight: int, num_retries: int) -> None:
     bucket = RetryBudget(2, 0.1, 0.2)
     for _ in range(num_inflight):
         bucket.enter()
@@ -53,7 +53,7 @@ def test_of_many_that_are_lost_at_once_a_share_is_tried_again(num_inflight: int,
     assert not bucket.take(), "what was not spent is gone with those it was earned by"
 
 
-def test_a_lane_in_which_everything_fails_for_long_is_asked_a_fifth_more_often_and_no_more() -> None:
+def test_a_lane_that_always_fails_gets_at_most_a_fifth_more_attempts() -> None:
     bucket = RetryBudget(10, 0.1, 0.2)
     num_retries = 0
     for _ in range(64):

@@ -36,7 +36,7 @@ def test_shadows_are_bounded_by_share_and_number(share: float, most: int, events
 
 
 @pytest.mark.parametrize("share", [0.1, 0.05, 1 / 3, 0.7, 1.0])
-def test_what_is_earned_is_there_to_be_spent(share: float) -> None:
+def test_earned_budget_can_be_spent(share: float) -> None:
     budget = ShadowBudget(ShadowRules(share, 8))
     num_taken = 0
     for _ in range(3000):
@@ -47,7 +47,7 @@ def test_what_is_earned_is_there_to_be_spent(share: float) -> None:
     assert num_taken == pytest.approx(1 + 3000 * share, abs=1)
 
 
-def test_ten_answers_at_a_tenth_are_one_shadow_and_no_rounding_error_less() -> None:
+def test_ten_answers_at_a_tenth_earn_exactly_one_shadow() -> None:
     budget = ShadowBudget(ShadowRules(0.1, 8))
     assert budget.take()
     for _ in range(9):
@@ -57,14 +57,14 @@ def test_ten_answers_at_a_tenth_are_one_shadow_and_no_rounding_error_less() -> N
     assert budget.take()
 
 
-def test_no_more_is_saved_than_may_be_under_way() -> None:
+def test_saved_budget_is_capped_by_the_limit_in_flight() -> None:
     budget = ShadowBudget(ShadowRules(1.0, 3))
     for _ in range(100):
         budget.earn()
     assert budget.tokens == 3
 
 
-def test_without_a_share_only_those_that_do_not_count_go_out() -> None:
+def test_without_a_share_only_uncounted_shadows_are_sent() -> None:
     budget = ShadowBudget(ShadowRules(0.0, 2))
     budget.earn()
     assert not budget.take()
@@ -90,16 +90,16 @@ def test_new_rules_apply_at_once_and_shadows_in_flight_end_normally() -> None:
     assert not budget.take()
 
 
-def test_an_end_without_a_beginning_is_noticed() -> None:
+def test_an_end_without_a_start_is_an_error() -> None:
     with pytest.raises(ValueError, match="no shadow"):
         ShadowBudget(ShadowRules(0.1, 1)).done()
 
 
 @pytest.mark.parametrize(("share", "most"), [(-0.1, 1), (1.1, 1), (float("nan"), 1), (0.5, -1)])
-def test_figures_that_make_no_sense_are_refused(share: float, most: int) -> None:
+def test_invalid_figures_are_refused(share: float, most: int) -> None:
     with pytest.raises(ValueError):
         ShadowRules(share, most)
 
 
-def test_rules_are_those_of_the_configuration() -> None:
+def test_rules_come_from_the_configuration() -> None:
     assert load_shadow_rules(ShadowConfig(budget=0.25, max_inflight=5)) == ShadowRules(0.25, 5)

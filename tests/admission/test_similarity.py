@@ -21,13 +21,13 @@ OTHER = "template <typename Key> struct Hash { std::size_t operator()(const Key&
 
 
 @given(a=texts, b=texts)
-def test_it_is_a_symmetric_share(a: str, b: str) -> None:
+def test_similarity_is_symmetric_and_a_share(a: str, b: str) -> None:
     assert 0 <= similarity(a, b) <= 1
     assert similarity(a, b) == similarity(b, a)
 
 
 @given(text=texts)
-def test_case_and_spacing_are_nothing(text: str) -> None:
+def test_case_and_spacing_do_not_matter(text: str) -> None:
     assert similarity(text, text) == 1
     spaced = "".join(character + (" " if character in ";(){}\n" else "") for character in text)
     assert similarity(text, f"\n{spaced}\t") == 1
@@ -35,39 +35,39 @@ def test_case_and_spacing_are_nothing(text: str) -> None:
 
 
 @given(mine=words, yours=words)
-def test_nothing_in_common_is_nothing(mine: list[str], yours: list[str]) -> None:
+def test_texts_with_nothing_in_common_score_zero(mine: list[str], yours: list[str]) -> None:
     assert similarity(" ".join(mine), " ".join(word.upper() + "z" for word in yours)) == 0
     assert similarity(" ".join(mine), "") == 0
 
 
-def test_neighbours_are_no_words() -> None:
+def test_adjacent_tokens_are_not_joined_into_words() -> None:
     assert similarity("ab c", "a bc") == 0
 
 
 @given(words=words, at=st.integers(0, 59))
-def test_one_word_more_or_less_costs_little_and_never_nothing(words: list[str], at: int) -> None:
+def test_one_word_more_costs_little_but_not_nothing(words: list[str], at: int) -> None:
     at %= len(words) + 1
     more = [*words[:at], "zz", *words[at:]]
     found = similarity(" ".join(words), " ".join(more))
     assert 1 - 3 / len(words) <= found < 1
 
 
-def test_tokens_and_neighbours_weigh_the_same() -> None:
+def test_tokens_and_bigrams_weigh_the_same() -> None:
     assert similarity("a b", "a c") == 2 * 1 / (3 + 3)
     assert similarity("f(x)", "f(y)") == 2 * (3 + 1) / (7 + 7)
 
 
-def test_an_order_is_part_of_a_text() -> None:
+def test_word_order_matters() -> None:
     assert 0.4 < similarity("one two three four five", "five four three two one") < 1
 
 
-def test_other_names_for_the_same_cost_some_and_other_code_most() -> None:
+def test_renamed_code_scores_above_other_code() -> None:
     renamed, other = similarity(SUM, RENAMED), similarity(SUM, OTHER)
     assert 0.5 < renamed < 0.9
     assert other < 0.35
 
 
-def test_of_long_texts_both_ends_are_looked_at_and_no_more() -> None:
+def test_long_texts_are_compared_at_both_ends_only() -> None:
     """What is looked at bounds the time: 128 KiB take well under 30 ms."""
     random = Random(3)
     long = " ".join(f"v{random.randrange(3000)}" for _ in range(40_000))

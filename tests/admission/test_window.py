@@ -55,7 +55,7 @@ TestWindows = Windows.TestCase
 TestWindows.settings = settings(max_examples=60)
 
 
-def test_a_sample_counts_for_a_span_give_or_take_a_grain_and_never_longer() -> None:
+def test_a_sample_counts_for_one_span_within_a_bucket() -> None:
     for age in range(0, int(SPAN) + 2):
         window = RollingWindow(SPAN, GRAIN)
         window.add(1000.0, good=1)
@@ -63,7 +63,7 @@ def test_a_sample_counts_for_a_span_give_or_take_a_grain_and_never_longer() -> N
         assert total == 1 if age <= SPAN - GRAIN else total == 0 or age <= SPAN
 
 
-def test_to_the_second() -> None:
+def test_counts_are_exact_to_the_second() -> None:
     window = RollingWindow(SPAN, GRAIN)
     for start in (1199, 1200, 1400, 1401):
         window.put(start, 1, 0)
@@ -77,7 +77,7 @@ def test_to_the_second() -> None:
     assert window.counts(1500.5).total == 0
 
 
-def test_what_lay_too_far_ahead_is_looked_for_once() -> None:
+def test_samples_too_far_ahead_are_searched_once() -> None:
     window = RollingWindow(SPAN, GRAIN)
     num_looks = 0
     forget = window._drop_after
@@ -139,7 +139,7 @@ def test_the_grain_follows_the_span(span: float, grain: int) -> None:
 @pytest.mark.parametrize(
     ("span", "grain"), [(0.0, None), (-1.0, None), (float("nan"), None), (float("inf"), None), (10.0, 0), (86_400.0, 1)]
 )
-def test_figures_that_make_no_sense_are_refused(span: float, grain: int | None) -> None:
+def test_invalid_figures_are_refused(span: float, grain: int | None) -> None:
     with pytest.raises(ValueError):
         RollingWindow(span, grain)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: every test that a row names, wherever it lives. With --rows 1,2-5 those of some."""
+"""`python -m tests.faults [--rows 1,2-5]`: run every test that a row of the reliability table names."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ def main(words: list[str]) -> None:
 
 
 def nodes_of(numbers: list[int]) -> list[str]:
-    """Each once, in the order of the rows. Of a test and its whole file only the file."""
+    """Tests in the order of the rows, each once. A whole file replaces its single tests."""
     named = dict.fromkeys(test for row in ROWS if row.number in numbers for test in row.tests)
     return [test for test in named if test.partition("::")[0] not in named or "::" not in test]
 

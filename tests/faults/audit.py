@@ -1,4 +1,4 @@
-"""Receipts compared with what callers heard, while routers come and go: each as long as its router remembers it."""
+"""Compare receipts with what callers received, while routers restart."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from tests.faults.history import Account, History
 from tests.faults.verdict import disagreement
 
 _PAUSE = 0.2
-"""Seconds; a receipt is written within it."""
+"""A receipt is written within this many seconds."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Audit:
                 await self._compare(account)
 
     async def _compare(self, account: Account) -> None:
-        """Unless its router ended meanwhile, and what it knew with it."""
+        """Skipped if the router has ended meanwhile, because its receipts end with it."""
         if account.left:
             return
         try:

@@ -1,4 +1,4 @@
-"""Callers that never stop asking and write down everything they are told."""
+"""Callers that send requests without pause and record everything they receive."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ _numbers = count(1)
 _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # Little is held here for one who does not read.
+    # Keep receive buffers small for callers that do not read.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 4096),
 )
@@ -31,10 +31,10 @@ _AnswerT = TypeVar("_AnswerT", bound=Message)
 
 
 class Line:
-    """To a router."""
+    """A connection to a router."""
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
-        """`patient` calls wait for a connection where there is none; one that breaks ends them as UNAVAILABLE."""
+        """With `patient`, calls wait for a connection; a broken connection ends them as UNAVAILABLE."""
         self._patient = patient
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._generate = self._channel.unary_stream(
@@ -45,7 +45,7 @@ class Line:
         await self._channel.close()
 
     async def ask(self, question: Question, *, leave_after: float | None = None, **fields: Any) -> Account:
-        """`leave_after` so many seconds, whatever has been heard."""
+        """`leave_after` is in seconds and independent of what has arrived."""
         is_connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
         account = Account(f"f-{next(_numbers)}", question, began=time.monotonic(), connected=is_connected)
         call = self._generate(
@@ -65,12 +65,12 @@ class Line:
         return account
 
     def unread(self, question: Question) -> tuple[str, Any]:
-        """The id of a request, and a call that nobody reads."""
+        """A request id and a call that is never read."""
         name = f"f-{next(_numbers)}"
         return name, self._generate(_request(name, question, timeout_ms=120_000))
 
     async def receipt(self, request_id: str) -> wire.Receipt | None:
-        """None for one that was not let in: nothing is kept of it."""
+        """Return None for a request that was not admitted; the router keeps no receipt of it."""
         request = wire.GetReceiptRequest(request_id=request_id)
         try:
             return await self._call(_SERVICE + "GetReceipt", request, wire.Receipt)
@@ -119,19 +119,19 @@ async def line(address: str, *, patient: bool = False) -> AsyncIterator[Line]:
 
 
 async def golden_run(line: Line, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
-    """Every question once, alone, before anything happens."""
+    """Answer every question once, alone, before any fault."""
     found: dict[tuple[str, str], tuple[int, ...]] = {}
     for specialist in specialists:
         for prompt in prompts:
             account = await line.ask(Question(specialist, prompt, LONGEST))
             assert account.is_answered and len(account.tokens) == LONGEST, account
             found[specialist, prompt] = tuple(account.tokens)
-    assert len(set(found.values())) == len(found), "answers that are alike would hide whose they are"
+    assert len(set(found.values())) == len(found), "equal answers would hide which lane answered"
     return found
 
 
 class Callers:
-    """Each asks one question after the other. Nothing is tried again behind our back."""
+    """Each caller sends one request after the other. The client does not retry."""
 
     def __init__(self, line: Line, history: History, random: Random, *, pause: float = 0.0) -> None:
         self.line = line
@@ -143,7 +143,7 @@ class Callers:
 
     @asynccontextmanager
     async def calling(self, number: int, *, leave_share: float = 0.0) -> AsyncIterator["Callers"]:
-        """`leave_share` of the requests are left by their callers in the middle."""
+        """`leave_share` of the requests are abandoned by their callers."""
         tasks = [asyncio.create_task(self._call(leave_share)) for _ in range(number)]
         try:
             yield self
@@ -153,7 +153,7 @@ class Callers:
 
     @asynccontextmanager
     async def coming(self, gaps: Iterator[float]) -> AsyncIterator["Callers"]:
-        """One after so many seconds, whether those before have been answered or not."""
+        """Start a request every so many seconds, whether or not earlier requests have ended."""
         arriving = asyncio.create_task(self._arrive(gaps))
         try:
             yield self
@@ -189,18 +189,18 @@ class Callers:
         return account
 
     async def settled(self) -> None:
-        """Until all that are under way now have ended."""
+        """Wait for all requests that are running now."""
         now = set(self._under_way)
         await until(lambda: now.isdisjoint(self._under_way))
 
     async def answered(self, more: int) -> None:
-        """Until so many more answers came."""
+        """Wait for this many more answers."""
         enough = len(self.history.answered) + more
         await until(lambda: len(self.history.answered) >= enough)
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
-    """Asked again and again until it is true; it may be awaitable. What it said."""
+    """Poll a condition, awaitable or not, until it is true, and return its value."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

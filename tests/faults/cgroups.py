@@ -1,4 +1,4 @@
-"""Less CPU or memory than a process would like to have."""
+"""Limits of CPU and memory for processes."""
 
 import os
 import time
@@ -21,13 +21,13 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """What is in its folder shares what it may have."""
+    """A control group; its processes share its limits."""
 
     folder: Path
     is_v2: bool
 
     def allow_cpu(self, share: float | None) -> None:
-        """Of one core; None for as much as there is."""
+        """Share of one core, or None for no limit."""
         quota = None if share is None else round(share * _PERIOD)
         if self.is_v2:
             (self.folder / "cpu.max").write_text(f"{'max' if quota is None else quota} {_PERIOD}")
@@ -40,12 +40,12 @@ class Cgroup:
 
     @property
     def memory(self) -> int:
-        """Bytes that are taken."""
+        """Bytes in use."""
         return int((self.folder / ("memory.current" if self.is_v2 else "memory.usage_in_bytes")).read_text())
 
     @property
     def num_killed(self) -> int:
-        """For want of memory."""
+        """Processes killed for lack of memory."""
         name = "memory.events" if self.is_v2 else "memory.oom_control"
         counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
         return int(counts["oom_kill"])
@@ -53,8 +53,8 @@ class Cgroup:
 
 @contextmanager
 def cgroup(controller: str) -> Iterator[Cgroup]:
-    """With `controller`, cpu or memory. Empty by the end, and gone. Skips where none can be made."""
-    if reason := want_of_cgroups(controller):
+    """A new group with the `cpu` or `memory` controller, removed afterwards. Skips where none can be made."""
+    if reason := why_no_cgroups(controller):
         pytest.skip(reason)
     made = _made(controller)
     try:
@@ -63,8 +63,8 @@ def cgroup(controller: str) -> Iterator[Cgroup]:
         _remove(made.folder)
 
 
-def want_of_cgroups(*controllers: str) -> str:
-    """Why none can be made here; empty if they can. What runs that were killed have left is removed."""
+def why_no_cgroups(*controllers: str) -> str:
+    """Why no group can be made here, or an empty string. Removes groups that killed runs have left."""
     if reason := want_of(root=True):
         return reason
     try:
@@ -72,7 +72,7 @@ def want_of_cgroups(*controllers: str) -> str:
             _remove_stale(_top(controller))
             _remove(_made(controller).folder)
     except OSError as error:
-        # In a container they are read-only, or its own processes stand where groups would have to be made.
+        # In a container, cgroups are read-only, or the container's own processes prevent subgroups.
         return forbidden(f"no cgroup can be made: {error}")
     return ""
 
@@ -94,7 +94,7 @@ def _top(controller: str) -> Path:
 
 
 def _remove_stale(top: Path) -> None:
-    """Of processes that are no more, and whose own are gone."""
+    """Remove groups of processes that no longer exist."""
     for folder in top.glob(f"{_NAME}-*-*"):
         pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
         if not Path("/proc", pid).exists() and not (folder / "cgroup.procs").read_text():
@@ -106,7 +106,7 @@ def _remove(folder: Path) -> None:
     while True:
         try:
             folder.rmdir()
-        except FileNotFoundError:  # somebody else found it left behind
+        except FileNotFoundError:  # another process removed it first
             return
         except OSError:
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Commands of the operating system, and what says that they cannot be used here."""
+"""Run operating system commands, and say why a command cannot be used here."""
 
 import os
 import shutil
@@ -8,11 +8,11 @@ import pytest
 
 
 class CommandFailed(AssertionError):
-    """With what it said."""
+    """A command failed; the message is its output."""
 
 
 def run(*words: str) -> str:
-    """What it says."""
+    """Run a command and return its output."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CommandFailed(f"{' '.join(words)}: {done.stderr.strip()}")
@@ -20,14 +20,14 @@ def run(*words: str) -> str:
 
 
 def need(*programs: str, root: bool = False) -> None:
-    """Skips the test where one of them is missing."""
+    """Skip the test if a command is missing."""
     reason = want_of(*programs, root=root)
     if reason:
         pytest.skip(reason)
 
 
 def want_of(*programs: str, root: bool = False) -> str:
-    """Why something cannot be done here; empty if it can."""
+    """Why the commands cannot be used here, or an empty string."""
     missing = [each for each in programs if shutil.which(each) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""What the tests of faults share."""
+"""Fixtures of the fault tests."""
 
 import os
 
@@ -7,23 +7,23 @@ import pytest
 from tests.faults.figures import Figure, is_long, put_figure
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-"""Whoever asks has channels open while other programs are started: nothing in them is to run between the two."""
+"""gRPC channels are open while processes are forked; gRPC must not run fork handlers."""
 
 
 @pytest.fixture
 def figure() -> Figure:
-    """Writes a figure down and holds it to its bound."""
+    """Record a figure and check its bound."""
     return put_figure
 
 
 @pytest.fixture
 def long() -> bool:
-    """Whether this is `make faults`: everything as the table demands it. Otherwise a short form of it."""
+    """Whether this is `make faults`, the long form."""
     return is_long()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is of the suite that `make faults` runs."""
+    """Mark every test of this folder for `make faults`."""
     for item in items:
         if "tests/faults/" in item.nodeid:
             item.add_marker(pytest.mark.faults)

@@ -1,4 +1,4 @@
-"""Somebody who means no harm, beside those who do: how long an answer takes, and what it costs."""
+"""Latency and CPU cost of well-behaved requests beside hostile callers."""
 
 import asyncio
 import json
@@ -17,11 +17,11 @@ from tests.faults.hostile import scraped
 from tests.faults.process import PATIENCE
 from tests.faults.site import Site
 
-ASKED = Question("writer", "somebody who means no harm", 8)
+ASKED = Question("writer", "a harmless request", 8)
 
 
 async def p99(router: Line, number: int) -> float:
-    """Seconds until the whole answer, one after the other."""
+    """Seconds per complete answer, one request after the other."""
     seconds = []
     for _ in range(number):
         account = await router.ask(ASKED)
@@ -31,7 +31,7 @@ async def p99(router: Line, number: int) -> float:
 
 
 async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float:
-    """How long the other side stands it."""
+    """How long the server tolerates the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     began = time.monotonic()
@@ -47,8 +47,8 @@ async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float
 
 
 async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
-    """From a process of its own; who is let go has enough. It takes no processor from those it means to harm, as if it
-    were on another machine."""
+    """Run a hostile caller in its own process until the server closes it. It runs at low CPU priority, as if on another
+    machine."""
     words = ("nice", "-n", "19", sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
@@ -57,14 +57,14 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
     finally:
         if process.returncode is None:
             process.kill()
-    told: dict[str, Any] = json.loads(said)
+    ended: dict[str, Any] = json.loads(said)
     assert process.returncode == 0
-    return told
+    return ended
 
 
 @asynccontextmanager
-async def asking_all_the_time(site: Site) -> AsyncIterator[list[float]]:
-    """Seconds that each of somebody's requests took; all of them are answered."""
+async def asking_continuously(site: Site) -> AsyncIterator[list[float]]:
+    """Seconds that each well-behaved request took; all must be answered."""
     seconds: list[float] = []
     over = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def asking_all_the_time(site: Site) -> AsyncIterator[list[float]]:
 
 
 async def most_at_once(site: Site, over: asyncio.Event) -> float:
-    """Requests being answered, of those that may be."""
+    """Requests that hold a slot, of those allowed."""
     most = 0.0
     while not over.is_set():
         page = await scraped(site)
@@ -95,17 +95,17 @@ async def most_at_once(site: Site, over: asyncio.Event) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of what one who means no harm asks for, one after the other."""
+    """Cost of well-behaved requests, one after the other."""
 
     waits: Sequence[float]
     """Seconds to the end of each answer."""
     seconds: float
     of_router: float
-    """Seconds of CPU, in all."""
+    """CPU seconds in total."""
     of_replica: float
 
     def replica_per_answer(self, idle: float) -> float:
-        """Seconds of CPU, less what it takes where nobody asks: `idle` seconds in each."""
+        """CPU seconds beyond the idle cost; `idle` is CPU seconds per second."""
         return (self.of_replica - idle * self.seconds) / len(self.waits)
 
     @property
@@ -114,17 +114,17 @@ class Cost:
 
 
 async def cost(site: Site, over: Awaitable[object]) -> Cost:
-    """Until then."""
+    """Until this time."""
     pids = site.router.pid, site.replicas[0].process.pid
     began, (router, replica) = time.monotonic(), map(cpu_seconds, pids)
-    async with asking_all_the_time(site) as answered:
+    async with asking_continuously(site) as answered:
         await over
     assert answered
     return Cost(answered, time.monotonic() - began, cpu_seconds(pids[0]) - router, cpu_seconds(pids[1]) - replica)
 
 
 async def idle_replica(site: Site, seconds: float) -> float:
-    """What a second costs it where nobody asks."""
+    """CPU seconds per second without requests."""
     pid = site.replicas[0].process.pid
     before = cpu_seconds(pid)
     await asyncio.sleep(seconds)

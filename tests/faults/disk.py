@@ -1,4 +1,4 @@
-"""A small disk that can be full, and read-only."""
+"""A small disk that can be filled and made read-only."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ class Disk:
     folder: Path
 
     def fill(self) -> None:
-        """To the last byte."""
+        """Fill the disk to the last byte."""
         with (self.folder / "ballast").open("wb", buffering=0) as file:
             try:
                 while file.write(bytes(_STEP)):
@@ -30,13 +30,13 @@ class Disk:
         (self.folder / "ballast").unlink()
 
     def forbid(self) -> None:
-        """Nobody has a file open for writing."""
+        """Requires that no process has a file open for writing."""
         run("mount", "-o", "remount,ro", str(self.folder))
 
 
 @contextmanager
 def disk(folder: Path, size: str = "1M") -> Iterator[Disk]:
-    """Mounted there. Skips where none can be."""
+    """Mount a disk. Skips where mounting is not possible."""
     need("mount", "umount", root=True)
     folder.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""A figure that a fault demands: written down where OCTET_FAULTS says, and held to its bound."""
+"""Figures that a fault must meet, written to the file that OCTET_FAULTS names."""
 
 import json
 import operator
@@ -11,9 +11,9 @@ from typing import Protocol
 from tests.forbidden import FORM
 
 VARIABLE = "OCTET_FAULTS"
-"""Names a file. A line of JSON is added for every figure; by `python -m tests.faults` for every test and run, too."""
+"""A file that gets one JSON line per figure, and with `python -m tests.faults` per test and run."""
 COMMAND = "OCTET_FAULTS_COMMAND"
-"""What the run was asked for by."""
+"""The command that started the run."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -25,8 +25,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 class Figure(Protocol):
     def __call__(self, row: int, what: str, value: float, unit: str, bound: str, *, short: str = "") -> None:
-        """`bound` is like "< 2 s", and must hold. Where `short` is given, that one must hold instead in the short form,
-        which shares its machine with other tests."""
+        """`bound` is a text such as "< 2 s". `short`, if given, replaces it in the short form, which shares its machine
+        with other tests."""
 
 
 def is_long() -> bool:
@@ -34,7 +34,7 @@ def is_long() -> bool:
 
 
 def holds(value: float, bound: str) -> bool:
-    """Raises ValueError for a bound that cannot be read."""
+    """Raises ValueError for an invalid bound."""
     found = re.match(r"(<=|>=|==|<|>) (-?[0-9][0-9,]*(?:\.[0-9]+)?)(?: |$)", bound)
     if found is None:
         raise ValueError(f"a bound is like '< 2 s', got {bound!r}")
@@ -49,17 +49,17 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
 
 
 def put_seed(row: int, seed: int) -> None:
-    """What the row's trouble was drawn from: whoever wants the same has it from here."""
+    """Record the seed of a row, so that a run can be repeated."""
     _write({"row": row, "seed": seed})
 
 
 def put_test(node: str, *, passed: bool) -> None:
-    """`node` as pytest names it."""
+    """`node` is pytest's name of the test."""
     _write({"test": node, "passed": passed})
 
 
 def put_run(result: dict[str, object]) -> None:
-    """All of a result of a bench but its records."""
+    """A bench result without its records."""
     _write({"run": result})
 
 

@@ -1,4 +1,4 @@
-"""Somebody who misuses HTTP/2, as `python -m tests.faults.flood ADDRESS KIND NUMBER`. Says what it saw."""
+"""A hostile HTTP/2 client: `python -m tests.faults.flood ADDRESS KIND NUMBER` prints what it saw."""
 
 import asyncio
 import json
@@ -17,17 +17,17 @@ REQUEST = wire.InferRequest(
 
 
 async def resets(connection: Connection, number: int) -> int:
-    """A stream is begun and taken back at once."""
+    """Open a stream and reset it at once."""
     return await _each(number, lambda at: connection.send(headers(at, GENERATE) + reset(at)))
 
 
 async def requests(connection: Connection, number: int) -> int:
-    """It asks for an answer, and takes that back."""
+    """Send a request and reset its stream."""
     return await _each(number, lambda at: connection.send(headers(at, GENERATE) + message(at, REQUEST) + reset(at)))
 
 
 async def streams(connection: Connection, number: int) -> int:
-    """It begins one call after the other and asks nothing."""
+    """Open calls without sending a message."""
     return await _each(number, lambda at: connection.send(headers(at, GENERATE)))
 
 
@@ -36,7 +36,7 @@ async def pings(connection: Connection, number: int) -> int:
 
 
 async def _each(number: int, send: Callable[[int], Awaitable[bool]]) -> int:
-    """How many were sent until the other side had enough."""
+    """The number sent until the server closed the connection."""
     for count in range(number):
         if not await send(2 * count + 1):
             return count

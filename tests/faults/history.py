@@ -1,4 +1,4 @@
-"""Everything that callers were told, and whether all of it can be true of a system that is right."""
+"""Record what callers received, and check that a correct system could have sent it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 
 Golden = Mapping[tuple[str, str], tuple[int, ...]]
-"""What a specialist says to a prompt, by both, when nothing is wrong. Answers are beginnings of it."""
+"""The correct answer by specialist and prompt. Partial answers are prefixes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +24,25 @@ class Question:
 
 @dataclass(slots=True)
 class Account:
-    """What one caller heard of one request, in the order it was heard."""
+    """What one caller received for one request, in order."""
 
     request_id: str
     question: Question
     began: float = 0.0
     first: float | None = None
-    """When the first token came."""
+    """Arrival time of the first token."""
     ended: float | None = None
     kinds: list[str] = field(default_factory=list)
-    """Of the events."""
+    """Kinds of the events, in order."""
     tokens: list[int] = field(default_factory=list)
     receipt: wire.Receipt | None = None
     codes: list[grpc.StatusCode] = field(default_factory=list)
-    """How the call ended. One, if all is well."""
+    """How the call ended; exactly one if all is well."""
     error: error_pb2.Error | None = None
     connected: bool = False
-    """The channel had a connection when the call began, for all it knew: the router may have been killed already."""
+    """Whether the channel had a connection when the call began; the router may already have been killed."""
     left: bool = False
-    """The caller went away by itself, and was told nothing."""
+    """The caller left, so it received no status."""
 
     @property
     def is_answered(self) -> bool:
@@ -76,7 +76,7 @@ class History:
     golden: Golden
     accounts: list[Account] = field(default_factory=list)
     outages: list["Outage"] = field(default_factory=list)
-    """Of the router itself, in their order."""
+    """Outages of the router, in order."""
 
     @property
     def answered(self) -> list[Account]:
@@ -88,12 +88,12 @@ class History:
 
     @property
     def cut(self) -> list[Account]:
-        """Whose line broke with the router itself: nobody was left to give a reason."""
+        """Requests whose connection broke with a killed router; no process was left to give a reason."""
         return [each for each in self.accounts if any(outage.cut(each) for outage in self.outages)]
 
     @property
     def remembered(self) -> list[Account]:
-        """By the router that is there now: it was begun last before they asked."""
+        """Requests of the current router: those that began after its start."""
         last = max((each.ended for each in self.outages), default=-inf)
         return [each for each in self.accounts if each.began > last]
 
@@ -106,16 +106,16 @@ class History:
 
 
 NOTICE_SECONDS = 1.0
-"""How soon a caller's channel knows that the router was killed: the kernel closes its connections with it."""
+"""Seconds until a caller's channel knows that the router was killed."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """The router ended, and was there again."""
+    """A period without a router."""
 
     began: float
     sudden: bool
-    """It was killed; told to end, it owes everybody a word."""
+    """Whether the router was killed. A router that stops in order owes every caller a reason."""
     ended: float = inf
 
     def cut(self, account: Account) -> bool:
@@ -131,7 +131,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that no caller may be told."""
+    """A response that no caller may receive."""
 
     request_id: str
     kind: Literal["end", "order", "tokens", "lane"]
@@ -149,7 +149,7 @@ def violations(account: Account, golden: Golden) -> list[Violation]:
 
 
 def _of_its_end(account: Account) -> list[str]:
-    """Exactly one terminal state, which says what it is."""
+    """Exactly one terminal state, with a reason unless it is OK."""
     if account.left:
         return ["it ended after its caller had gone"] if account.codes else []
     if len(account.codes) != 1:
@@ -166,7 +166,7 @@ def _of_its_refusal(account: Account) -> list[str]:
     if error is None or not error.reason:
         return [f"{account.codes[0].name} without a reason"]
     is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST
-    return ["it was lost, and not told when to ask again"] if is_lost and not error.HasField("retry_after_ms") else []
+    return ["it was lost, and not ended when to ask again"] if is_lost and not error.HasField("retry_after_ms") else []
 
 
 def _of_its_order(account: Account) -> list[str]:
@@ -194,7 +194,7 @@ def _of_its_tokens(account: Account, golden: Golden) -> list[str]:
 
 
 def diagnosis(tokens: tuple[int, ...], question: Question, golden: Golden) -> str:
-    """What is the matter with tokens that are not the beginning of the right answer."""
+    """How the tokens differ from a prefix of the correct answer."""
     for (specialist, prompt), other in golden.items():
         if (specialist, prompt) != (question.specialist, question.prompt) and tokens == other[: len(tokens)]:
             return f"they are {specialist}'s tokens to {prompt!r}"
@@ -218,12 +218,12 @@ def _of_its_lane(account: Account) -> list[str]:
 
 
 def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
-    """Between what a caller was told and what the router has written down of the same request."""
-    told = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
+    """Compare what a caller received with the router's receipt of the same request."""
+    ended = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
     if account.left:
         return []
     if account.is_answered != (not kept.HasField("error")):
-        return [f"{account.request_id}: {account.codes} was told, {told} is kept"]
-    if account.reason != told:
-        return [f"{account.request_id}: reason {account.reason} was told, {told} is kept"]
+        return [f"{account.request_id}: {account.codes} was ended, {ended} is kept"]
+    if account.reason != ended:
+        return [f"{account.request_id}: reason {account.reason} was ended, {ended} is kept"]
     return []

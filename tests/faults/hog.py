@@ -1,4 +1,4 @@
-"""Takes memory until so much of a cgroup's is taken, holds it, and gives it back when it is ended."""
+"""Allocate memory until a cgroup is nearly full, and hold it until the process ends."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Callers that mean harm, at the doors of real processes, and what they are told."""
+"""Hostile callers of real processes, and the answers they get."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.faults.site import Plan, Site
 
 SEED = "OCTET_FAULTS_SEED"
 FIRST = "OCTET_FAULTS_FIRST"
-"""Of the environment: to have the same cases again, from one of them on."""
+"""Environment variables that repeat the cases from a given seed and case on."""
 INSTANT = CostModel(*(0.0,) * 8)
 DOCS = Path(__file__).parents[2] / "docs"
 _BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
@@ -28,17 +28,17 @@ NONSENSE = "nonsense"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CallEnd:
     """How one call ended."""
 
     code: str
-    """gRPC's name, or the three digits of HTTP, or one of the words below."""
+    """gRPC's status name, HTTP's status code, or one of the constants below."""
     is_typed: bool = True
-    """A reason stands beside it."""
+    """Whether a reason came with it."""
 
 
 def small_site(**changes: Any) -> Plan:
-    """One replica, which takes no time."""
+    """One replica whose steps take no time."""
     return Plan({"writer": 1}, **{"cost": INSTANT, **changes})
 
 
@@ -47,7 +47,7 @@ def seed_and_first(usual: int) -> tuple[int, int]:
 
 
 def documented_codes() -> frozenset[str]:
-    """Of gRPC, as docs/routing.md lists them."""
+    """gRPC status codes that docs/routing.md lists."""
     return frozenset(re.findall(r"^\| ([A-Z_]+) \| [A-Z_, ]+ \|", (DOCS / "routing.md").read_text(), re.MULTILINE))
 
 
@@ -56,7 +56,7 @@ def documented_statuses() -> frozenset[str]:
 
 
 class RawGrpc:
-    """Bytes as they are."""
+    """Sends raw bytes as gRPC messages."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=_BARE)
@@ -64,7 +64,7 @@ class RawGrpc:
     async def close(self) -> None:
         await self._channel.close()
 
-    async def send(self, method: str, raw: bytes, seconds: float = 20.0) -> Told:
+    async def send(self, method: str, raw: bytes, seconds: float = 20.0) -> CallEnd:
         async def one() -> Any:
             yield raw
 
@@ -72,41 +72,41 @@ class RawGrpc:
         try:
             while await call.read() is not grpc.aio.EOF:
                 pass
-            return Told((await call.code()).name)
+            return CallEnd((await call.code()).name)
         except grpc.aio.AioRpcError as error:
             beside = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
-            return Told(error.code().name, error_pb2.Error.FromString(beside).reason != 0)
+            return CallEnd(error.code().name, error_pb2.Error.FromString(beside).reason != 0)
 
 
-async def send_http(port: int, raw: bytes, seconds: float) -> Told:
-    """What is said within so many seconds."""
+async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
+    """Read the answer for at most this many seconds."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    heard, end = b"", CLOSED
+    received, end = b"", CLOSED
     try:
         writer.write(raw)
         async with asyncio.timeout(seconds):
             while more := await reader.read(1 << 20):
-                heard += more
+                received += more
     except TimeoutError:
         end = WAITS
     except ConnectionError:
         end = RESET
     finally:
         writer.close()
-    return told_by(heard, end)
+    return parse_call_end(received, end)
 
 
-def told_by(heard: bytes, end: str) -> Told:
-    """`end` says what came after what was heard."""
-    statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", heard)
+def parse_call_end(received: bytes, end: str) -> CallEnd:
+    """`end` says how the connection ended after `received`."""
+    statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", received)
     final = [status.decode() for status in statuses if status != b"100"]
     if final:
-        return Told(final[-1], final[-1] < "400" or b'"error"' in heard)
-    return Told(NONSENSE if heard and not statuses else end)
+        return CallEnd(final[-1], final[-1] < "400" or b'"error"' in received)
+    return CallEnd(NONSENSE if received and not statuses else end)
 
 
 def may_wait_for(sent: bytes) -> bool:
-    """Whether a request over HTTP is one whose end has not come: the other side may say nothing yet."""
+    """Whether an HTTP request is incomplete, so that the server may still wait for it."""
     head, found, body = sent.partition(b"\r\n\r\n")
     if not found or re.search(rb"(?i)^transfer-encoding:.*chunked", head, re.MULTILINE):
         return True
@@ -119,7 +119,7 @@ def http_port(site: Site) -> int:
 
 
 async def scraped(site: Site) -> dict[str, float]:
-    """What the router counts, by the names that have no labels."""
+    """Counters of the router without labels."""
     reader, writer = await asyncio.open_connection("127.0.0.1", http_port(site))
     writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     page = (await reader.read()).decode()

@@ -1,4 +1,4 @@
-"""As much of HTTP/2 as it takes to misuse it: frames by hand, over a bare socket."""
+"""Enough of HTTP/2 to misuse it: hand-made frames over a plain socket."""
 
 import asyncio
 import struct
@@ -15,7 +15,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def headers(stream: int, path: str) -> bytes:
-    """Of a call, none of them compressed."""
+    """Uncompressed headers of a call."""
     fields = {
         ":method": "POST",
         ":scheme": "http",
@@ -29,7 +29,7 @@ def headers(stream: int, path: str) -> bytes:
 
 
 def message(stream: int, raw: bytes) -> bytes:
-    """The call's one message, and no more."""
+    """The call's only message."""
     return frame(DATA, _END_STREAM, stream, b"\x00" + struct.pack(">I", len(raw)) + raw)
 
 
@@ -46,12 +46,12 @@ def _text(value: str) -> bytes:
 
 
 class Connection:
-    """Hears what the server says and heeds none of it."""
+    """Counts the server's frames and ignores what they say."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self.heard: Counter[int] = Counter()
-        """How many frames of each kind."""
+        self.received: Counter[int] = Counter()
+        """Number of frames by type."""
         self.closed = asyncio.Event()
         self._listening = asyncio.create_task(self._listen(reader))
 
@@ -63,7 +63,7 @@ class Connection:
         return made
 
     async def send(self, raw: bytes) -> bool:
-        """False once the other side has gone."""
+        """False once the server has closed the connection."""
         try:
             self._writer.write(raw)
             await self._writer.drain()
@@ -81,7 +81,7 @@ class Connection:
             while True:
                 head = await reader.readexactly(9)
                 await reader.readexactly(int.from_bytes(head[:3], "big"))
-                self.heard[head[3]] += 1
+                self.received[head[3]] += 1
                 if head[3] == SETTINGS and not head[4] & _ACK:
                     self._writer.write(frame(SETTINGS, _ACK, 0))
         except (asyncio.IncompleteReadError, ConnectionError):

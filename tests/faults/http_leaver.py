@@ -1,4 +1,4 @@
-"""Callers over HTTP that behave badly: close in the middle, close one half, never read."""
+"""HTTP callers that behave badly: they close mid-stream, close one half, or never read."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ _AT_ONCE = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 
 async def dial(http: str, max_tokens: int, *, window: int = 0) -> socket.socket:
-    """A stream has been asked for. `window` is how many bytes the kernel takes for one who does not read."""
+    """Start a stream. `window` is the size of the kernel's receive buffer."""
     place = urlsplit(http)
     assert place.hostname is not None and place.port is not None
     made = socket.socket()
@@ -31,7 +31,7 @@ def _request(host: str, max_tokens: int) -> bytes:
 
 
 async def is_answered(http: str) -> bool:
-    """Whether such a request is one that is answered at all."""
+    """Whether the request is answered at all."""
     made = await dial(http, 4)
     try:
         return (await asyncio.get_running_loop().sock_recv(made, 100)).startswith(b"HTTP/1.1 200 ")
@@ -40,7 +40,7 @@ async def is_answered(http: str) -> bool:
 
 
 async def slam(http: str, seconds: float) -> None:
-    """Gone without a word: the server's end is reset."""
+    """Close abruptly, so that the server's socket is reset."""
     made = await dial(http, 64)
     await asyncio.sleep(seconds)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
@@ -48,7 +48,7 @@ async def slam(http: str, seconds: float) -> None:
 
 
 async def half_close(http: str, seconds: float) -> None:
-    """Nothing more will be asked; then it goes."""
+    """Close the sending half, then leave."""
     made = await dial(http, 64)
     await asyncio.sleep(seconds)
     made.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""How long callers waited."""
+"""Latencies of callers, with and without a fault."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -16,33 +16,33 @@ from tests.faults.history import Account, Golden, History
 FLOOR = 0.1
 """Seconds."""
 AGAINST = "relative"
-"""What is usual is measured half before the fault and half after it: no fault makes the machine itself slower."""
+"""Baseline latency is measured half before and half after the fault, because the machine's own speed drifts."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
-"""Waits as usual, and with the fault."""
+"""Baseline latencies, and those with the fault."""
 _WHATEVER = "<= 2"
 """Bound of a ratio that slow periods of the machine may have caused."""
 
 
 def against(after: float, before: float, *, long: bool) -> float:
-    """How many times as long. In the short form, which shares its machine, a wait below FLOOR counts as that."""
+    """Ratio of two latencies. The short form counts latencies below FLOOR as FLOOR."""
     return after / max(before, 0.0 if long else FLOOR)
 
 
 @contextmanager
 def record_slow_periods_if(long: bool) -> Iterator[SlowPeriods | None]:
-    """In the short form, which shares its machine with other tests, all waits count, and its bounds are wide."""
+    """The short form counts all latencies and has wide bounds, because it shares its machine with other tests."""
     with record_slow_periods() if long else nullcontext() as slow_periods:
         yield slow_periods
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Of waits with a fault and without it."""
+    """Latencies with and without a fault."""
 
     row: int
     figure: Figure
     slow_periods: SlowPeriods | None
-    """None: not known, and all waits count."""
+    """Slow periods of the machine, or None if not recorded."""
     long: bool
 
     @property
@@ -50,14 +50,13 @@ class Comparison:
         return "" if self.slow_periods is None else ", outside slow periods"
 
     def put_lasting(self, before: History, after: History) -> None:
-        """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of
-        it."""
+        """The baseline after the fault must not be slower than before, or it would hide the fault."""
         usual, now = (undisturbed(waits(each.answered), self.slow_periods) for each in (before, after))
         longer = against(_part(now, 50), _part(usual, 50), long=self.long)
         self.figure(self.row, f"p50 TTFT afterwards, relative{self.where}", longer, "", "<= 1.2", short="<= 10")
 
     def put_longer(self, what: str, percent: int, usual: History, now: History, bound: str) -> None:
-        """How many times as long as usual so many of a hundred wait at most."""
+        """Record the ratio of a percentile."""
         both = waits(usual.answered), waits(now.answered)
         self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.slow_periods, bound)
         if self.slow_periods is not None:
@@ -76,12 +75,12 @@ def _part(intervals: Sequence[Interval], percent: int) -> float:
 
 
 def waits(accounts: Sequence[Account]) -> list[Interval]:
-    """For the first token, of those that got one."""
+    """Seconds to the first token, of requests that got a token."""
     return [(each.began, each.first) for each in accounts if each.first is not None]
 
 
 def undisturbed(intervals: Sequence[Interval], slow_periods: SlowPeriods | None) -> list[Interval]:
-    """Those that began neither in a slow period nor shortly before one; all if slow periods were not recorded."""
+    """Requests that began neither in a slow period nor shortly before; all if slow periods were not recorded."""
     return [each for each in intervals if slow_periods is None or not slow_periods.meets(each[0])]
 
 
@@ -90,7 +89,7 @@ def seconds_of(intervals: Sequence[Interval]) -> list[float]:
 
 
 async def heard_at(rate: float, router: Line, golden: Golden, seconds: float, seed: int) -> History:
-    """What is heard when so many come in a second, for so long, whether those before are answered or not."""
+    """Send requests at a fixed rate, whether or not earlier ones have ended."""
     history = History(golden)
     async with Callers(router, history, Random(seed)).coming(repeat(1 / rate)):
         await asyncio.sleep(seconds)
@@ -99,6 +98,6 @@ async def heard_at(rate: float, router: Line, golden: Golden, seconds: float, se
 
 
 def by(history: History, answers: Callable[[str], bool]) -> History:
-    """Those that such a replica answered."""
+    """Requests that this replica answered."""
     mine = [each for each in history.answered if each.receipt is not None and answers(each.receipt.replica)]
     return History(history.golden, mine)

@@ -1,4 +1,4 @@
-"""A caller of many streams that is going to be killed in the middle of them: python -m tests.faults.leaver ADDRESS N"""
+"""A caller with many streams, to be killed: `python -m tests.faults.leaver ADDRESS N`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Real requests, spoiled. Every case is known by its seed and its number: the same again, and from anywhere on."""
+"""Mutated real requests. A seed and a number identify every case."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ _REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 @dataclass(frozen=True, slots=True)
 class Case:
     door: str
-    """`router` or `replica`, by gRPC; `http`."""
+    """`router` or `replica` for gRPC, or `http`."""
     method: str
-    """Of gRPC; a path of HTTP."""
+    """The gRPC method or the HTTP path."""
     sent: bytes
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def _inference() -> list[tuple[str, Any]]:
 
 
 def _others() -> list[tuple[str, Any]]:
-    """Which change nothing."""
+    """Mutations that change nothing."""
     job = jobs_pb2.SubmitJobRequest(request=wire.InferRequest(prompt="later", **_BOUNDED), idempotency_key="k")
     return [
         ("/octet.v1.Jobs/SubmitJob", job),
@@ -117,7 +117,7 @@ _GRPC = [
 
 
 def case(seed: int, number: int) -> Case:
-    random = Random(f"{seed}:{number}")  # a text: neighbours have nothing in common
+    random = Random(f"{seed}:{number}")  # text: neighbouring values are unrelated
     if random.random() < 0.5:
         door, method, raw = random.choice(_GRPC)
         return Case(door, method, _spoiled(raw, random, _MESSAGES))
@@ -170,7 +170,7 @@ def _repeat(raw: bytes, random: Random) -> bytes:
 
 
 def _other_type(raw: bytes, random: Random) -> bytes:
-    """The low bits of a tag say how its field is written."""
+    """The low bits of a tag are the wire type."""
     spoiled = bytearray(raw or b"\x08")
     at = random.randrange(len(spoiled))
     spoiled[at] = (spoiled[at] & 0xF8) | random.randrange(8)
@@ -178,7 +178,7 @@ def _other_type(raw: bytes, random: Random) -> bytes:
 
 
 def _nest(raw: bytes, random: Random) -> bytes:
-    """Of itself, deeper than anybody parses."""
+    """Nest the message in itself, deeper than any parser allows."""
     tag = random.choice((0x0A, 0x12, 0x1A, 0x22, 0x7A))
     for _ in range(random.choice((3, 50, 150))):
         raw = bytes((tag,)) + _varint(len(raw)) + raw
@@ -186,7 +186,7 @@ def _nest(raw: bytes, random: Random) -> bytes:
 
 
 def _huge(raw: bytes, random: Random) -> bytes:
-    """A number as large as numbers get: an enum nobody knows, a length of nothing."""
+    """The largest number: an unknown enum value or an impossible length."""
     number = random.choice((2**31 - 1, 2**32, 2**63 - 1, 2**64 - 1, 127, 10_000))
     start = random.randint(0, len(raw))
     return raw[:start] + bytes((random.randrange(1, 256),)) + _varint(number) + raw[start:]
@@ -225,7 +225,7 @@ _HEADERS = (
 
 
 def _other_word(raw: bytes, random: Random) -> bytes:
-    """Another value where a value stands."""
+    """Replace a value by another one."""
     places = [at for at, byte in enumerate(raw) if byte == ord(":")]
     if not places:
         return _put_in(raw, random)

@@ -1,4 +1,4 @@
-"""Random trouble, from one seed: what is done to whom, when, and for how long."""
+"""Random faults from one seed: which process, which fault, when and how long."""
 
 import asyncio
 import sys
@@ -18,13 +18,14 @@ from tests.faults.site import Replica
 
 Act = Callable[[], None]
 ROUTER = "router"
-ORDERLY = "is told to end"
-"""Done to a router in the long form alone: some who ask it at that moment are cancelled (docs/reliability.md)."""
+ORDERLY = "is ended to end"
+"""Used for routers in the long form only: requests that arrive at that moment may be cancelled
+(docs/reliability.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Something that can be done, and undone, to one process."""
+class Fault:
+    """A fault of one process that can be undone."""
 
     what: str
     victim: str
@@ -33,53 +34,53 @@ class Trouble:
 
     @property
     def kind(self) -> str:
-        """Replicas are alike; a router is not like them."""
+        """`replica` or `router`."""
         return f"{'the router' if self.victim == ROUTER else 'a replica'} {self.what}"
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """At most `most` processes are in trouble at once, and at least one replica of each specialist is in none."""
+    """At most `most` processes have a fault at once, and at least one replica of each specialist has none."""
 
-    troubles: Sequence[Trouble]
+    faults: Sequence[Fault]
     random: Random
     spared: Callable[[set[str]], bool]
-    """Whether these may all be in trouble together."""
+    """Whether these processes may have faults together."""
     longest: float = 3.0
-    """Seconds that anything lasts; a third of it passes, at most, before the next."""
+    """The longest duration in seconds; at most a third of it passes before the next fault."""
     most: int = 2
     log: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
     _busy: set[str] = field(default_factory=set)
 
     async def rage(self, seconds: float) -> None:
-        """Everything is undone by the end."""
+        """Inject faults; all of them are undone at the end."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             while time.monotonic() - began < seconds:
                 await asyncio.sleep(self.random.uniform(0.05, self.longest / 3))
-                trouble, lasts = self.random.choice(self.troubles), self.random.uniform(0.0, self.longest)
-                together = self._busy | {trouble.victim}
-                if trouble.victim not in self._busy and len(together) <= self.most and self.spared(together):
-                    tasks.create_task(self._inflict(trouble, lasts, began))
+                fault, lasts = self.random.choice(self.faults), self.random.uniform(0.0, self.longest)
+                together = self._busy | {fault.victim}
+                if fault.victim not in self._busy and len(together) <= self.most and self.spared(together):
+                    tasks.create_task(self._inflict(fault, lasts, began))
 
-    async def _inflict(self, trouble: Trouble, seconds: float, began: float) -> None:
-        self._busy.add(trouble.victim)
-        self.log.append(f"{time.monotonic() - began:7.2f} s: {trouble.victim} {trouble.what} for {seconds:.2f} s")
-        self.done[trouble.kind] += 1
+    async def _inflict(self, fault: Fault, seconds: float, began: float) -> None:
+        self._busy.add(fault.victim)
+        self.log.append(f"{time.monotonic() - began:7.2f} s: {fault.victim} {fault.what} for {seconds:.2f} s")
+        self.done[fault.kind] += 1
         try:
-            trouble.do()
+            fault.do()
             await asyncio.sleep(seconds)
         finally:
-            await asyncio.to_thread(trouble.undo)
-            self._busy.discard(trouble.victim)
+            await asyncio.to_thread(fault.undo)
+            self._busy.discard(fault.victim)
 
 
 def _nothing() -> None:
-    """Is undone by itself."""
+    """A fault that ends by itself."""
 
 
-def of_process(name: str, process: Process) -> list[Trouble]:
+def of_process(name: str, process: Process) -> list[Fault]:
     def is_ended() -> None:
         process.popen.wait(PATIENCE)
         _begin_again()
@@ -89,40 +90,40 @@ def of_process(name: str, process: Process) -> list[Trouble]:
         process.ready()
 
     return [
-        Trouble("is killed", name, process.kill, _begin_again),
-        Trouble("is stopped", name, process.stop, process.go_on),
-        Trouble(ORDERLY, name, process.terminate, is_ended),
+        Fault("is killed", name, process.kill, _begin_again),
+        Fault("is stopped", name, process.stop, process.go_on),
+        Fault(ORDERLY, name, process.terminate, is_ended),
     ]
 
 
-def of_router(process: Process, outages: list[Outage]) -> list[Trouble]:
-    """All that may happen to a process; its ends are noted among the `outages`."""
-    killed, stopped, told = of_process(ROUTER, process)
-    return [_noted(killed, outages, sudden=True), stopped, _noted(told, outages, sudden=False)]
+def of_router(process: Process, outages: list[Outage]) -> list[Fault]:
+    """All faults of a process; its ends are noted in `outages`."""
+    killed, stopped, ended = of_process(ROUTER, process)
+    return [_noted(killed, outages, sudden=True), stopped, _noted(ended, outages, sudden=False)]
 
 
-def _noted(trouble: Trouble, outages: list[Outage], *, sudden: bool) -> Trouble:
+def _noted(fault: Fault, outages: list[Outage], *, sudden: bool) -> Fault:
     def do() -> None:
         outages.append(Outage(time.monotonic(), sudden))
-        trouble.do()
+        fault.do()
 
     def undo() -> None:
-        trouble.undo()
+        fault.undo()
         outages[-1].ended = time.monotonic()
 
-    return replace(trouble, do=do, undo=undo)
+    return replace(fault, do=do, undo=undo)
 
 
-def of_cable(replica: Replica, cable: Cable) -> list[Trouble]:
+def of_cable(replica: Replica, cable: Cable) -> list[Fault]:
     return [
-        Trouble("is cut off", replica.name, cable.cut, cable.mend),
-        Trouble("is not heard", replica.name, cable.silence, cable.unsilence),
-        Trouble("hears nothing", replica.name, cable.deafen, cable.undeafen),
-        Trouble("has 64 kbit/s", replica.name, cable.slow, cable.quicken),
+        Fault("is cut off", replica.name, cable.cut, cable.mend),
+        Fault("is not received", replica.name, cable.silence, cable.unsilence),
+        Fault("hears nothing", replica.name, cable.deafen, cable.undeafen),
+        Fault("has 64 kbit/s", replica.name, cable.slow, cable.quicken),
     ]
 
 
-def of_proxy(replica: Replica, proxy: Proxy) -> list[Trouble]:
+def of_proxy(replica: Replica, proxy: Proxy) -> list[Fault]:
     def late() -> None:
         proxy.delay = 0.1
 
@@ -133,19 +134,17 @@ def of_proxy(replica: Replica, proxy: Proxy) -> list[Trouble]:
         proxy.reset()
 
     return [
-        Trouble("is reached late", replica.name, late, in_time),
-        Trouble("has its connections reset", replica.name, reset, _nothing),
+        Fault("is reached late", replica.name, late, in_time),
+        Fault("has its connections reset", replica.name, reset, _nothing),
     ]
 
 
-def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Trouble]:
-    return [
-        Trouble("has a tenth of a core", replica.name, lambda: cgroup.allow_cpu(0.1), lambda: cgroup.allow_cpu(None))
-    ]
+def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Fault]:
+    return [Fault("has a tenth of a core", replica.name, lambda: cgroup.allow_cpu(0.1), lambda: cgroup.allow_cpu(None))]
 
 
-def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Trouble]:
-    """A neighbour takes what is left of it."""
+def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
+    """Another process takes the rest of the memory."""
     hogs: list[Process] = []
 
     def take() -> None:
@@ -155,9 +154,9 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Trouble]:
     def give_back() -> None:
         hogs.pop().kill()
 
-    return [Trouble("is short of memory", replica.name, take, give_back)]
+    return [Fault("is short of memory", replica.name, take, give_back)]
 
 
 def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
-    """Of each group. Where there is but one, it is its callers' bad luck."""
+    """At least one process of each group has no fault; a group of one is exempt."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

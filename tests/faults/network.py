@@ -1,4 +1,4 @@
-"""Networks of their own for replicas, each behind a cable that can be cut, cut in one direction, or made slow."""
+"""Separate networks for replicas, each behind a cable that can be cut, cut in one direction, or slowed."""
 
 import os
 import re
@@ -18,48 +18,48 @@ from tests.forbidden import forbidden
 
 _numbers = count()
 _OURS = "88"
-"""Stands beside our routes as who made them, so that they are known for ours."""
+"""Marks the routes of this program, so that it can find them again."""
 SLOW = ("tbf", "rate", "64kbit", "burst", "1600", "limit", "8000")
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """Between this machine's own network and another one, which has nothing else."""
+    """Connects this machine's network with another one."""
 
     name: str
-    """Of the other network; its end here is called the same."""
+    """Name of the other network and of the interface here."""
     here: str
     there: str
-    """Both are addresses."""
+    """Addresses of both ends."""
 
     @property
     def before(self) -> tuple[str, ...]:
-        """Words before those of a program that is to run there."""
+        """Command prefix that runs a program in the other network."""
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:
-        """At the other end: from here there is a way, and nothing answers."""
+        """Drop packets at the other end: the route exists and nothing answers."""
         run("ip", "-n", self.name, "link", "set", "cable", "down")
 
     def mend(self) -> None:
         run("ip", "-n", self.name, "link", "set", "cable", "up")
 
     def silence(self) -> None:
-        """What is said there is not heard here."""
+        """Drop packets from there to here."""
         run("ip", "-n", self.name, "route", "add", "blackhole", f"{self.here}/32")
 
     def unsilence(self) -> None:
         run("ip", "-n", self.name, "route", "del", "blackhole", f"{self.here}/32")
 
     def deafen(self) -> None:
-        """What is said here is not heard there."""
+        """Drop packets from here to there."""
         run("ip", "route", "add", "blackhole", f"{self.there}/32", "proto", _OURS)
 
     def undeafen(self) -> None:
         run("ip", "route", "del", "blackhole", f"{self.there}/32", "proto", _OURS)
 
     def slow(self) -> None:
-        """64 kbit/s, both ways."""
+        """Limit both directions to 64 kbit/s."""
         run("tc", "qdisc", "add", "dev", self.name, "root", *SLOW)
         run(*self.before, "tc", "qdisc", "add", "dev", "cable", "root", *SLOW)
 
@@ -68,14 +68,14 @@ class Cable:
         run(*self.before, "tc", "qdisc", "del", "dev", "cable", "root")
 
 
-def want_of_cables() -> str:
-    """Why none can be laid here; empty if they can."""
+def why_no_cables() -> str:
+    """Why no network can be made here, or an empty string."""
     return want_of("ip", "tc", root=True) or _trial()
 
 
 @cache
 def _trial() -> str:
-    """In a container root may lack the right, and a kernel the kind."""
+    """In a container, root may lack the right and the kernel the device type."""
     try:
         with _cable() as cable:
             cable.slow()
@@ -87,8 +87,8 @@ def _trial() -> str:
 
 @contextmanager
 def cables(number: int) -> Iterator[list[Cable]]:
-    """Gone afterwards, and every route with them. Skips where they cannot be laid."""
-    if reason := want_of_cables():
+    """Cables that are removed afterwards, with their routes. Skips where they cannot be made."""
+    if reason := why_no_cables():
         pytest.skip(reason)
     _remove_stale()
     with ExitStack() as stack:
@@ -114,15 +114,15 @@ def _cable() -> Iterator[Cable]:
 
 
 def _begin(pid: int) -> str:
-    """Of the addresses that a process gives."""
+    """An address range that depends on the process id."""
     return f"10.{64 + pid % 128}.{pid // 128 % 256}"
 
 
 def _remove_stale() -> None:
-    """What runs that were killed have left: networks, and routes that lead nowhere. One process at a time."""
+    """Remove networks and routes that killed runs have left. One process at a time."""
     with Path(gettempdir(), "octet-faults.lock").open("w") as lock:
         flock(lock, LOCK_EX)
-        # Routes first: who makes one has made its network before.
+        # Routes first: a route is made after its network.
         routes = re.findall(r"^blackhole (\S+)", run("ip", "route", "show", "proto", _OURS), re.MULTILINE)
         networks = re.findall(r"^(of(\d+)-\d+)\b", run("ip", "netns", "list"), re.MULTILINE)
         living = {pid for _, pid in networks if Path("/proc", pid).exists()}

@@ -1,5 +1,5 @@
-"""A plugin of pytest: the file of the figures says which tests passed or failed, and where and when they ran. What was
-skipped is not in it."""
+"""A pytest plugin that records in the figures' file which tests passed or failed, where and when. Skipped tests are
+left out."""
 
 import os
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Replicas that one prompt kills, as `python -m tests.faults.poisoned SOCKET ...`. Who dies is born again at once."""
+"""Replicas that one prompt kills, restarted at once: `python -m tests.faults.poisoned SOCKET ...`."""
 
 import asyncio
 import os
@@ -18,17 +18,17 @@ from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 POISON = "kill at once"
 SLOW_POISON = "kill after a delay"
-"""After a few tokens."""
+"""The replica dies after a few tokens."""
 DIED = "died of it"
 _STATUS = 139
 _A_WHILE = 5
 _PACE = CostModel(0.001, 0.00001, 0.0, 0.01, 0.0002, 0.0, 0.0, 0.0)
 _PAUSE_SECONDS = 0.3
-"""Before the next one: long enough to be missed."""
+"""Seconds before the restart: long enough to be noticed."""
 
 
 def deadly() -> FaultSource:
-    """Ends the process, without a word, in the middle of a step."""
+    """End the process without a message in the middle of a step."""
     decode = sim_vocabulary().tokenizer.decode
 
     def look(step: Step) -> None:
@@ -42,7 +42,7 @@ def deadly() -> FaultSource:
 
 
 async def serve(socket: Path) -> None:
-    """Until nobody waits for it."""
+    """Run until the parent has gone."""
     parent = os.getppid()
     settings = ReplicaSettings(name="writer", engine="sim", num_blocks=512)
     server = ReplicaServer(
@@ -55,7 +55,7 @@ async def serve(socket: Path) -> None:
 
 
 def born(socket: Path) -> int:
-    """The process of a replica: a copy of this one, which has loaded everything and started nothing."""
+    """Fork a replica from this process, which has loaded all code and started nothing."""
     child = os.fork()
     if child:
         return child

@@ -1,4 +1,4 @@
-"""A program of its own that can be killed, stopped, put into a cgroup or another network, and started again."""
+"""A process that can be killed, stopped, put into a cgroup or another network, and restarted."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Seconds for whatever comes sooner or later, on a machine that has much else to do."""
+"""A generous limit in seconds for events on a busy machine."""
 OCTET = (sys.executable, "-m", "octet.cli")
 
 
 class Process:
-    """Says one line when it is ready, and never outlives whoever made it."""
+    """Prints one line when it is ready, and ends with its parent."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Process:
         cgroups: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`cgroups` are folders that it is put into before it has done anything."""
+        """`cgroups` are folders that the process joins before it runs."""
         enter = "".join(f"echo 0 > {shlex.quote(str(folder / 'cgroup.procs'))} && " for folder in cgroups)
         self._words = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", f'{enter}exec "$@"', "sh", *words]
         self._log = log
@@ -48,7 +48,7 @@ class Process:
         return self.popen.poll() is None
 
     def ready(self, pattern: str = r"ready on (\S+)") -> "re.Match[str]":
-        """Once it has said so, since it was last begun."""
+        """Whether the process has reported ready since its last start."""
         found: list[re.Match[str]] = []
 
         def look() -> bool:
@@ -73,7 +73,7 @@ class Process:
         self.popen.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """In order, or else at once."""
+        """Stop in order, or kill after a timeout."""
         if self.is_alive:
             self.go_on()
             self.terminate()
@@ -84,7 +84,7 @@ class Process:
         self.popen.wait()
 
     def begin_again(self, log: Path | None = None) -> None:
-        """Once it has ended. From now on it writes to `log`, if one is given."""
+        """Start again after the end. Output goes to `log` if given."""
         self.popen.wait()
         self._log = log or self._log
         self.popen = self._begin()

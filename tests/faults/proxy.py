@@ -1,4 +1,4 @@
-"""A way to a replica that takes its time, and breaks."""
+"""A proxy to a replica that adds delay and breaks connections."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 _CHUNK = 16 << 10
 _AT_ONCE = b"\x01\x00\x00\x00\x00\x00\x00\x00"
-"""Linger for no time: the other end gets a reset."""
+"""Linger for zero seconds: the other end gets a reset."""
 
 
 class Proxy:
@@ -17,7 +17,7 @@ class Proxy:
         """`target` is the path of a Unix socket."""
         self._target = target
         self.delay = 0.0
-        """Seconds for everything, both ways."""
+        """Delay in seconds, in both directions."""
         self._writers: set[asyncio.StreamWriter] = set()
 
     @property
@@ -25,7 +25,7 @@ class Proxy:
         return len(self._writers) // 2
 
     def reset(self) -> int:
-        """Every connection, in the middle of whatever is said. How many there were."""
+        """Reset every connection; return how many there were."""
         number = self.num_open
         for writer in self._writers:
             end: socket.socket = writer.get_extra_info("socket")
@@ -49,7 +49,7 @@ class Proxy:
             self._writers -= {writer, to_there}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):  # it was reset, which is what this is for
+        with suppress(ConnectionError):  # the proxy reset it
             while data := await reader.read(_CHUNK):
                 if self.delay:
                     await asyncio.sleep(self.delay)

@@ -15,11 +15,11 @@ class Row:
     fault: str
     demand: str
     elsewhere: tuple[str, ...] = ()
-    """Tests outside this folder that show a part of it, as pytest names them."""
+    """Tests outside this folder that show a part of the row, by pytest's names."""
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """In this folder a test is named for its row."""
+        """Tests of this folder are named for their row."""
         return (*(name for name in names_here() if re.search(rf"::test_{self.number}_", name)), *self.elsewhere)
 
 
@@ -144,7 +144,7 @@ ROWS = (
         "refused at once, with the reason",
         (
             "tests/specialist/test_request.py::test_a_prompt_that_leaves_no_room_for_an_answer_is_refused",
-            "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_given_up",
+            "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_dropped",
         ),
     ),
     Row(
@@ -268,7 +268,7 @@ ROWS = (
         "a specialist's only one or two replicas fail",
         "the last replica is never ejected",
         (
-            "tests/admission/test_ejection.py::test_the_best_kind_there_is_stands_and_all_of_it",
+            "tests/admission/test_ejection.py::test_all_replicas_of_the_best_available_kind_stay",
             f"{_FAULTS}the_last_replica_is_asked_whatever_its_breaker_says",
         ),
     ),

@@ -1,4 +1,4 @@
-"""A router and its replicas, every one a process of its own that things may be done to."""
+"""A router and its replicas, each in its own process."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +12,24 @@ from tests.faults.commands import need
 from tests.faults.process import OCTET, Process
 
 PACE = CostModel(0.001, 0.00001, 0.0, 0.004, 0.0002, 0.0, 0.0, 0.0)
-"""An answer of 24 tokens takes a tenth of a second: long enough for things to happen in the middle of it."""
+"""An answer of 24 tokens takes a tenth of a second: long enough for a fault in the middle."""
 NUM_BLOCKS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a process runs, and where it is heard of."""
+    """Where a process runs, and how others reach it."""
 
     before: tuple[str, ...] = ()
-    """Words before its own: in which network it is."""
+    """Command prefix that selects the network."""
     address: str = ""
-    """host:port; empty for a Unix socket."""
+    """host:port, or empty for a Unix socket."""
     cgroups: tuple[Path, ...] = ()
     seen_as: str = ""
-    """Where the router finds it, if something stands between."""
+    """The address that the router uses, if a proxy stands between."""
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
-    """Where its output goes, if not to the others'."""
+    """Where its output goes, if not to the common log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Replica:
     name: str
     specialist: str
     address: str
-    """As the router knows it."""
+    """The router's name of the replica."""
     socket: str
-    """Its own; empty for one that has a port."""
+    """Its Unix socket; empty if it has a port."""
     process: Process
 
 
@@ -50,14 +50,14 @@ class Site:
     replicas: tuple[Replica, ...]
 
     def ready(self) -> None:
-        """Once every process has said so."""
+        """Wait until every process has reported ready."""
         for replica in self.replicas:
             replica.process.ready()
         self._router_line()
 
     @property
     def address(self) -> str:
-        """The router's."""
+        """The router's address."""
         return self._router_line()[1]
 
     @property
@@ -77,26 +77,26 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which processes there are to be."""
+    """The processes to start."""
 
     specialists: Mapping[str, int]
-    """How many replicas each has."""
+    """Number of replicas by specialist."""
     settings: str = ""
     """More of the ensemble's configuration, as YAML."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """What the configuration says of a specialist, as YAML."""
+    """Configuration of a specialist, as YAML."""
     cost: CostModel = PACE
     hosts: Mapping[str, Host] = field(default_factory=dict)
-    """By replica; `router` is the router's. Who is not named runs here, behind a Unix socket."""
+    """Hosts by replica; `router` names the router's. Other processes run here, behind a Unix socket."""
     options: tuple[str, ...] = ()
-    """More words for every replica."""
+    """More arguments for every replica."""
     router_options: tuple[str, ...] = ()
 
     def host(self, name: str) -> Host:
         return self.hosts.get(name, Host())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Specialist and replica, as the router will call it."""
+        """Specialist and replica, as the router names them."""
         for specialist, number in self.specialists.items():
             for index in range(number):
                 yield specialist, f"{specialist}-{index}"
@@ -104,7 +104,7 @@ class Plan:
 
 @contextmanager
 def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
-    """Ready, unless it is not to be waited for; afterwards nobody is left."""
+    """Start all processes and wait until they are ready, unless `wait` is false; no process is left afterwards."""
     need("setpriv")
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Row 16: the wall clock is set an hour ahead, an hour back, and beyond 2038, under every process at once."""
+"""Row 16: the wall clock of every process is set an hour ahead, an hour back, and beyond 2038."""
 
 import asyncio
 import time
@@ -18,12 +18,12 @@ from tests.faults.verdict import put_verdict, states
 
 HOUR = 3600
 STEPS = (HOUR, -HOUR, int(2_200_000_000 - time.time()), 0)
-"""Seconds that the wall is off: ahead, back, beyond 2038, and right again."""
+"""Offsets of the wall clock in seconds: ahead, back, beyond 2038, and zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """A clock of its own, which the processes that are started so look at."""
+    """A wall clock of its own for processes that are started with it."""
 
     file: Path
     library: Path
@@ -47,7 +47,7 @@ def wall(tmp_path: Path) -> Iterator[Wall]:
 
 
 @pytest.mark.slow
-def test_16_a_step_of_the_wall_clock_changes_nothing(long: bool, wall: Wall, figure: Figure) -> None:
+def test_16_a_wall_clock_step_changes_nothing(long: bool, wall: Wall, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))

@@ -1,4 +1,4 @@
-"""The database of the store goes away and comes back, restarted and killed: the router keeps serving."""
+"""The store's database is restarted and killed; the router keeps serving."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def database() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.slow
-def test_15_a_database_that_restarts_fails_no_request(long: bool, database: PostgresServer, figure: Figure) -> None:
+def test_15_a_restarted_database_fails_no_request(long: bool, database: PostgresServer, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))

@@ -1,4 +1,4 @@
-"""Row 15: the disk that the store and the logs are on is full, and later cannot be written to at all."""
+"""Row 15: the disk of the store and the logs is full, then read-only."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.faults.verdict import put_verdict
 
 
 @pytest.mark.slow
-def test_15_a_full_disk_and_one_that_is_read_only_fail_no_request(long: bool, tmp_path: Path, figure: Figure) -> None:
+def test_15_a_full_and_a_read_only_disk_fail_no_request(long: bool, tmp_path: Path, figure: Figure) -> None:
     async def scenario(site: Site, disk: Disk) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))
@@ -45,7 +45,7 @@ def test_15_a_full_disk_and_one_that_is_read_only_fail_no_request(long: bool, tm
 
 
 async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
-    """A router that begins where nothing can be written says so, and serves."""
+    """A router that starts on a read-only disk says so and serves."""
     site.router.end()
     disk.forbid()
     site.router.begin_again(site.folder / "router-again.log")

@@ -1,4 +1,4 @@
-"""Row 8: a thousand callers go away in the middle: they cancel, are killed, close one half, or never read."""
+"""Row 8: a thousand callers leave mid-stream: they cancel, are killed, close one half, or never read."""
 
 import asyncio
 import re
@@ -21,11 +21,11 @@ from tests.faults.verdict import put_verdict
 
 STALL = "dispatch: {stall_seconds: 3s}\n"
 LONG_ANSWER = 3000
-"""Tokens: many more than the kernel and gRPC hold for one who does not read."""
+"""Tokens: many more than the kernel and gRPC buffer for a caller that does not read."""
 
 
 @pytest.mark.slow
-def test_8_a_thousand_callers_go_and_nothing_is_left(long: bool, figure: Figure) -> None:
+def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))
@@ -67,7 +67,7 @@ async def _gone(site: Site, router: Line, history: History, random: Random, numb
 
 
 async def _killed(site: Site, number: int) -> None:
-    """Processes of callers, each with ten streams."""
+    """Caller processes with ten streams each."""
     for index in range(number):
         words = [sys.executable, "-m", "tests.faults.leaver", site.address, "10"]
         leaver = Process(words, site.folder / f"leaver-{index}.log")
@@ -77,7 +77,7 @@ async def _killed(site: Site, number: int) -> None:
 
 
 async def _cut(site: Site, router: Line) -> float:
-    """Seconds until those who never read have been given up, all of them, though they are still there."""
+    """Seconds until all callers that never read are given up, though they are still connected."""
     began = time.monotonic()
     silent = [await dial(site.http, LONG_ANSWER, window=2048) for _ in range(2)]
     unread = [router.unread(Question("writer", PROMPTS[0], LONG_ANSWER)) for _ in range(2)]
@@ -85,7 +85,7 @@ async def _cut(site: Site, router: Line) -> float:
     await until(lambda: _num_running(router, 0), 90)
     seconds = time.monotonic() - began
     for name, call in unread:
-        await until(partial(_is_told_of, router, name))  # a replica may give up before its router has
+        await until(partial(_is_told_of, router, name))  # a replica may give up before its router
         receipt = await router.receipt(name)
         assert receipt is not None and receipt.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
         call.cancel()
@@ -104,7 +104,7 @@ async def _num_running(router: Line, number: int) -> bool:
 
 
 def _sizes(site: Site) -> list[int]:
-    """Bytes that are resident."""
+    """Resident bytes."""
     pids = [site.router.pid, *(each.process.pid for each in site.replicas)]
     return [_resident(pid) for pid in pids]
 

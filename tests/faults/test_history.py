@@ -1,4 +1,4 @@
-"""The checker sees what it is there to see: every kind of wrong history is found, and a right one passes."""
+"""The checker finds every kind of wrong history, and accepts a correct one."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ def receipt(tokens: int = 4, **fields: Any) -> wire.Receipt:
 
 
 def account(*tokens: int, code: grpc.StatusCode = OK, **fields: Any) -> Account:
-    """Of one who asked the poet for four tokens."""
+    """A request to the poet for four tokens."""
     made = Account("x", Question("poet", "a", 4), codes=[code])
     made.hear(wire.InferEvent(routed=wire.Receipt()), 0.0)
     for token in tokens:
@@ -68,7 +68,7 @@ def test_wrong_tokens_are_found_and_named(tokens: tuple[int, ...], words: str) -
     assert found.kind == "tokens" and words in found.words
     if found.words[0] not in "35":
         (found,) = violations(lost(*tokens), GOLDEN)
-        assert words in found.words, "also in an answer that was cut off"
+        assert words in found.words, "holds for an answer that was cut off, too"
 
 
 def test_another_count_in_the_receipt_is_found() -> None:
@@ -77,7 +77,7 @@ def test_another_count_in_the_receipt_is_found() -> None:
     assert kinds(made) == ["tokens"]
 
 
-def test_ends_that_are_none_two_or_without_a_reason_are_found() -> None:
+def test_missing_double_and_unexplained_ends_are_found() -> None:
     for codes in ([], [OK, OK], [OK, grpc.StatusCode.UNAVAILABLE]):
         made = account(1, 2, 3, 4)
         made.codes = codes
@@ -86,15 +86,15 @@ def test_ends_that_are_none_two_or_without_a_reason_are_found() -> None:
     assert violations(silent, GOLDEN) == [Violation("x", "end", "UNAVAILABLE without a reason")]
     made = lost(1)
     made.error = error_pb2.Error(reason=error_pb2.ERROR_REASON_REPLICA_LOST)
-    assert violations(made, GOLDEN) == [Violation("x", "end", "it was lost, and not told when to ask again")]
+    assert violations(made, GOLDEN) == [Violation("x", "end", "it was lost, and not ended when to ask again")]
     for wrong in (None, receipt(error=error_pb2.Error(reason=error_pb2.ERROR_REASON_DEADLINE))):
         made = account(1, 2, 3, 4)
         made.receipt = wrong
         assert kinds(made) == ["end"]
-    assert kinds(account(1, 2, 3, 4), account(1, 2, 3, 4)) == ["end"], "two of one id"
+    assert kinds(account(1, 2, 3, 4), account(1, 2, 3, 4)) == ["end"], "two requests with one id"
 
 
-def test_only_whom_a_killed_router_left_may_go_without_a_reason() -> None:
+def test_only_a_killed_router_may_end_requests_without_a_reason() -> None:
     cut = account(1, code=grpc.StatusCode.UNAVAILABLE)
     cut.began, cut.ended = 1.0, 2.0
 
@@ -102,21 +102,21 @@ def test_only_whom_a_killed_router_left_may_go_without_a_reason() -> None:
         return [each.kind for each in History(GOLDEN, [made], list(outages)).violations()]
 
     assert found(Outage(1.5, True, 3.0)) == found(Outage(1.5, True)) == []
-    assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "one that was told to end owes a reason"
-    assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], "the router was there"
-    assert found(Outage(1.5, True, 1.9)) == ["end"], "it was there again"
+    assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "a router that stops in order owes a reason"
+    assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], "the router was running"
+    assert found(Outage(1.5, True, 1.9)) == ["end"], "the router was running again"
     assert found(Outage(0.5, True, 3.0)) == ["end"], "a request without a connection waits for one"
     assert found(Outage(0.5, True, 3.0), made=replace(cut, connected=True)) == [], "the channel did not know yet"
     assert found(Outage(0.5, False, 3.0), made=replace(cut, connected=True)) == ["end"]
     late = replace(cut, connected=True, began=1.6)
     assert found(Outage(0.5, True, 3.0), made=late) == ["end"], "by then every channel knew"
     wrong = replace(cut, tokens=[9])
-    assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "what it did say was right"
+    assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "the tokens it sent were right"
     twice = replace(cut, codes=[*cut.codes, OK])
     assert "end" in found(Outage(1.5, True, 3.0), made=twice)
 
 
-def test_a_router_remembers_who_asked_since_it_was_begun() -> None:
+def test_a_router_keeps_the_receipts_since_its_start() -> None:
     early, late = account(1, 2, 3, 4), account(1, 2, 3, 4)
     early.began, late.began = 1.0, 5.0
     assert History(GOLDEN, [early, late]).remembered == [early, late]
@@ -135,7 +135,7 @@ def test_another_lane_in_the_receipt_is_found(fields: dict[str, Any]) -> None:
     assert kinds(account(1, 2, 3, 4, **fields)) == ["lane"]
 
 
-def test_a_receipt_that_says_something_else_is_found() -> None:
+def test_a_receipt_that_differs_is_found() -> None:
     error = error_pb2.Error(reason=error_pb2.ERROR_REASON_DEADLINE)
     assert disagreements(account(1, 2, 3, 4), receipt()) == []
     assert disagreements(account(1, 2, 3, 4), receipt(error=error)) != []
@@ -143,7 +143,7 @@ def test_a_receipt_that_says_something_else_is_found() -> None:
     assert disagreements(lost(1), receipt(error=error)) != []
 
 
-def test_a_figure_is_held_to_its_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_figure_is_checked_against_its_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     assert holds(1.9, "< 2 s") and not holds(2.0, "< 2 s")
     assert holds(0, "== 0") and not holds(1, "== 0")
     assert holds(1e5, ">= 100,000 cases") and not holds(99_999, ">= 100,000 cases")

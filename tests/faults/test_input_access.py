@@ -1,4 +1,4 @@
-"""Rows 22 and 24: what another tenant has asked cannot be told by time; only the right certificate is served."""
+"""Rows 22 and 24: latency reveals nothing of another tenant's prompts; only the right certificate is served."""
 
 import asyncio
 import ssl
@@ -45,7 +45,7 @@ basicConstraints = critical, CA:FALSE
 
 @pytest.fixture(scope="module")
 def chains(pki: Path) -> Path:
-    """Beside the good ones: expired, signed by somebody else, by nobody but itself, and for another address."""
+    """Invalid certificates: expired, signed by another authority, self-signed, and for another address."""
     (pki / "authority.cnf").write_text(_AUTHORITY)
     (pki / "index.txt").touch()
     (pki / "serial").write_text("01\n")
@@ -67,15 +67,15 @@ def chains(pki: Path) -> Path:
 async def _is_served(served: Served, ca: Path, name: str) -> bool:
     certificate, key = (ca.parent / f"{name}.pem", ca.parent / f"{name}.key") if name else (None, None)
     async with SpecialistClient(served.address, ca=ca, certificate=certificate, key=key) as client:
-        heard = await ask_replica(client, asking_replica(), timeout=5)
-        if heard.error is not None:
-            assert heard.accepted is None
-            assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        return heard.error is None
+        received = await ask_replica(client, asking_replica(), timeout=5)
+        if received.error is not None:
+            assert received.accepted is None
+            assert received.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return received.error is None
 
 
 async def _is_used(chains: Path, shown: str) -> bool:
-    """Whether a router asks a replica that shows this certificate."""
+    """Whether a router calls a replica that shows this certificate."""
     tls = Tls(chains / f"{shown}.pem", chains / f"{shown}.key", client_ca=chains / "ca.pem")
     trust = ReplicaTls(chains / "ca.pem", chains / "caller.pem", chains / "caller.key")
     async with (
@@ -90,7 +90,7 @@ async def _is_used(chains: Path, shown: str) -> bool:
 
 
 async def _speaks_plainly(served: Served) -> bool:
-    """Whether it says anything without TLS."""
+    """Whether the server answers without TLS."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         try:
             await channel.unary_unary("/octet.v1.Specialist/Describe")(
@@ -101,21 +101,21 @@ async def _speaks_plainly(served: Served) -> bool:
         return True
 
 
-async def test_24_no_chain_but_the_right_one_gets_through(chains: Path, figure: Figure) -> None:
+async def test_24_only_the_right_certificate_chain_is_accepted(chains: Path, figure: Figure) -> None:
     tls = Tls(chains / "replica.pem", chains / "replica.key", client_ca=chains / "ca.pem")
     async with serving(tls=tls) as served:
         callers = ("caller", "", "stranger", "expired", "alone")
         by_caller = {name: await _is_served(served, chains / "ca.pem", name) for name in callers}
         assert not await _speaks_plainly(served)
     by_replica = {name: await _is_used(chains, name) for name in ("replica", "elsewhere", "stranger", "expired")}
-    assert by_caller.pop("caller") and by_replica.pop("replica"), "the right ones do get through"
+    assert by_caller.pop("caller") and by_replica.pop("replica"), "the right certificates pass"
     let_in = sum(by_caller.values()) + sum(by_replica.values())
     figure(24, "invalid certificate chains tried", len(by_caller) + len(by_replica), "chains", ">= 5 chains")
     figure(24, "accepted chains", let_in, "chains", "== 0 chains")
 
 
-def test_24_the_expired_one_is_only_expired(chains: Path) -> None:
-    """Else it would be refused for something else."""
+def test_24_the_expired_certificate_is_otherwise_valid(chains: Path) -> None:
+    """Without this, the expired certificate might be refused for another reason."""
     shown = ssl.create_default_context(cafile=str(chains / "ca.pem"))
     shown.load_cert_chain(chains / "expired.pem", chains / "expired.key")
     expired = ssl._ssl._test_decode_cert(str(chains / "expired.pem"))  # type: ignore[attr-defined]
@@ -124,8 +124,8 @@ def test_24_the_expired_one_is_only_expired(chains: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.bound(600)
-async def test_22_two_thousand_probes_tell_nothing_of_another_tenant(figure: Figure) -> None:
-    """As tests/router/keys/test_isolation.py, with four times as many."""
+async def test_22_two_thousand_probes_reveal_nothing_of_another_tenant(figure: Figure) -> None:
+    """As tests/router/keys/test_isolation.py, with four times as many probes."""
     victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
     async with AsyncExitStack() as house:
         replicas = {}
@@ -138,6 +138,6 @@ async def test_22_two_thousand_probes_tell_nothing_of_another_tenant(figure: Fig
         await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)
         await probe(routed, victim, same, 200, control, seed=1)
         await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
-        figure(22, "AUC within a tenant (control)", control.told, "", ">= 0.9")
-        figure(22, "AUC across tenants, distance from 0.5", abs(apart.told - 0.5), "", "<= 0.05")
+        figure(22, "AUC within a tenant (control)", control.ended, "", ">= 0.9")
+        figure(22, "AUC across tenants, distance from 0.5", abs(apart.ended - 0.5), "", "<= 0.05")
         figure(22, "tokens found across tenants", apart.most_found, "tokens", "== 0 tokens")

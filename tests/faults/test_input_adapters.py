@@ -1,4 +1,4 @@
-"""Rows 18 and 19: damaged and hostile adapters, at a replica that goes on with the one it has."""
+"""Rows 18 and 19: a replica refuses damaged and hostile adapters and keeps the one it has."""
 
 import json
 import pickle
@@ -70,7 +70,7 @@ BYTES: dict[str, Damage] = {
     "offsets beyond the file": lambda raw: _header(raw, lambda it: _first(it).update(data_offsets=[0, 1 << 40])),
     "offsets that overlap": lambda raw: _header(raw, lambda it: _first(it).update(data_offsets=[4, 8])),
     "a shape that is too large": lambda raw: _header(raw, lambda it: _first(it).update(shape=[1 << 62, 4])),
-    "a type nobody knows": lambda raw: _header(raw, lambda it: _first(it).update(dtype="X7")),
+    "an unknown type": lambda raw: _header(raw, lambda it: _first(it).update(dtype="X7")),
     "a pickle": lambda raw: pickle.dumps({"weights": 1}),
     "a flipped bit": _flip,
     "a key twice": _twice,
@@ -78,7 +78,7 @@ BYTES: dict[str, Damage] = {
 
 
 def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """Whole files, whose numbers are wrong."""
+    """Complete files with wrong numbers."""
     good = random_tensors(model=model)
     a = good[Q_A]
     return {
@@ -99,11 +99,11 @@ WHY = {
     "another shape": "must be [4, 64] for this model and rank, got [4, 65]",
     "whole numbers": "must be float32, float16 or bfloat16, got torch.int32",
 }
-"""Without a digest to compare with. A flipped bit makes another adapter, which only a digest tells."""
+"""Cases without a digest. A flipped bit makes another valid adapter, which only a digest detects."""
 
 
 async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Error | None:
-    """What is said; None when it was loaded."""
+    """The refusal's message, or None if the adapter was loaded."""
     try:
         await served.client.load_adapter("style", path, digest)
     except SpecialistError as failure:
@@ -114,9 +114,9 @@ async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Err
 
 
 async def _answer(served: Served) -> tuple[int, ...]:
-    heard = await ask(served.client, asking("Once upon a time", adapters=["style"], max_tokens=12, ignore_eos=True))
-    assert heard.error is None, heard.error
-    return heard.tokens
+    received = await ask(served.client, asking("Once upon a time", adapters=["style"], max_tokens=12, ignore_eos=True))
+    assert received.error is None, received.error
+    return received.tokens
 
 
 def _replica(stories: Path, root: Path, **door: Any) -> Any:
@@ -159,11 +159,11 @@ async def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
         assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
         figure(18, "damaged adapters, each refused with its reason", len(WHY), "cases", ">= 12 cases")
         figure(18, "refusals that changed the serving adapter", num_changed, "refusals", "== 0")
-        assert await _refused(served, "a key twice", digest) is None, "the same numbers are the same adapter"
+        assert await _refused(served, "a key twice", digest) is None, "equal numbers are the same adapter"
         assert await _refused(served, "a flipped bit") is None and await _answer(served) != before
 
 
-async def test_19_hostile_adapters_get_nowhere(stories_dir: Path, tmp_path: Path, figure: Figure) -> None:
+async def test_19_hostile_adapters_are_refused(stories_dir: Path, tmp_path: Path, figure: Figure) -> None:
     root = tmp_path / "root"
     root.mkdir()
     async with _replica(stories_dir, root) as served:
@@ -185,7 +185,7 @@ async def test_19_hostile_adapters_get_nowhere(stories_dir: Path, tmp_path: Path
         assert await _answer(served) == before
         (root / "good" / "adapter_model.bin").write_bytes(pickle.dumps("beside"))
         (root / "good" / "evil.py").write_text("raise SystemExit")
-        assert await _refused(served, "good", digest) is None, "what is beside it is not even opened"
+        assert await _refused(served, "good", digest) is None, "files beside it are not opened"
         assert await _answer(served) == before
 
 
@@ -199,7 +199,7 @@ def _links(root: Path, outside: Path) -> None:
     (root / "pickled" / "adapter_model.bin").write_bytes(pickle.dumps({"weights": 1}))
 
 
-async def test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later(tmp_path: Path) -> None:
+async def test_19_a_pinned_adapter_accepts_no_other_content(tmp_path: Path) -> None:
     one, two = adapter_directory(tmp_path, "one", b"one"), adapter_directory(tmp_path, "two", b"two")
     digest = assemble_replica(small(adapters={"style": one}), SystemClock()).adapters.resolve("style")
     pins = {"style": digest}

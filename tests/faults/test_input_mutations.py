@@ -1,4 +1,4 @@
-"""Row 10: real requests, spoiled in a hundred thousand ways, at the ports of real processes."""
+"""Row 10: a hundred thousand mutated requests to real processes."""
 
 import asyncio
 from collections import Counter
@@ -14,17 +14,17 @@ from tests.faults.hostile import (
     NONSENSE,
     RESET,
     WAITS,
+    CallEnd,
     RawGrpc,
-    Told,
     documented_codes,
     documented_statuses,
     http_port,
     may_wait_for,
+    parse_call_end,
     scraped,
     seed_and_first,
     send_http,
     small_site,
-    told_by,
 )
 from tests.faults.mutations import Case, case
 from tests.faults.site import Site, site
@@ -33,9 +33,9 @@ NUM_CASES = {"short": 2_000, "long": 100_000}
 USUAL_SEED = 8
 AT_ONCE = 32
 PATIENCE = 1.0
-"""Seconds until a request whose end never comes is left by its caller. The server's own are longer."""
+"""Seconds until a caller abandons an incomplete request. The server's own limits are longer."""
 TOGETHER = 500
-"""Between two looks at whether somebody who means no harm is answered as before."""
+"""Cases between two checks that a well-behaved request is answered as before."""
 
 
 class Storm:
@@ -46,7 +46,7 @@ class Storm:
             "http": documented_statuses() | {"200", "202"},
             **dict.fromkeys(("router", "replica"), documented_codes() | {"OK"}),
         }
-        self.told: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
         self.wrong: list[str] = []
 
     async def blow(self, seed: int, first: int, last: int) -> None:
@@ -60,24 +60,24 @@ class Storm:
 
     async def _try(self, seed: int, number: int) -> None:
         made = case(seed, number)
-        told = await self._send(made)
-        self.told[f"{made.door} {told.code}"] += 1
-        if told.code == WAITS and may_wait_for(made.sent):
+        ended = await self._send(made)
+        self.ended[f"{made.door} {ended.code}"] += 1
+        if ended.code == WAITS and may_wait_for(made.sent):
             return
-        is_healths = told.code == "NOT_FOUND" and made.method.startswith(
+        is_healths = ended.code == "NOT_FOUND" and made.method.startswith(
             "/grpc.health."
-        )  # its protocol has no more words
-        if told.code not in self._allowed[made.door] or not (told.is_typed or is_healths):
-            self.wrong.append(f"seed {seed}, case {number}: {told}: {made}")
+        )  # the protocol has no more detail
+        if ended.code not in self._allowed[made.door] or not (ended.is_typed or is_healths):
+            self.wrong.append(f"seed {seed}, case {number}: {ended}: {made}")
 
-    async def _send(self, made: Case) -> Told:
+    async def _send(self, made: Case) -> CallEnd:
         if made.door == "http":
             return await send_http(self._port, made.sent, PATIENCE)
         return await self._doors[made.door].send(made.method, made.sent)
 
 
 async def _left(site: Site) -> dict[str, float]:
-    """Requests that are being answered and connections that are open, but for the one that asks."""
+    """Open requests and connections, except the probe's own."""
     page = await scraped(site)
     return {"requests": page["octet_inflight_requests"], "connections": page["octet_http_connections"] - 1}
 
@@ -86,7 +86,7 @@ async def _is_idle(site: Site) -> bool:
     return set((await _left(site)).values()) == {0.0}
 
 
-def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: Figure) -> None:
+def test_10_a_hundred_thousand_mutated_requests_do_no_harm(long: bool, figure: Figure) -> None:
     seed, first = seed_and_first(USUAL_SEED)
     print(f"OCTET_FAULTS_SEED={seed}")
 
@@ -94,7 +94,7 @@ def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: 
         router, replica = RawGrpc(site.address), RawGrpc(site.replicas[0].address)
         storm = Storm(site, router, replica)
         async with line(site.address) as plain:
-            asked = Question("writer", "somebody who means no harm", 12)
+            asked = Question("writer", "a harmless request", 12)
             before = await plain.ask(asked)
             last = NUM_CASES["long" if long else "short"]
             for start in range(first, last, TOGETHER):
@@ -111,8 +111,8 @@ def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: 
         storm = asyncio.run(story(made))
         alive = [made.router.is_alive, made.replicas[0].process.is_alive]
         said = made.router.said + made.replicas[0].process.said
-    num_cases = storm.told.total()
-    print(dict(sorted(storm.told.items())))
+    num_cases = storm.ended.total()
+    print(dict(sorted(storm.ended.items())))
     print(*storm.wrong[:5], sep="\n")
     assert num_cases > 0 and alive == [True, True] and len(set(pids)) == 2
     assert "Traceback" not in said, said[-3000:]
@@ -123,30 +123,32 @@ def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: 
     figure(10, "undocumented responses", len(storm.wrong), "answers", "== 0 answers")
 
 
-def test_10_the_same_seed_makes_the_same_cases() -> None:
+def test_10_a_seed_gives_the_same_cases() -> None:
     assert [case(5, number) for number in range(300)] == [case(5, number) for number in range(300)]
     assert len({case(5, number).sent for number in range(300)}) > 250
     doors = Counter(case(6, number).door for number in range(300))
     assert set(doors) == {"router", "replica", "http"} and min(doors.values()) > 10
 
 
-def test_10_what_is_documented_is_read_from_the_documents() -> None:
+def test_10_expected_codes_are_read_from_the_docs() -> None:
     assert {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"} <= documented_codes()
     assert documented_codes() <= {code.name for code in grpc.StatusCode}
     assert {"400", "413", "431", "504"} <= documented_statuses()
     assert wire.InferRequest.DESCRIPTOR.full_name == "octet.v1.InferRequest"
 
 
-def test_10_silence_is_told_from_an_end() -> None:
+def test_10_silence_differs_from_a_closed_connection() -> None:
     refused = b'HTTP/1.1 400 Bad Request\r\n\r\n{"error": 1}'
-    assert told_by(refused, RESET) == Told("400") and told_by(b"HTTP/1.1 400 No\r\n\r\n", CLOSED) == Told("400", False)
-    assert told_by(b"HTTP/1.1 100 Continue\r\n\r\n" + refused, CLOSED) == Told("400")
-    assert told_by(b"HTTP/1.1 100 Continue\r\n\r\n", WAITS) == Told(WAITS)
-    assert [told_by(b"", end).code for end in (WAITS, CLOSED, RESET)] == [WAITS, CLOSED, RESET]
-    assert told_by(b"what?", CLOSED) == Told(NONSENSE)
+    assert parse_call_end(refused, RESET) == CallEnd("400") and parse_call_end(
+        b"HTTP/1.1 400 No\r\n\r\n", CLOSED
+    ) == CallEnd("400", False)
+    assert parse_call_end(b"HTTP/1.1 100 Continue\r\n\r\n" + refused, CLOSED) == CallEnd("400")
+    assert parse_call_end(b"HTTP/1.1 100 Continue\r\n\r\n", WAITS) == CallEnd(WAITS)
+    assert [parse_call_end(b"", end).code for end in (WAITS, CLOSED, RESET)] == [WAITS, CLOSED, RESET]
+    assert parse_call_end(b"what?", CLOSED) == CallEnd(NONSENSE)
 
 
-def test_10_only_what_has_not_ended_may_be_met_with_silence() -> None:
+def test_10_only_an_incomplete_request_may_get_no_answer() -> None:
     whole = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
     assert not may_wait_for(whole) and not may_wait_for(whole + b"more") and may_wait_for(whole[:-1])
     assert may_wait_for(whole[:20]) and may_wait_for(whole.replace(b"Content-Length: 2", b"transfer-encoding: chunked"))

@@ -1,5 +1,5 @@
-"""Row 11: every number that is none, at every numeric field, through both doors of the router, beside somebody who is
-answered as if nothing was."""
+"""Row 11: NaN, infinities and out-of-range numbers in every numeric field over gRPC and HTTP, beside a well-behaved
+request."""
 
 import asyncio
 import json
@@ -35,12 +35,12 @@ LITERALS = (
     "[1]",
 )
 OF_THE_MODEL = ("sampling.top_k", "sampling.logit_bias.token", "context_size")
-"""A replica knows a smaller range than the router does."""
+"""A replica allows a smaller range than the router."""
 NEIGHBOUR = asking("the neighbour", max_tokens=400, ignore_eos=True, sampling=wire.Sampling(temperature=0.0))
 
 
 def _numeric(kind: Any) -> set[str]:
-    """Of a message of the wire; whatever is new there is found by itself."""
+    """All numeric fields of a wire message, found by reflection."""
     numbers = {"int32", "int64", "uint32", "uint64", "float", "double"}
     types = {number: name.removeprefix("TYPE_").lower() for name, number in _types(kind)}
     return {each.name for each in kind.DESCRIPTOR.fields if types[each.type] in numbers}
@@ -66,21 +66,21 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
             yield field, getattr(place, name), request
 
 
-def _is_right(field: str, value: Any, heard: Heard) -> bool:
-    """Served where it is in range; where it is not, the caller is told the field."""
-    if value in RANGES[field] and heard.code is grpc.StatusCode.OK:
+def _is_right(field: str, value: Any, received: Heard) -> bool:
+    """A value in range is served; for others the error names the field."""
+    if value in RANGES[field] and received.code is grpc.StatusCode.OK:
         return True
-    told, is_refused = heard.error, heard.code is grpc.StatusCode.INVALID_ARGUMENT
-    is_replicas = told is not None and value in RANGES[field] and field in OF_THE_MODEL
-    return is_refused and told is not None and told.field == field and (value not in RANGES[field] or is_replicas)
+    ended, is_refused = received.error, received.code is grpc.StatusCode.INVALID_ARGUMENT
+    is_replicas = ended is not None and value in RANGES[field] and field in OF_THE_MODEL
+    return is_refused and ended is not None and ended.field == field and (value not in RANGES[field] or is_replicas)
 
 
 async def _over_grpc(fronted: Fronted) -> tuple[int, list[str]]:
     cases = list(_requests())
-    heard = [await fronted.routed.ask(request) for _, _, request in cases]
+    received = [await fronted.routed.ask(request) for _, _, request in cases]
     wrong = [
         f"{field} = {value}: {each.code} {each.error}"
-        for (field, value, _), each in zip(cases, heard, strict=True)
+        for (field, value, _), each in zip(cases, received, strict=True)
         if not _is_right(field, value, each)
     ]
     return len(cases), wrong
@@ -112,21 +112,24 @@ def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
 
 
 async def _over_http(fronted: Fronted) -> tuple[int, list[str]]:
-    """Nothing but 200 and 400 comes back, and what JSON does not have is never a number."""
+    """Only 200 and 400 are returned, and a literal that JSON lacks is never a number."""
     num_sent, wrong = 0, []
     for path, name, literal, body in _bodies():
-        heard = await fronted.post(body, path)
+        received = await fronted.post(body, path)
         num_sent += 1
         allowed = {400} if literal in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"1"', "[1]") else {200, 400}
         names_it = (
-            heard.status != 400 or name.encode() in heard.body or b"JSON" in heard.body or b"number" in heard.body
+            received.status != 400
+            or name.encode() in received.body
+            or b"JSON" in received.body
+            or b"number" in received.body
         )
-        if heard.status not in allowed or not names_it:
-            wrong.append(f"{path} {name} = {literal}: {heard.status} {heard.body[:200]!r}")
+        if received.status not in allowed or not names_it:
+            wrong.append(f"{path} {name} = {literal}: {received.status} {received.body[:200]!r}")
     return num_sent, wrong
 
 
-async def test_11_numbers_that_are_none_harm_nobody_in_the_same_batch(figure: Figure) -> None:
+async def test_11_invalid_numbers_do_not_harm_other_requests_of_the_batch(figure: Figure) -> None:
     async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
         alone = await fronted.routed.ask(NEIGHBOUR)
         same, over = [], asyncio.Event()

@@ -1,4 +1,4 @@
-"""Every test that is named for a row is there."""
+"""Every test that a row of hostile input names exists."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("row", "node"), [(row, node) for row, nodes in NODES.items() for node in nodes])
-def test_what_shows_a_row_exists(row: int, node: str) -> None:
+def test_every_named_test_exists(row: int, node: str) -> None:
     file, _, name = node.partition("::")
     assert (ROOT / file).is_file(), f"row {row}"
     text = (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""Rows 1 and 27: replicas are killed, and restarted in order, while many ask."""
+"""Rows 1 and 27: replicas are killed, and restarted in order, under load."""
 
 import asyncio
 import time
@@ -18,12 +18,12 @@ from tests.faults.verdict import put_verdict, until_serving
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 FASTER = 4.0
-"""Than the trace's own pace."""
+"""Speed relative to the trace's own."""
 
 
 @pytest.fixture
 def gaps(long: bool, request: pytest.FixtureRequest) -> Iterator[float]:
-    """Seconds from one request to the next: the recorded ones, or in the short form as bursty ones of our own."""
+    """Seconds between requests: the trace's, or bursty random ones in the short form."""
     if not long:
         random = Random(1)
         return (random.expovariate(200.0) if random.random() < 0.8 else random.expovariate(8.0) for _ in range(100_000))
@@ -33,7 +33,7 @@ def gaps(long: bool, request: pytest.FixtureRequest) -> Iterator[float]:
 
 
 @pytest.mark.slow
-def test_1_a_killed_replica_costs_only_what_it_was_saying(long: bool, gaps: Iterator[float], figure: Figure) -> None:
+def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Iterator[float], figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))
@@ -58,7 +58,7 @@ def test_1_a_killed_replica_costs_only_what_it_was_saying(long: bool, gaps: Iter
 
 
 async def _kill(victim: Replica, router: Line, history: History) -> tuple[float, float]:
-    """When, and the seconds until one who asks again and again has an answer."""
+    """The time, and the seconds until a caller that retries has an answer."""
     victim.process.kill()
     killed = time.monotonic()
 
@@ -78,7 +78,7 @@ def _tried_again(history: History, kills: list[float]) -> float:
 
 
 @pytest.mark.slow
-def test_27_a_rolling_restart_of_eight_specialists_fails_nobody(long: bool, figure: Figure) -> None:
+def test_27_a_rolling_restart_of_eight_specialists_fails_no_request(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))

@@ -1,4 +1,4 @@
-"""Waits are compared where the machine was itself."""
+"""Latencies are compared outside slow periods of the machine."""
 
 from dataclasses import dataclass, field
 
@@ -28,11 +28,11 @@ def history(*waits: tuple[float, float]) -> History:
 
 USUAL = history((0, 0.1), (1, 0.1))
 SLOW = history((10, 0.2), (11, 0.9), (12, 0.2), (13, 0.2))
-"""One of them in a slow period."""
+"""One of the requests falls into a slow period."""
 SLOW_PERIODS = SlowPeriods([(10.9, 11.1)])
 
 
-def test_who_met_a_spell_is_left_out_and_shown_beside() -> None:
+def test_requests_in_a_slow_period_are_reported_separately() -> None:
     figures = Figures()
     comparison = Comparison(3, figures, SLOW_PERIODS, long=True)
     comparison.put_longer("waits", 100, USUAL, SLOW, "<= 1.2")
@@ -49,14 +49,14 @@ def test_all_count_where_slow_periods_are_unknown() -> None:
     assert figures.put == {"waits, relative": pytest.approx(9)}
 
 
-def test_what_lasts_is_compared_in_the_same_way() -> None:
+def test_durations_are_compared_in_the_same_way() -> None:
     figures = Figures()
     Comparison(3, figures, SLOW_PERIODS, long=True).put_lasting(USUAL, history((10, 0.3), (11, 0.02)))
     assert figures.put == {"p50 TTFT afterwards, relative, outside slow periods": pytest.approx(3)}
 
 
-def test_a_long_wait_that_a_spell_came_into_later_counts() -> None:
-    """Else slow answers would be left out more often than fast ones."""
+def test_a_request_that_a_later_slow_period_delays_counts() -> None:
+    """Otherwise slow answers would be left out more often than fast ones."""
     figures = Figures()
     Comparison(3, figures, SLOW_PERIODS, long=True).put_lasting(USUAL, history((10, 5.0)))
     assert figures.put == {"p50 TTFT afterwards, relative, outside slow periods": pytest.approx(50)}

@@ -1,4 +1,4 @@
-"""What a run that was killed has left behind is removed by the next one; what is somebody's is not."""
+"""A run removes networks and cgroups that killed runs have left, and no others."""
 
 import os
 import re
@@ -8,17 +8,17 @@ import pytest
 
 from tests.faults import cgroups
 from tests.faults.commands import run
-from tests.faults.network import cables, want_of_cables
-from tests.forbidden import FORM, NO_SKIP, do_without, forbidden, may_skip
+from tests.faults.network import cables, why_no_cables
+from tests.forbidden import FORM, NO_SKIP, forbidden, may_skip, note_missing
 
-NOBODY = 4_194_304
-"""No process has this number: it is the first that is too large."""
+UNUSED_PID = 4_194_304
+"""No process has this id: it is the first that is too large."""
 
 
-def test_networks_and_routes_of_the_dead_are_removed() -> None:
-    if reason := want_of_cables():
+def test_networks_and_routes_of_dead_processes_are_removed() -> None:
+    if reason := why_no_cables():
         pytest.skip(reason)
-    stale, route = f"of{NOBODY}-0", "10.64.128.2"
+    stale, route = f"of{UNUSED_PID}-0", "10.64.128.2"
     run("ip", "netns", "add", stale)
     run("ip", "route", "add", "blackhole", f"{route}/32", "proto", "88")
     with cables(1) as (first,):
@@ -30,31 +30,31 @@ def test_networks_and_routes_of_the_dead_are_removed() -> None:
     assert not re.findall(rf"of{os.getpid()}-", run("ip", "netns", "list"))
 
 
-def test_cgroups_of_the_dead_are_removed() -> None:
-    if reason := cgroups.want_of_cgroups("cpu"):
+def test_cgroups_of_dead_processes_are_removed() -> None:
+    if reason := cgroups.why_no_cgroups("cpu"):
         pytest.skip(reason)
     with cgroups.cgroup("cpu") as mine:
-        stale = mine.folder.with_name(f"octet-faults-{NOBODY}-0")
+        stale = mine.folder.with_name(f"octet-faults-{UNUSED_PID}-0")
         stale.mkdir()
         with cgroups.cgroup("cpu"):
             assert not stale.exists() and mine.folder.exists()
 
 
-def test_only_what_the_machine_forbids_may_skip_and_in_the_long_form_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_the_machine_forbids_may_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FORM, raising=False)
     monkeypatch.delenv(NO_SKIP, raising=False)
     assert may_skip("not installed: ip")
     monkeypatch.setenv(NO_SKIP, "1")
     assert not may_skip("not installed: ip") and may_skip(forbidden("Operation not permitted"))
     with pytest.raises(pytest.fail.Exception, match="not installed: ip"):
-        do_without("not installed: ip")
+        note_missing("not installed: ip")
     monkeypatch.setenv(FORM, "long")
     assert not may_skip(forbidden("Operation not permitted"))
 
 
-def test_where_cgroups_are_read_only_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file where the folder would be: whatever the kernel says, it is told."""
+def test_read_only_cgroups_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file stands where the folder would be; the kernel's message is reported."""
     (tmp_path / "cpu").write_text("")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    reason = cgroups.want_of_cgroups("cpu")
+    reason = cgroups.why_no_cgroups("cpu")
     assert "no cgroup can be made" in reason or "only root" in reason

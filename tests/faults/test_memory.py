@@ -1,4 +1,4 @@
-"""Row 26: a neighbour takes the memory of a replica, and of the router."""
+"""Row 26: another process takes the memory of a replica, then of the router."""
 
 import asyncio
 import sys
@@ -17,14 +17,14 @@ from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict
 
 ROOM = 96 << 20
-"""Bytes that each may have beyond what it begins with."""
+"""Bytes that each process may use beyond its start."""
 TAKEN = 0.96
-"""Of the limit, by the hog."""
+"""Share of the limit that the hog takes."""
 
 
 @contextmanager
 def hogged(group: Cgroup, folder: Path) -> Iterator[None]:
-    """Its memory is taken meanwhile."""
+    """Run the block while the memory is taken."""
     words = [sys.executable, "-m", "tests.faults.hog", str(TAKEN)]
     hog = Process(words, folder / "hog.log", cgroups=[group.folder])
     try:
@@ -34,7 +34,7 @@ def hogged(group: Cgroup, folder: Path) -> Iterator[None]:
         hog.kill()
 
 
-def test_26_new_work_is_turned_away_before_anybody_is_killed(long: bool, figure: Figure) -> None:
+def test_26_new_requests_are_refused_before_a_process_is_killed(long: bool, figure: Figure) -> None:
     async def scenario(site: Site, of_replica: Cgroup, of_router: Cgroup) -> None:
         for group in (of_replica, of_router):
             group.allow_memory(group.memory + ROOM)
@@ -48,7 +48,7 @@ def test_26_new_work_is_turned_away_before_anybody_is_killed(long: bool, figure:
                     await asyncio.sleep(seconds)
                     await callers.answered(10)
                 await until(lambda: _answers(router, history, "writer-0"))
-                assert history.failed == [], "there was somebody else to ask"
+                assert history.failed == [], "another replica could answer"
                 with hogged(of_router, site.folder):
                     refused = await until(lambda: history.failed)
                     await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Row 17, and everything at once: random trouble for ten minutes, from a seed that is printed."""
+"""Row 17 and all other faults together: random faults for ten minutes, from a seed that is printed."""
 
 import asyncio
 import os
@@ -13,52 +13,52 @@ import pytest
 
 from tests.faults.audit import auditing
 from tests.faults.callers import Callers, golden_run, line, until
-from tests.faults.cgroups import Cgroup, cgroup, want_of_cgroups
+from tests.faults.cgroups import Cgroup, cgroup, why_no_cgroups
 from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
 from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, of_router, one_is_spared
-from tests.faults.network import Cable, cables, want_of_cables
+from tests.faults.network import Cable, cables, why_no_cables
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
-from tests.forbidden import do_without
+from tests.forbidden import note_missing
 from tests.ports import free_port
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
-"""Of the environment: to have the same trouble again, and for how long."""
+"""Environment variables that repeat a run: its seed and duration."""
 FOR_ALL = 300.0
-"""Seconds in which every kind of trouble comes."""
+"""Seconds in which every kind of fault occurs."""
 ROOM = 96 << 20
-"""Bytes of memory that the second poet may have beyond what it begins with."""
+"""Bytes of memory that the second poet may use beyond its start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FaultSite:
     site: Site
     cable: Cable | None
     """To the first writer."""
     port: int
-    """The last writer is reached by it, through a proxy."""
+    """Port of the proxy to the last writer."""
     cgroups: dict[str, Cgroup]
     memory: Cgroup | None
     """Of the second poet."""
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    """A writer behind a cable, one beside it, one behind a proxy, and two poets. What cannot be had here is left out,
-    and said."""
+def fault_site() -> Iterator[FaultSite]:
+    """A writer behind a cable, one on the local network, one behind a proxy, and two poets. Parts that the machine
+    forbids are left out and reported."""
     with ExitStack() as stack:
         port = free_port()
         hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}
         cable, memory, cgroups = None, None, {}
-        if reason := want_of_cables():
-            do_without(reason)
+        if reason := why_no_cables():
+            note_missing(reason)
         else:
             (cable,) = stack.enter_context(cables(1))
             hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151")
-        if reason := want_of_cgroups("cpu", "memory"):
-            do_without(reason)
+        if reason := why_no_cgroups("cpu", "memory"):
+            note_missing(reason)
         else:
             cgroups = {name: stack.enter_context(cgroup("cpu")) for name in ("writer-1", "poet-0")}
             memory = stack.enter_context(cgroup("memory"))
@@ -67,36 +67,36 @@ def scene() -> Iterator[Scene]:
         door = ("--port", str(free_port()), "--http-port", str(free_port()))
         plan = Plan({"writer": 3, "poet": 2}, settings, hosts=hosts, router_options=door)
         made = stack.enter_context(site(plan, wait=False))
-        yield Scene(made, cable, port, cgroups, memory)
+        yield FaultSite(made, cable, port, cgroups, memory)
 
 
-def test_17_nobody_is_told_anything_untrue_whatever_happens(scene: Scene, figure: Figure) -> None:
+def test_17_no_caller_receives_anything_wrong_under_random_faults(fault_site: FaultSite, figure: Figure) -> None:
     seed = int(os.environ.get(SEED) or secrets.randbits(32))
     seconds = float(os.environ.get(SECONDS) or (600 if is_long() else 10))
     print(f"{SEED}={seed}, {seconds:g} s")
     put_seed(17, seed)
-    asyncio.run(_story(scene, seed, seconds, figure))
+    asyncio.run(_story(fault_site, seed, seconds, figure))
 
 
-async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> None:
-    site, replicas = scene.site, {each.name: each for each in scene.site.replicas}
+async def _story(fault_site: FaultSite, seed: int, seconds: float, figure: Figure) -> None:
+    site, replicas = fault_site.site, {each.name: each for each in fault_site.site.replicas}
     async with AsyncExitStack() as stack:
         behind = replicas["writer-2"]
-        proxy = await stack.enter_async_context(proxying(scene.port, behind.socket))
+        proxy = await stack.enter_async_context(proxying(fault_site.port, behind.socket))
         await asyncio.to_thread(site.ready)
         router = await stack.enter_async_context(line(site.address, patient=True))
         history = History(await golden_run(router, site.specialists))
-        troubles = [trouble for each in site.replicas for trouble in of_process(each.name, each.process)]
-        troubles += of_router(site.router, history.outages)
-        troubles += of_proxy(behind, proxy)
-        troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
-        if scene.cable is not None:
-            troubles += of_cable(replicas["writer-0"], scene.cable)
-        if scene.memory is not None:
-            scene.memory.allow_memory(scene.memory.memory + ROOM)
-            troubles += of_memory(replicas["poet-1"], scene.memory, site.folder)
+        faults = [fault for each in site.replicas for fault in of_process(each.name, each.process)]
+        faults += of_router(site.router, history.outages)
+        faults += of_proxy(behind, proxy)
+        faults += [fault for name, each in fault_site.cgroups.items() for fault in of_cpu(replicas[name], each)]
+        if fault_site.cable is not None:
+            faults += of_cable(replicas["writer-0"], fault_site.cable)
+        if fault_site.memory is not None:
+            fault_site.memory.allow_memory(fault_site.memory.memory + ROOM)
+            faults += of_memory(replicas["poet-1"], fault_site.memory, site.folder)
         groups = {name: [each.name for each in site.of(name)] for name in site.specialists}
-        nemesis = Nemesis(troubles, Random(seed), one_is_spared(groups), longest=3.0 if is_long() else 1.0)
+        nemesis = Nemesis(faults, Random(seed), one_is_spared(groups), longest=3.0 if is_long() else 1.0)
         callers = Callers(router, history, Random(seed + 1), pause=0.05)
         num_callers = 12 if is_long() else 5
         async with auditing(router, history) as audit, callers.calling(num_callers, leave_share=0.1):
@@ -110,7 +110,7 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         print(*nemesis.log, sep="\n")
         figure(17, "duration of random faults", lasted, "s", f">= {seconds:g} s")
         figure(17, "random faults", sum(nemesis.done.values()), "times", f">= {max(1, seconds // 5):.0f}")
-        missing = {trouble.kind for trouble in troubles} - nemesis.done.keys()
+        missing = {fault.kind for fault in faults} - nemesis.done.keys()
         if seconds >= FOR_ALL:
             figure(17, "random faults: kinds that never came", len(missing), "kinds", "== 0")
         figure(17, "requests during random faults", len(history.accounts), "requests", f">= {20 + seconds:.0f}")
@@ -122,6 +122,6 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         if kills := sum(each.sudden for each in history.outages):
             cut = len(history.cut) / (kills * num_callers)
             figure(17, "random faults: share cut off with a killed router", cut, "", "<= 1")
-        if scene.memory is not None:
-            figure(26, "random faults: killed for lack of memory", scene.memory.num_killed, "processes", "== 0")
+        if fault_site.memory is not None:
+            figure(26, "random faults: killed for lack of memory", fault_site.memory.num_killed, "processes", "== 0")
         await put_verdict(17, router, history, figure)

@@ -1,4 +1,4 @@
-"""What the nemesis notes of a router, so that nobody else is excused by it."""
+"""The nemesis notes exactly the ends of a router, so that no other fault is excused."""
 
 import sys
 from pathlib import Path
@@ -10,23 +10,23 @@ from tests.faults.process import Process
 READY = "import signal, sys; print('ready on nothing', flush=True); signal.pause()"
 
 
-def test_an_end_is_noted_when_it_comes_and_when_it_is_over(tmp_path: Path) -> None:
+def test_the_start_and_end_of_an_outage_are_noted(tmp_path: Path) -> None:
     outages: list[Outage] = []
     router = Process([sys.executable, "-c", READY], tmp_path / "log")
     router.ready()
-    killed, stopped, told = of_router(router, outages)
+    killed, stopped, ended = of_router(router, outages)
     try:
         stopped.do()
         stopped.undo()
         assert outages == [] and router.is_alive
-        for trouble, sudden in ((killed, True), (told, False)):
+        for fault, sudden in ((killed, True), (ended, False)):
             before = router.pid
-            trouble.do()
+            fault.do()
             assert outages[-1].sudden is sudden and outages[-1].ended == float("inf")
-            trouble.undo()
+            fault.undo()
             assert router.is_alive and router.pid != before and outages[-1].began < outages[-1].ended < float("inf")
-        assert len(outages) == 2 and {each.kind for each in (killed, stopped, told)} == {
-            f"the router is {what}" for what in ("killed", "stopped", "told to end")
+        assert len(outages) == 2 and {each.kind for each in (killed, stopped, ended)} == {
+            f"the router is {what}" for what in ("killed", "stopped", "ended to end")
         }
     finally:
         router.end()

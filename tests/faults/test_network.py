@@ -1,4 +1,4 @@
-"""Row 17: the way between the router and a replica is cut, cut in one direction, and made slow."""
+"""Row 17: the network between the router and a replica is cut, cut in one direction, and slowed."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def plan_behind(cables: list[Cable]) -> Plan:
 
 
 @pytest.mark.slow
-def test_17_whatever_happens_to_a_cable_callers_are_told_the_truth(long: bool, figure: Figure) -> None:
+def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure: Figure) -> None:
     async def scenario(site: Site, cable: Cable) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))

@@ -1,4 +1,4 @@
-"""Row 28: a request that always kills its replica kills two, and then it is known."""
+"""Row 28: a request that kills its replica kills two, and is then quarantined."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ QUARANTINED = error_pb2.ERROR_REASON_QUARANTINED
 
 
 class Replicas:
-    """Those who die come back."""
+    """Replicas that restart after they die."""
 
     def __init__(self, folder: Path) -> None:
         sockets = [folder / f"writer-{number}.sock" for number in range(NUM_REPLICAS)]
@@ -50,26 +50,26 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 
 
 async def asked_among(routed: Routed, poison: str, prompts: list[str]) -> tuple[Heard, list[Heard]]:
-    """While others fill the batch of every replica."""
+    """Run the block while other requests fill the batch of every replica."""
     others = [asyncio.create_task(routed.ask(asking(each, max_tokens=60, ignore_eos=True))) for each in prompts]
     await routed.until(lambda: routed.num_inflight == len(others) or any(task.done() for task in others))
-    heard = await routed.ask(asking(poison, max_tokens=60, ignore_eos=True))
-    return heard, await asyncio.gather(*others)
+    received = await routed.ask(asking(poison, max_tokens=60, ignore_eos=True))
+    return received, await asyncio.gather(*others)
 
 
 @pytest.mark.parametrize(("poison", "same"), [(POISON, True), (SLOW_POISON, False)])
-async def test_28_the_same_request_kills_two_replicas_and_no_third(
+async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
     poison: str, same: bool, replicas: Replicas, figure: Figure
 ) -> None:
-    """Its neighbours ask again and again, all of them together; where it kills late they are others every time."""
+    """The other requests retry together; if the replica dies late, they differ each time."""
     before, numbers = replicas.num_deaths, count()
     async with routing(replicas.places) as routed:
         reasons: list[int] = []
         others: list[Heard] = []
         for _ in range(NUM_ASKED):
             prompts = [f"neighbour {number if same else next(numbers)}" for number in range(NUM_NEIGHBOURS)]
-            heard, neighbours = await asked_among(routed, poison, prompts)
-            reasons.append(heard.reason)
+            received, neighbours = await asked_among(routed, poison, prompts)
+            reasons.append(received.reason)
             others += neighbours
             await replicas.are_back(routed)
         assert reasons[-1] == QUARANTINED and 0 not in reasons, reasons
@@ -83,15 +83,15 @@ async def test_28_the_same_request_kills_two_replicas_and_no_third(
         assert {each.code for each in last} == {grpc.StatusCode.OK}
 
 
-async def test_28_over_http_it_is_a_422_that_nobody_is_to_repeat(replicas: Replicas) -> None:
+async def test_28_over_http_a_quarantined_request_is_a_422_without_retry(replicas: Replicas) -> None:
     before = replicas.num_deaths
     async with fronting(replicas.places) as fronted:
-        heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
-        while heard.status == 503:
+        received = await fronted.ask(messages=[{"role": "user", "content": POISON}])
+        while received.status == 503:
             await replicas.are_back(fronted.routed)
-            heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
-        assert (heard.status, heard.error["code"]) == (422, "quarantined")
-        assert heard.error["type"] == "invalid_request_error" and "retry-after" not in heard.headers
+            received = await fronted.ask(messages=[{"role": "user", "content": POISON}])
+        assert (received.status, received.error["code"]) == (422, "quarantined")
+        assert received.error["type"] == "invalid_request_error" and "retry-after" not in received.headers
         await replicas.are_back(fronted.routed)
         assert replicas.num_deaths - before == 2
         assert (await fronted.ask(messages=[{"role": "user", "content": "hello"}])).status == 200

@@ -1,4 +1,4 @@
-"""Every row of the table is there, and every test that it names."""
+"""Every row of the table exists, and every test that it names."""
 
 import json
 import os
@@ -28,12 +28,12 @@ def test_every_test_that_a_row_names_exists(row: Row) -> None:
         assert not test or test in names_in(ROOT / file), name
 
 
-def test_every_test_that_is_named_for_a_row_is_of_one() -> None:
+def test_every_test_named_for_a_row_belongs_to_it() -> None:
     numbers = {int(number) for name in names_here() for number in re.findall(r"::test_(\d+)_", name)}
     assert numbers <= {row.number for row in ROWS} and 17 in numbers
 
 
-def test_the_nodes_of_some_rows_are_named_once_each() -> None:
+def test_the_tests_of_selected_rows_are_listed_once() -> None:
     some = nodes_of([18, 15])
     assert len(set(some)) == len(some)
     assert set(some) == {test for row in ROWS if row.number in (15, 18) for test in row.tests}
@@ -42,7 +42,7 @@ def test_the_nodes_of_some_rows_are_named_once_each() -> None:
     }
 
 
-def test_what_passed_and_what_failed_is_written_down_and_what_was_skipped_is_not(tmp_path: Path) -> None:
+def test_passed_and_failed_tests_are_recorded_and_skipped_ones_are_not(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import pytest\ndef test_good(): pass\ndef test_bad(): assert 0\ndef test_none(): pytest.skip()\n"
         "@pytest.fixture\ndef broken(): assert 0\ndef test_broken(broken): pass\n"

@@ -1,4 +1,4 @@
-"""Row 30: the specialist that gets copies hangs, and dies. Whoever asked the first one does not notice."""
+"""Row 30: a shadow specialist hangs and dies; callers of the primary do not notice."""
 
 import asyncio
 from random import Random
@@ -21,11 +21,11 @@ ABOUT = {
     "left": '{describe: Numbers., examples: ["question number seven", "question number eight"], fallback: right}',
     "right": '{describe: Recipes., examples: ["bake a cake", "cook a soup"]}',
 }
-"""So that every question is the left one's, almost certainly, and the right one gets a copy."""
+"""Prompts that the router sends to the left specialist almost certainly, with a shadow copy to the right one."""
 
 
 @pytest.mark.slow
-def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: Figure) -> None:
+def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         (shadow,) = site.of("right")
         seconds = 15.0 if long else 2.0
@@ -54,15 +54,15 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
             await put_verdict(30, router, History(golden, accounts), figure)
             failed = len(hung.failed) + len(dead.failed)
             figure(30, "requests failed by a shadow", failed, "requests", "== 0")
-            for ill, told in (("hangs", hung), ("is dead", dead)):
-                comparison.put_longer(f"p99 TTFT while the shadow {ill}", 99, usual, told, "<= 1.2")
+            for ill, ended in (("hangs", hung), ("is dead", dead)):
+                comparison.put_longer(f"p99 TTFT while the shadow {ill}", 99, usual, ended, "<= 1.2")
 
     with site(Plan({"left": 1, "right": 1}, SETTINGS, about=ABOUT)) as made:
         asyncio.run(scenario(made))
 
 
 async def _told(router: Line, golden: Golden, seconds: float, seed: int) -> History:
-    """Of twenty requests a second that name nobody."""
+    """Twenty requests a second that name no specialist."""
     history, random = History(golden), Random(seed)
     prompts = [prompt for name, prompt in golden if name == "left"]
 

@@ -1,4 +1,4 @@
-"""Rows 3 and 4: one replica gets a tenth of a core; all replicas of one specialist are away."""
+"""Rows 3 and 4: one replica gets a tenth of a core; all replicas of one specialist are gone."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ from tests.faults.verdict import put_verdict, states, until_serving
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 RATE = 40.0
-"""Requests a second: a tenth of a core does not suffice for its share of them."""
+"""Requests a second: a tenth of a core is too little for its share."""
 
 
 @pytest.mark.slow
-def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, figure: Figure) -> None:
+def test_3_a_slow_replica_gets_less_and_other_specialists_are_not_delayed(long: bool, figure: Figure) -> None:
     async def scenario(site: Site, group: Cgroup) -> None:
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
@@ -62,7 +62,7 @@ def _is_another(replica: str) -> bool:
 
 
 @pytest.mark.slow
-def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notice(long: bool, figure: Figure) -> None:
+def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         away, *others = site.specialists
         async with line(site.address) as router:
@@ -130,7 +130,7 @@ def _status(http: str, specialist: str) -> tuple[int, float]:
 
 
 @pytest.mark.slow
-def test_4_where_somebody_stands_in_the_receipt_says_so(figure: Figure) -> None:
+def test_4_a_receipt_names_the_fallback(figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             golden = await golden_run(router, ["stl"])

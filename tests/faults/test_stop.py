@@ -1,4 +1,4 @@
-"""Row 2: a replica is stopped in the middle of everything, and goes on half a minute later as if nothing had been."""
+"""Row 2: a replica is stopped under load and resumes half a minute later."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.faults.verdict import put_verdict, states, until_serving
 
 
 @pytest.mark.slow
-def test_2_a_stopped_replica_is_left_soon_and_probed_before_it_is_trusted_again(long: bool, figure: Figure) -> None:
+def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))
@@ -32,14 +32,16 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_it_is_trusted_again(
 
 
 async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float) -> float:
-    """Seconds until its breaker is open. It stays stopped for `stay`, and is probed before others are sent there."""
+    """Seconds until its breaker opens. It stays stopped for `stay` and is probed before it gets other requests."""
     victim.process.stop()
     stopped = time.monotonic()
     try:
         await until(lambda: _is(router, victim, "hung", "open"))
         noticed = time.monotonic() - stopped
         await asyncio.sleep(stay)
-        assert (await states(router))[victim.name][0] in ("hung", "connecting"), "by then it may have been hung up on"
+        assert (await states(router))[victim.name][0] in ("hung", "connecting"), (
+            "by then its connection may have been closed"
+        )
     finally:
         victim.process.go_on()
     went_on = time.monotonic()
@@ -48,7 +50,9 @@ async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float)
     await callers.settled()
     probe, *others = _answered_by(victim, callers, went_on)
     assert probe.receipt is not None and probe.receipt.breaker == "half_open"
-    assert all(_dispatched(other) >= _first_token(probe) for other in others), "nobody is sent there before it"
+    assert all(_dispatched(other) >= _first_token(probe) for other in others), (
+        "no request is sent there before the probe"
+    )
     return noticed
 
 
@@ -57,14 +61,14 @@ async def _is(router: Line, victim: Replica, *state: str) -> bool:
 
 
 def _answered_by(victim: Replica, callers: Callers, since: float) -> list[Account]:
-    """In the order in which they were sent there."""
+    """In the order of dispatch."""
     accounts = [each for each in callers.history.answered if each.began > since - 60 and (each.first or 0) > since]
     there = [each for each in accounts if each.receipt is not None and each.receipt.replica == victim.name]
     return sorted(there, key=_dispatched)
 
 
 def _dispatched(account: Account) -> float:
-    """By the router's account, to be compared with others' of the same router."""
+    """Seconds on the router's clock, comparable within one router."""
     assert account.receipt is not None
     began: float = account.receipt.attempts[-1].began
     return account.receipt.created_unix_ms / 1000 + began

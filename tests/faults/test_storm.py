@@ -1,4 +1,4 @@
-"""Row 6: callers who ask again at once, of a specialist that fails at everything."""
+"""Row 6: callers retry at once against a specialist that always fails."""
 
 import asyncio
 
@@ -12,9 +12,9 @@ from tests.router.serving.spy import spying
 CALLERS = 16
 
 
-async def test_6_a_retry_storm_reaches_replicas_as_little_more_than_what_was_asked(long: bool, figure: Figure) -> None:
+async def test_6_a_retry_storm_adds_little_load_on_replicas(long: bool, figure: Figure) -> None:
     async def fail(_: specialist_pb2.GenerateRequest, context: Context) -> None:
-        await asyncio.sleep(0.02)  # as many are under way as there are callers
+        await asyncio.sleep(0.02)  # as many requests run as there are callers
         raise engine_failed("x")
 
     async with (
@@ -29,8 +29,8 @@ async def test_6_a_retry_storm_reaches_replicas_as_little_more_than_what_was_ask
             nonlocal offered
             for _ in range(250 if long else 25):
                 offered += 1
-                heard = await routed.ask(asking())
-                assert heard.error is not None
+                received = await routed.ask(asking())
+                assert received.error is not None
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
         attempts = sum(len(spy.asked) for spy in (one, two, three))

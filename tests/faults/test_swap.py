@@ -1,4 +1,4 @@
-"""Row 20: an adapter gets new weights under its name every two seconds, while everybody asks for it."""
+"""Row 20: an adapter gets new weights under its name every two seconds under load."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ NUM_CONTENTS = 3
 
 
 @pytest.mark.slow
-def test_20_every_answer_is_that_of_the_digest_on_its_receipt(long: bool, tmp_path: Path, figure: Figure) -> None:
+def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path: Path, figure: Figure) -> None:
     for number in range(NUM_CONTENTS):
         adapter_directory(tmp_path, f"content-{number}", f"weights {number}".encode())
 
@@ -47,7 +47,7 @@ def test_20_every_answer_is_that_of_the_digest_on_its_receipt(long: bool, tmp_pa
 
 
 async def _golden(site: Site, router: Line) -> Golden:
-    """By digest and prompt: every content alone, before anything is swapped."""
+    """Keyed by digest and prompt: the answer of every content alone, before any swap."""
     found = {}
     for number in range(NUM_CONTENTS):
         await _load(site.replicas, number)
@@ -55,7 +55,7 @@ async def _golden(site: Site, router: Line) -> Golden:
             account = await router.ask(Question("writer", prompt, LONGEST), adapters=["style"])
             assert account.is_answered
             found[_digest(account), prompt] = tuple(account.tokens)
-    assert len(set(found.values())) == NUM_CONTENTS * len(PROMPTS), "answers that are alike would hide whose they are"
+    assert len(set(found.values())) == NUM_CONTENTS * len(PROMPTS), "equal answers would hide which weights answered"
     return found
 
 
@@ -91,6 +91,6 @@ def _digest(account: Account) -> str:
 
 
 def _golden_of(account: Account, golden: Golden) -> Golden:
-    """What the specialist says with the weights that the receipt names."""
+    """The answer with the weights that the receipt names."""
     prompt = account.question.prompt
     return {("writer", prompt): golden[_digest(account), prompt]}

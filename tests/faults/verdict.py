@@ -1,4 +1,4 @@
-"""Whether everything was as it must be, in figures."""
+"""Check a finished history and record the result as figures."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from tests.faults.site import Replica
 
 
 async def put_verdict(row: int, router: Line, history: History, figure: Figure) -> None:
-    """Of a history that is over: what no caller may see, and what may not be left behind."""
+    """Check what no caller may see and what may not be left behind."""
     await put_verdict_of(row, router, history.remembered, history.violations(), figure)
 
 
 async def put_verdict_of(
     row: int, router: Line, accounts: Sequence[Account], found: Sequence[Violation], figure: Figure
 ) -> None:
-    assert accounts, "of no requests everything is true"
+    assert accounts, "an empty history proves nothing"
     print(*found, sep="\n")
     ends = [each for each in found if each.kind == "end"]
     figure(row, "requests that did not end exactly once with a reason", len(ends), "requests", "== 0")
@@ -33,7 +33,7 @@ async def _disagreements(router: Line, accounts: Sequence[Account]) -> list[str]
 
 
 async def disagreement(router: Line, account: Account) -> list[str]:
-    """Of what its caller was told with its receipt."""
+    """Whether the router's receipt equals the caller's."""
     if account.left:
         return []
     kept = await router.receipt(account.request_id)
@@ -43,7 +43,7 @@ async def disagreement(router: Line, account: Account) -> list[str]:
 
 
 async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:
-    """Blocks, waiting and running requests of all replicas, once nothing changes any more."""
+    """Blocks, waiting and running requests of all replicas, once they are stable."""
     held = -1
 
     async def nothing() -> bool:
@@ -69,7 +69,7 @@ async def _held(router: Line) -> int:
 
 
 async def states(router: Line) -> dict[str, tuple[str, str]]:
-    """Status and health breaker by replica, at this moment."""
+    """Status and health breaker by replica, now."""
     return {each.name: (each.status, each.health_breaker) for each in await router.replicas()}
 
 

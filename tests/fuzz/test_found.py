@@ -36,17 +36,17 @@ PASSED_OVER = [("wire.status", DEEP), ("wire.log_line", b'{"message": ' + DEEP),
 
 
 @pytest.mark.parametrize(("name", "raw"), REFUSED)
-def test_it_is_refused_by_name(name: str, raw: bytes) -> None:
+def test_an_invalid_input_is_refused_with_a_typed_error(name: str, raw: bytes) -> None:
     assert not judge(BY_NAME[name], raw, "found before")
 
 
 @pytest.mark.parametrize(("name", "raw"), PASSED_OVER)
-def test_it_is_passed_over(name: str, raw: bytes) -> None:
+def test_an_invalid_input_is_skipped(name: str, raw: bytes) -> None:
     assert judge(BY_NAME[name], raw, "found before")
 
 
 @pytest.mark.parametrize("wrong", [nan, inf, -inf])
-def test_a_replica_whose_numbers_are_none_ends_in_no_receipt(wrong: float) -> None:
+def test_nan_from_a_replica_reaches_no_receipt(wrong: float) -> None:
     """JSON has no word for them: one receipt would spoil the whole list of them."""
     used = specialist_pb2.GenerateEvent(usage={"timings": {"total": wrong}})
     with pytest.raises(StreamViolation, match="not finite"):
@@ -58,7 +58,7 @@ def test_a_replica_whose_numbers_are_none_ends_in_no_receipt(wrong: float) -> No
         _parse_report(specialist_pb2.LoadReport(decode_rate=wrong).SerializeToString())
 
 
-def test_a_number_is_looked_for_at_every_depth() -> None:
+def test_numbers_are_checked_at_every_depth() -> None:
     top = specialist_pb2.TokenLogprob(logprob=nan)
     chunk = specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 1.0}, {"chosen": 0.5, "top": [top]}]})
     assert not has_finite_numbers(chunk)

@@ -14,7 +14,7 @@ NUM_INPUTS = 200
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
-def test_what_is_no_input_is_refused_by_name(parser: Parser) -> None:
+def test_invalid_inputs_are_refused_with_a_typed_error(parser: Parser) -> None:
     check(parser, range(max(4, round(NUM_INPUTS * parser.share))))
 
 
@@ -22,7 +22,7 @@ def test_every_parser_has_a_name_of_its_own() -> None:
     assert len({parser.name for parser in PARSERS}) == len(PARSERS)
 
 
-def test_a_seed_says_the_same_for_ever() -> None:
+def test_a_seed_gives_the_same_inputs() -> None:
     for parser in PARSERS[:5]:
         assert [mutated(parser, seed) for seed in range(50)] == [mutated(parser, seed) for seed in range(50)]
         assert len({mutated(parser, seed) for seed in range(50)}) > 25
@@ -32,12 +32,12 @@ def _planted(parse: object, **others: object) -> Parser:
     return Parser("planted", parse, (ValueError,), (b"12",), **others)  # type: ignore[arg-type]
 
 
-def test_an_error_that_nobody_named_breaks_the_law() -> None:
+def test_an_undeclared_exception_breaks_the_law() -> None:
     with pytest.raises(LawBroken, match=r"planted, seed .*ZeroDivisionError"):
         check(_planted(lambda raw: 1 / (len(raw) - 1) if len(raw) != 1 else 1 / 0), range(200))
 
 
-def test_one_that_never_ends_breaks_the_law() -> None:
+def test_a_parser_that_never_ends_breaks_the_law() -> None:
     def ends_not(raw: bytes) -> None:
         while raw != b"12":
             pass
@@ -46,7 +46,7 @@ def test_one_that_never_ends_breaks_the_law() -> None:
         judge(_planted(ends_not, cpu_seconds=0.05), b"3", "seed 0")
 
 
-def test_one_that_takes_long_breaks_the_law() -> None:
+def test_a_slow_parser_breaks_the_law() -> None:
     def slow(raw: bytes) -> None:
         end = process_time() + 0.1
         while process_time() < end:
@@ -56,13 +56,13 @@ def test_one_that_takes_long_breaks_the_law() -> None:
         judge(_planted(slow, cpu_seconds=0.06), b"3", "seed 0")
 
 
-def test_one_that_takes_much_memory_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_that_takes_much_memory_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.fuzz.law.MOST_MEMORY", 64 << 20)
     held: list[bytes] = []
     with pytest.raises(LawBroken, match="grew by more than 64 MiB"):
         check(_planted(lambda raw: held.append(b"x" * (8 << 20))), range(100))
 
 
-def test_one_that_refuses_what_is_valid_breaks_the_law() -> None:
+def test_a_parser_that_refuses_valid_input_breaks_the_law() -> None:
     with pytest.raises(LawBroken, match="valid input 0 is refused"):
         check(_planted(lambda raw: int("x")), range(1))

@@ -113,13 +113,13 @@ NOT_TOKENS = [-1, 2**32, 2**64, 1.0, float("nan"), "1", "", None, b"1"]
 
 
 @pytest.mark.parametrize("value", NOT_TOKENS, ids=repr)
-def test_a_chain_is_not_made_of_what_is_not_a_token(value: object) -> None:
+def test_a_chain_refuses_invalid_tokens(value: object) -> None:
     with pytest.raises(ValueError, match="tokens must be integers"):
         TokenChain(ROOT, 1, [0, cast(int, value)])
 
 
 @pytest.mark.parametrize("value", NOT_TOKENS, ids=repr)
-def test_what_is_not_a_token_is_not_appended(value: object) -> None:
+def test_appending_an_invalid_token_is_refused(value: object) -> None:
     chain = TokenChain(ROOT, 1, [0])
     with pytest.raises(ValueError, match="tokens must be integers"):
         chain.extend([cast(int, value)])

@@ -115,7 +115,7 @@ def test_a_registration_that_fails_changes_nothing() -> None:
     assert len(pool.index) == 2
 
 
-def test_a_released_table_is_of_no_more_use() -> None:
+def test_a_released_table_cannot_be_used() -> None:
     pool = BlockPool(8, 2)
     chain = TokenChain(ROOT, 2, [1, 2, 3])
     table = pool.apply(pool.admit(chain, 4))

@@ -66,7 +66,7 @@ def test_same_answer_for_every_configuration_of_a_replica(
 
 @settings(max_examples=50)
 @given(workloads(), shapes)
-def test_same_answer_alone_and_in_company(requests: list[Request], shape: Shape) -> None:
+def test_same_answer_alone_and_in_a_batch(requests: list[Request], shape: Shape) -> None:
     together = Replica(shape).run(requests)
     for request in requests:
         assert Replica(shape).run([request]) == {request.request_id: together[request.request_id]}

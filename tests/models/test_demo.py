@@ -89,7 +89,7 @@ print(demo_model(Path(sys.argv[1]), source=SMALL).stat().st_ino)
 """
 
 
-def test_of_two_that_come_at_once_one_prepares(tmp_path: Path) -> None:
+def test_of_two_concurrent_processes_one_prepares_the_model(tmp_path: Path) -> None:
     drop(tmp_path)
     command = [sys.executable, "-c", PREPARE, str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -179,7 +179,7 @@ def sentencepiece(*, prefix: bool = True) -> dict[str, Value]:
 
 
 @pytest.mark.parametrize("prefix", [True, False])
-def test_sentencepiece_words(tmp_path: Path, prefix: bool) -> None:
+def test_a_sentencepiece_vocabulary(tmp_path: Path, prefix: bool) -> None:
     words = sentencepiece(prefix=prefix)
     num_words = len(words["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
     metadata = {key: value for key, value in tiny_metadata().items() if not key.startswith("tokenizer")}

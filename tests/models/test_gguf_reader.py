@@ -79,7 +79,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("content", NONSENSE.values(), ids=NONSENSE.keys())
-def test_nonsense_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(content)
     with pytest.raises(ModelRefused):
@@ -87,7 +87,7 @@ def test_nonsense_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("alignment", [0, 1, 7, 24, 1 << 21])
-def test_an_alignment_that_is_none_is_refused(tmp_path: Path, alignment: int) -> None:
+def test_an_invalid_alignment_is_refused(tmp_path: Path, alignment: int) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, {"general.alignment": alignment}, {})
     with pytest.raises(ModelRefused, match="alignment"):

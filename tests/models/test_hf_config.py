@@ -82,7 +82,7 @@ LEFT_OUT = ("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters"
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("missing", [*LEFT_OUT, "max_position_embeddings", "sliding_window"])
-def test_what_is_left_out_is_what_transformers_takes(tmp_path: Path, family: str, missing: str) -> None:
+def test_missing_settings_have_the_defaults_of_transformers(tmp_path: Path, family: str, missing: str) -> None:
     content = written(tmp_path, family, hidden_size=512, num_attention_heads=32)
     content.pop(missing, None)
     (tmp_path / "config.json").write_text(json.dumps(content))

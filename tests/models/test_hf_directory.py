@@ -174,7 +174,7 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "message"), SPOILS.values(), ids=SPOILS.keys())
-def test_every_fault_is_named(copy: Path, spoil: Spoil, message: str) -> None:
+def test_every_defect_is_named(copy: Path, spoil: Spoil, message: str) -> None:
     spoil(copy)
     with pytest.raises(ModelRefused, match=message):
         open_checkpoint(copy)
@@ -202,7 +202,7 @@ def test_the_revision_is_of_the_content_alone(copy: Path, llama: Path) -> None:
     assert open_checkpoint(copy).revision != open_checkpoint(llama).revision
 
 
-def test_no_such_model() -> None:
+def test_a_missing_model_is_refused() -> None:
     with pytest.raises(ModelRefused, match="no such file"):
         open_checkpoint(Path("/nowhere/at/all"))
 
@@ -252,7 +252,7 @@ def test_every_truncation_of_the_weights_is_refused(copy: Path) -> None:
             open_checkpoint(copy)
 
 
-def test_words_of_a_tiny_model(llama: Path) -> None:
+def test_the_vocabulary_of_a_tiny_model(llama: Path) -> None:
     vocabulary = open_checkpoint(llama).vocabulary
     assert vocabulary.control_ids == {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
     assert (vocabulary.bos_id, vocabulary.eos_ids) == (None, frozenset({2}))

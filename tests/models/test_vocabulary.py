@@ -56,7 +56,7 @@ def test_text_comes_back_and_holds_no_control_token(words: Vocabulary, text: str
 
 
 @given(text=DEMO_TEXTS)
-def test_the_same_of_the_demo_model(demo_words: Vocabulary, text: str) -> None:
+def test_the_demo_models_text_comes_back(demo_words: Vocabulary, text: str) -> None:
     ids = demo_words.tokenizer.encode(text).ids
     assert not set(demo_words.control_ids.values()) & set(ids)
     assert demo_words.tokenizer.decode(ids) == text
@@ -171,7 +171,7 @@ def test_a_template_in_a_file_of_its_own_goes_first(directory: Path, tmp_path: P
     assert open_checkpoint(copy).vocabulary.chat_template == "own"
 
 
-def test_the_trained_model_tells_a_story(stories_dir: Path) -> None:
+def test_the_trained_model_writes_a_story(stories_dir: Path) -> None:
     vocabulary = open_checkpoint(stories_dir).vocabulary
     assert vocabulary.bos_id == 1
     ids = [vocabulary.bos_id, *vocabulary.tokenizer.encode("Once upon a time").ids]

@@ -76,7 +76,7 @@ def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     [(120, 8, 5, 8, 2), (60, 16, 128, 8, 1), (520, 1, 33, 3, 2), (16, 32, 7, 8, 3), (21, 8, 16, 8, 2)],
     ids=["small chunks", "all at once", "a token a block", "large blocks", "preempting"],
 )
-def test_every_logit_is_the_same_to_the_bit_in_any_company(
+def test_every_logit_is_bit_equal_in_any_batch(
     num_blocks: int, block_size: int, chunk: int, max_running: int, threads: int, decoders: Any
 ) -> None:
     alone = []

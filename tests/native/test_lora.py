@@ -97,7 +97,7 @@ def test_two_adapters_in_one_load_equal_peft(engine: str, family: str, changes: 
     assert len(bare) == COUNT and bare == greedy_if(base, prompt(33), bare)[0]
 
 
-def test_a_stack_adds_up(engine: str, tmp_path: Path) -> None:
+def test_a_stack_is_the_sum_of_its_adapters(engine: str, tmp_path: Path) -> None:
     """Two adapters on one request equal one whose matrices stand side by side."""
     model = random_model("llama")
     server = Server(engine, model, tmp_path)

@@ -34,7 +34,7 @@ def size_of(adapter: Adapter) -> int:
     return alone.nbytes
 
 
-def test_sixteen_that_take_turns_are_packed_once_each(adapters: list[Adapter]) -> None:
+def test_sixteen_adapters_that_take_turns_are_packed_once_each(adapters: list[Adapter]) -> None:
     kept = packed(sum(map(size_of, adapters)))
     for _ in range(5):
         for adapter in adapters:
@@ -65,7 +65,7 @@ def test_a_stack_larger_than_the_bound_is_whole_while_it_is_used(adapters: list[
     assert kept.nbytes == 0
 
 
-def test_what_has_lost_its_last_name_and_its_last_user_is_dropped(tmp_path: Path) -> None:
+def test_content_without_a_name_and_user_is_dropped(tmp_path: Path) -> None:
     store, kept = AdapterStore(MODEL, 4), packed(1 << 30)
     store.when_unused(kept.drop)
     directories = [write(tmp_path / str(seed), random_tensors(seed=seed)) for seed in range(3)]
@@ -86,7 +86,7 @@ def test_what_has_lost_its_last_name_and_its_last_user_is_dropped(tmp_path: Path
     assert kept.num_packs == 3, "packed anew"
 
 
-def test_what_is_dropped_lasts_for_the_stack_that_reads_it(adapters: list[Adapter]) -> None:
+def test_dropped_weights_last_while_a_stack_reads_them(adapters: list[Adapter]) -> None:
     kept = packed(1 << 30)
     before = kept.address(adapters[:2])
     kept.drop(adapters[0].digest)

@@ -53,7 +53,7 @@ def told(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> li
     return stories(replica, checkpoint)
 
 
-def test_it_tells_stories(told: list[str]) -> None:
+def test_the_trained_model_writes_stories(told: list[str]) -> None:
     assert "little girl named Lily" in told[0]
     assert len(set(told)) == len(told)
 
@@ -70,7 +70,7 @@ def test_it_tells_stories(told: list[str]) -> None:
     ],
     ids=["alone", "together", "in small chunks", "small blocks", "preempting"],
 )
-def test_a_story_does_not_depend_on_its_company(
+def test_a_story_does_not_depend_on_its_batch(
     engine: str,
     num_blocks: int,
     block_size: int,

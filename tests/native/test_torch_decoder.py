@@ -133,7 +133,7 @@ def alone() -> list[tuple[int, ...]]:
     [(120, 8, 5, 8), (60, 16, 128, 8), (520, 1, 33, 3), (21, 8, 16, 8)],
     ids=["small chunks", "all at once", "a token a block", "preempting"],
 )
-def test_an_answer_is_the_same_in_any_company(
+def test_an_answer_is_the_same_in_any_batch(
     num_blocks: int, block_size: int, chunk: int, max_running: int, alone: list[tuple[int, ...]]
 ) -> None:
     decoder = decoder_of(any_model(), num_blocks=num_blocks, block_size=block_size)

@@ -54,7 +54,7 @@ def test_a_row_never_depends_on_its_neighbours(shape: tuple[int, int, int], bits
 
 @pytest.mark.parametrize("bits", [4, 8, 32])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_stays_so(bits: int, bad: float) -> None:
+def test_non_finite_values_stay_non_finite(bits: int, bad: float) -> None:
     linear = PackedLinear(weight_of(16, 64, bits), kernels())
     x = torch.randn(3, 64)
     x[1, 40] = bad
@@ -72,7 +72,7 @@ def test_the_largest_integers_do_not_overflow(bits: Bits) -> None:
     np.testing.assert_allclose(PackedLinear(weight, kernels())(x), np.full((1, 16), -3.0 * 64 * (most - 1)), rtol=1e-6)
 
 
-def test_nothing_in_gives_nothing_out() -> None:
+def test_zero_input_gives_zero_output() -> None:
     x = torch.zeros(2, 64)
     for bits in (4, 8, 32):
         assert not PackedLinear(weight_of(20, 64, bits), kernels())(x).any()
@@ -80,6 +80,6 @@ def test_nothing_in_gives_nothing_out() -> None:
 
 @pytest.mark.parametrize("size", [1e-30, 1e-34, 1e-38, 1e-45])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_activations_next_to_nothing_count_as_nothing(bits: Bits, size: float) -> None:
+def test_tiny_activations_count_as_zero(bits: Bits, size: float) -> None:
     out = PackedLinear(weight_of(16, 64, bits), kernels())(torch.full((1, 64), size))
     assert out.isfinite().all() and out.abs().max() < 1e-27

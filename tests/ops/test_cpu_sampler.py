@@ -52,7 +52,7 @@ WANTS = [
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 4.0, 60.0])
 @pytest.mark.parametrize("vocab", [49_152, 4_099])
-def test_also_over_a_whole_vocabulary(vocab: int, spread: float) -> None:
+def test_draws_are_equal_over_a_whole_vocabulary(vocab: int, spread: float) -> None:
     logits = torch.randn(1, vocab, generator=torch.Generator().manual_seed(vocab)) * spread
     asked = [SampleRow(want, seed, array("I", range(200)), 50) for seed, want in enumerate(WANTS)]
     every = logits.expand(len(asked), -1)
@@ -91,7 +91,7 @@ class Broken(Only):
         raise ValueError("broken")
 
 
-def test_what_fits_is_asked_for_only_where_the_likeliest_token_does_not() -> None:
+def test_a_mask_is_computed_only_if_the_likeliest_token_does_not_fit() -> None:
     class Counted(Only):
         asked = 0
 

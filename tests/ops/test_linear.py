@@ -104,7 +104,7 @@ def test_a_stack_multiplies_as_its_parts() -> None:
         (Int4Pack, random_affine(4, 24), "cpu", torch.float32, "multiple of 16 rows, got 24"),
     ],
 )
-def test_a_kernel_refuses_what_it_cannot_multiply(
+def test_a_kernel_refuses_unsupported_weights(
     make: MakeLinear, weight: Tensor | Affine, device: str, dtype: torch.dtype, why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):

@@ -141,7 +141,7 @@ def test_the_repetition_penalty_is_the_one_of_transformers(
     assert torch.equal(adjust_logits(torch.tensor(values), one), expected[0])
 
 
-def test_of_equals_top_p_keeps_the_lower_ids() -> None:
+def test_among_ties_top_p_keeps_the_lower_ids() -> None:
     assert distribution(torch.zeros(8), row(temperature=1.0, top_p=0.3)) == pytest.approx(
         {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}
     )
@@ -187,7 +187,7 @@ def test_the_uniform_number_is_a_function_of_seed_and_position() -> None:
 
 
 @given(st.lists(st.tuples(logit_lists, rows()), min_size=1, max_size=5), st.randoms(use_true_random=False))
-def test_what_a_row_gets_is_its_own_affair(batch: list[tuple[list[float], SampleRow]], order: object) -> None:
+def test_a_row_depends_on_its_own_settings_only(batch: list[tuple[list[float], SampleRow]], order: object) -> None:
     batch = [(values, one._replace(sampling=replace(one.sampling, num_logprobs=3))) for values, one in batch]
     logits = torch.tensor([values for values, _ in batch])
     alone = [sample(torch.tensor([values]), [one])[0] for values, one in batch]
@@ -196,7 +196,7 @@ def test_what_a_row_gets_is_its_own_affair(batch: list[tuple[list[float], Sample
 
 
 @pytest.mark.parametrize("vocab", [49_157, 32_000])
-def test_also_over_a_whole_vocabulary(vocab: int) -> None:
+def test_draws_are_equal_over_a_whole_vocabulary(vocab: int) -> None:
     logits = torch.randn(6, vocab, generator=torch.Generator().manual_seed(7)) * 4
     wants = [GREEDY, *(Sampling(temperature=1.0, top_p=p, num_logprobs=2) for p in (0.5, 0.99, 1.0))]
     wants += [Sampling(temperature=0.7, top_k=50, min_p=0.01), Sampling(temperature=1.0, typical_p=0.9)]
@@ -278,7 +278,7 @@ def test_the_logits_and_the_tokens_are_left_as_they_are() -> None:
     seen.append(3)  # raises BufferError while somebody holds a view
 
 
-def test_no_rows_no_tokens() -> None:
+def test_no_rows_give_no_tokens() -> None:
     assert sample(torch.zeros(0, VOCAB), []) == []
 
 
@@ -338,7 +338,7 @@ def test_a_stop_token_is_banned_until_the_least_length_unless_nothing_else_fits(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_nothing_fits_the_row_alone_is_lost(device: str) -> None:
+def test_a_row_without_an_allowed_token_fails_alone(device: str) -> None:
     logits = torch.zeros(3, VOCAB, device=device)
     row = SampleRow(Sampling(), 0, (), 0)
     lost, fine, guessed = sample(

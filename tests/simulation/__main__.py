@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.simulation.run import Lived, live
+from tests.simulation.run import RunResult, run_script
 from tests.simulation.script import Script, draw
 from tests.simulation.shrink import Shrinker, law_of
 
-_BITE = 10
+_BATCH = 10
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     num_broken = 0
     for seed, broken in _all_broken(arguments.first, arguments.last, arguments.workers):
         num_broken += 1
-        _tell(seed, broken)
+        _report(seed, broken)
     seconds = time.monotonic() - began
     count = arguments.last - arguments.first
     print(f"{count} seeds, {num_broken} with a broken law, in {seconds:.0f} s")
@@ -33,49 +33,49 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("first", type=int, nargs="?", default=0, metavar="FIRST", help="the first seed")
-    parser.add_argument("last", type=int, nargs="?", metavar="LAST", help="the seed behind the last one")
+    parser.add_argument("last", type=int, nargs="?", metavar="LAST", help="the first seed that is not run")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--replay", type=Path, metavar="SCRIPT", help="a file with what a failing seed printed")
     return parser
 
 
 def _all_broken(first: int, last: int, workers: int) -> Iterator[tuple[int, str]]:
-    """Seed and law."""
-    bites = [(start, min(start + _BITE, last)) for start in range(first, last, _BITE)]
+    """Yield seeds with the law they break."""
+    batches = [(start, min(start + _BATCH, last)) for start in range(first, last, _BATCH)]
     if workers <= 1:
-        for bite in bites:
-            yield from broken_in(bite)
+        for batch in batches:
+            yield from broken_in(batch)
         return
     with ProcessPoolExecutor(workers) as pool:
-        for found in pool.map(broken_in, bites):
+        for found in pool.map(broken_in, batches):
             yield from found
 
 
-def broken_in(bite: tuple[int, int]) -> list[tuple[int, str]]:
-    """Of a half-open range of seeds, those that break a law, with the law."""
-    lived = ((seed, live(draw(seed)).broken) for seed in range(*bite))
-    return [(seed, broken) for seed, broken in lived if broken]
+def broken_in(batch: tuple[int, int]) -> list[tuple[int, str]]:
+    """Seeds of a half-open range that break a law, with the law."""
+    result = ((seed, run_script(draw(seed)).broken) for seed in range(*batch))
+    return [(seed, broken) for seed, broken in result if broken]
 
 
-def _tell(seed: int, broken: str) -> None:
+def _report(seed: int, broken: str) -> None:
     print(f"seed {seed}: {broken}", flush=True)
-    shortest = Shrinker(live(draw(seed))).shortest()
+    shortest = Shrinker(run_script(draw(seed))).shortest()
     print(f"  shortest script, {_size(shortest)}; save it and give it to --replay:", flush=True)
     print(shortest.script.to_json(), flush=True)
 
 
-def _size(lived: Lived) -> str:
-    script = lived.script
-    return f"{len(script.asks)} requests and {len(script.deeds)} deeds ({law_of(lived.broken)})"
+def _size(result: RunResult) -> str:
+    script = result.script
+    return f"{len(script.asks)} requests and {len(script.faults)} faults ({law_of(result.broken)})"
 
 
 def _replay(path: Path) -> int:
-    lived = live(Script.from_json(path.read_text()), keep=True)
-    print("\n".join(lived.lines))
-    print(lived.broken or "no law is broken")
-    return 1 if lived.broken else 0
+    result = run_script(Script.from_json(path.read_text()), keep=True)
+    print("\n".join(result.lines))
+    print(result.broken or "no law is broken")
+    return 1 if result.broken else 0
 
 
 if __name__ == "__main__":

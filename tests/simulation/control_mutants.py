@@ -61,7 +61,7 @@ IN_THE_CORRECTNESS_BREAKER = (
         laws=("a correctness breaker moves along its edges",),
     ),
     Mutant(
-        "the demoted answers",
+        "a demoted specialist answers",
         router.routing.dispatch_plan._Planning,
         "_first_specialist",
         "if primary.serves:",
@@ -80,7 +80,7 @@ IN_THE_CORRECTNESS_BREAKER = (
 
 IN_ESCALATION = (
     Mutant(
-        "one replica speaks for all",
+        "one full replica counts for all",
         router.dispatch.dispatcher.DispatchRecorder,
         "accepted",
         "self._request.full.discard(replica.specialist)",
@@ -88,7 +88,7 @@ IN_ESCALATION = (
         laws=("a specialist has room where one of its replicas has",),
     ),
     Mutant(
-        "one replica is asked for all",
+        "only one replica is tried",
         router.dispatch.attempts.AttemptSequence,
         "next",
         "self._tried.add(replica.name)",
@@ -96,7 +96,7 @@ IN_ESCALATION = (
         laws=("no request is refused while an untried replica is left",),
     ),
     Mutant(
-        "asked again and again",
+        "a full replica is tried again",
         router.dispatch.attempts.AttemptSequence,
         "next",
         "self._tried.add(replica.name)",
@@ -112,15 +112,15 @@ IN_ESCALATION = (
         laws=("a chosen specialist answers",),
     ),
     Mutant(
-        "a third is asked",
+        "a third specialist is tried",
         router.routing.dispatch_plan._Planning,
         "plan",
         "for name in order if name)",
-        "for name in order if name) + (Candidate('debug', ('what nobody has',)),)",
+        "for name in order if name) + (Candidate('debug', ('missing adapter',)),)",
         laws=("only the chosen specialist and one fallback are asked",),
     ),
     Mutant(
-        "in another's place without a word",
+        "a fallback is not named",
         router.routing.dispatch_plan._Planning,
         "_between",
         "if asked is not None and asked.specialist != primary.name",
@@ -144,7 +144,7 @@ IN_ESCALATION = (
         laws=("a ladder is climbed step by step",),
     ),
     Mutant(
-        "back at the first calm",
+        "relaxes at the first calm",
         ESCALATION,
         "_patience",
         "return rules.relax * float(2**ladder.regrets)",
@@ -168,7 +168,7 @@ IN_ESCALATION = (
         laws=("only requests below the priority floor are turned away",),
     ),
     Mutant(
-        "relieved on a word",
+        "escalates on one refusal",
         ESCALATION,
         "_is_hot",
         "counts.total >= rules.min_requests and counts.bad > rules.refused * counts.total",
@@ -176,7 +176,7 @@ IN_ESCALATION = (
         laws=("only lasting refusals escalate a specialist",),
     ),
     Mutant(
-        "never relieved",
+        "never escalates",
         ESCALATION,
         "_is_hot",
         "counts.total >= rules.min_requests",
@@ -184,7 +184,7 @@ IN_ESCALATION = (
         laws=("lasting refusals escalate a specialist",),
     ),
     Mutant(
-        "all is taken off",
+        "escalation moves every request",
         router.routing.dispatch_plan._Planning,
         "_moves_to_second",
         "and self._is_below(knobs.threshold)",
@@ -192,7 +192,7 @@ IN_ESCALATION = (
         laws=("escalation moves only uncertain requests, and only after refusals",),
     ),
     Mutant(
-        "nothing is taken off",
+        "escalation moves no request",
         router.routing.dispatch_plan._Planning,
         "_moves_to_second",
         "first == self.primary.name",

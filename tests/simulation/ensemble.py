@@ -37,13 +37,13 @@ from simulation.router import NoClassifier, SimulatedRouter, VerifierSource
 from specialist.engines.sim.engine import FaultSource, SimModel
 from specialist.scheduling.sequence import Request
 from specialist.text.prompt import ChatTurn
-from tests.simulation.script import ADAPTERS, Asked, Setup
+from tests.simulation.script import ADAPTERS, ScriptedRequest, Setup
 
 _WORDS = SimCodec()
 
 
-def golden(ask: Asked, specialist: str, context: int, model: SimModel = MODEL) -> tuple[int, ...]:
-    """What this specialist says to it, with the adapters that were asked for."""
+def golden(ask: ScriptedRequest, specialist: str, context: int, model: SimModel = MODEL) -> tuple[int, ...]:
+    """The right answer of this specialist with the requested adapters."""
     return _answer(ask.text, specialist, ask.adapters, ask.max_tokens, ask.seed, ask.exact, context, model)
 
 
@@ -71,7 +71,7 @@ _FIRST_PORT = 10_000
 
 
 class SimEnsemble:
-    """Use it as `with SimEnsemble(...) as ensemble:`, then `ensemble.run(coroutine)`: time goes on inside of that."""
+    """Use it as `with SimEnsemble(...) as ensemble:`. Simulated time advances inside `ensemble.run(coroutine)`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SimEnsemble:
         self._delays = delays
         self._verdicts = verdicts
         self.machines: dict[str, Machine] = {}
-        """By the name that the router gives the replica."""
+        """Keyed by the router's name of the replica."""
         self._by_address: dict[str, Machine] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
         for name, spec in specs.items():
@@ -146,11 +146,11 @@ class SimEnsemble:
         return router
 
     def channel(self, link: Link | None = None) -> Channel:
-        """To the router, as its callers have it."""
+        """A channel to the router for a caller."""
         return Channel(self.loop, link or self.router_link, self._router_address, self._fork())
 
     def caller_link(self) -> Link:
-        """A way to the router of one's own."""
+        """A separate connection to the router."""
         return Link(self.loop, self._fork(), self._delays)
 
     async def stop(self) -> None:
@@ -172,38 +172,38 @@ GENERATE = "/octet.v1.Inference/Generate"
 CANCEL = "/octet.v1.Inference/Cancel"
 _CANCEL_SECONDS = 5.0
 _CALL_SECONDS = 5.0
-"""That a call lasts longer than what the request says."""
+"""The gRPC timeout exceeds the request's own by this much."""
 
 
 @dataclass(slots=True)
-class Told:
-    """What one request was told, in its order."""
+class CallRecord:
+    """What a caller received for one request, in order."""
 
-    ask: Asked
+    ask: ScriptedRequest
     began: float
     routed: list[wire.Receipt] = field(default_factory=list)
-    """By every replica that accepted it: more than one where the first was lost before it said anything."""
+    """One per replica that accepted the request; more than one if the first was lost before its first token."""
     tokens: list[int] = field(default_factory=list)
     first_at: float | None = None
     """When the first token came."""
     receipt: wire.Receipt | None = None
     receipt_at: float | None = None
-    """When it came, of a whole answer."""
+    """Arrival time of the receipt of a complete answer."""
     code: grpc.StatusCode | None = None
     """None until it has ended."""
     error: error_pb2.Error | None = None
     ended: float | None = None
     num_ends: int = 0
     is_out_of_order: bool = False
-    """Somebody accepted it though a token had come before."""
+    """A replica accepted the request after a token had arrived."""
     cancelled_at: float | None = None
-    """When the caller did not want it any more."""
+    """When the caller cancelled."""
 
     @property
     def cancelled(self) -> bool:
         return self.cancelled_at is not None
 
-    def hear(self, event: wire.InferEvent, now: float) -> None:
+    def add_event(self, event: wire.InferEvent, now: float) -> None:
         kind = event.WhichOneof("event")
         if kind == "routed":
             self.is_out_of_order = self.is_out_of_order or bool(self.tokens)
@@ -224,7 +224,7 @@ class Told:
             self.receipt = wire.Receipt.FromString(beside["octet-receipt-bin"])
 
 
-def request_of(ask: Asked) -> wire.InferRequest:
+def request_of(ask: ScriptedRequest) -> wire.InferRequest:
     return wire.InferRequest(
         request_id=ask.request_id,
         prompt=ask.text,
@@ -242,46 +242,46 @@ def request_of(ask: Asked) -> wire.InferRequest:
 
 
 class Caller:
-    """In a process of its own, with its own way to the router."""
+    """A caller in its own process with its own connection."""
 
-    def __init__(self, sim: SimEnsemble, ask: Asked) -> None:
+    def __init__(self, sim: SimEnsemble, ask: ScriptedRequest) -> None:
         self._sim = sim
         self._link = sim.caller_link()
         self._channel = sim.channel(self._link)
         self._process = Process(f"caller {ask.number}")
-        self.told = Told(ask, sim.loop.time())
+        self.record = CallRecord(ask, sim.loop.time())
         self._call: Any = None
 
     def begin(self) -> "asyncio.Task[None]":
         return self._sim.loop.create_task(self._ask(), context=self._process.context.copy())
 
     async def _ask(self) -> None:
-        told, loop, ask = self.told, self._sim.loop, self.told.ask
-        told.began = loop.time()
+        record, loop, ask = self.record, self._sim.loop, self.record.ask
+        record.began = loop.time()
         generate = self._channel.unary_stream(GENERATE, wire.InferRequest.SerializeToString, wire.InferEvent.FromString)
         self._call = generate(request_of(ask), timeout=ask.timeout + _CALL_SECONDS if ask.in_request else ask.timeout)
         if ask.cancel_after is not None:
             loop.call_later(ask.cancel_after, self._cancel)
         try:
             async for event in self._call:
-                told.hear(event, loop.time())
+                record.add_event(event, loop.time())
                 if ask.pause:
                     await asyncio.sleep(ask.pause)
         except grpc.aio.AioRpcError as error:
-            told.end(error.code(), loop.time(), error)
+            record.end(error.code(), loop.time(), error)
         except asyncio.CancelledError:
-            told.end(grpc.StatusCode.CANCELLED, loop.time())
+            record.end(grpc.StatusCode.CANCELLED, loop.time())
         else:
-            told.end(grpc.StatusCode.OK, loop.time())
+            record.end(grpc.StatusCode.OK, loop.time())
 
     def _cancel(self) -> None:
-        told = self.told
-        if told.ended is not None:
+        record = self.record
+        if record.ended is not None:
             return
-        told.cancelled_at = self._sim.loop.time()
-        if told.ask.cancel_how == "call":
+        record.cancelled_at = self._sim.loop.time()
+        if record.ask.cancel_how == "call":
             self._call.cancel()
-        elif told.ask.cancel_how == "leave":
+        elif record.ask.cancel_how == "leave":
             self._link.lose()
         else:
             self._sim.loop.create_task(self._cancel_by_call())
@@ -289,14 +289,14 @@ class Caller:
     async def _cancel_by_call(self) -> None:
         cancel = self._channel.unary_unary(CANCEL, wire.CancelRequest.SerializeToString, wire.CancelResponse.FromString)
         try:
-            await cancel(wire.CancelRequest(request_id=self.told.ask.request_id), timeout=_CANCEL_SECONDS)
+            await cancel(wire.CancelRequest(request_id=self.record.ask.request_id), timeout=_CANCEL_SECONDS)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:  # it has ended meanwhile
                 raise
 
 
 _USUALLY, _SPOILT = 0.05, 0.9
-"""Of the answers fail."""
+"""Share of answers that fail."""
 _NOTHING_TO_JUDGE = 0.05
 
 
@@ -306,7 +306,7 @@ class Verdicts:
         self._spoilt: Counter[str] = Counter()
 
     def spoil(self, specialist: str) -> Callable[[], None]:
-        """Its answers are wrong until what comes back is called."""
+        """Make the specialist's answers fail until the returned function is called."""
         self._spoilt[specialist] += 1
 
         def mend() -> None:
@@ -341,7 +341,7 @@ _OFTEN = 3
 
 @dataclass(frozen=True, slots=True)
 class TerseModel(SimModel):
-    """One token in so many is the last."""
+    """Ends answers early: one token in `_OFTEN` is the last."""
 
     vocab_size: int = NUM_SAMPLED
 

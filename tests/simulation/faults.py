@@ -9,14 +9,14 @@ from octet.rpc.memory import MemoryUsage
 from specialist.engines.sim.engine import FaultKind, InjectedFault
 from specialist.scheduling.step import Step
 from tests.simulation.ensemble import SimEnsemble, Verdicts
-from tests.simulation.laws.checker import Court
-from tests.simulation.script import Deed, Setup
+from tests.simulation.laws.checker import LawChecker
+from tests.simulation.script import ScriptedFault, Setup
 
 _FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
-class Chances:
-    """What goes wrong by itself, drawn from the seed; nothing before everything is up, and nothing at the end."""
+class RandomFaults:
+    """Random faults drawn from the seed, armed only between start-up and the end."""
 
     def __init__(self, random: Random, setup: Setup) -> None:
         self._random = random
@@ -31,7 +31,7 @@ class Chances:
         self._armed = False
 
     def decide(self, point: str) -> bool:
-        rate = self._setup.mishaps.get(point)
+        rate = self._setup.fault_points.get(point)
         if rate is None or not self._armed or self._random.random() >= rate:
             return False
         self._fired[point] += 1
@@ -44,52 +44,52 @@ class Chances:
         self._fired[kind] += 1
         return InjectedFault(kind, self._random.randrange(len(step.rows)), self._random.random() < 0.5)
 
-    def tell(self, court: Court) -> None:
+    def report(self, checker: LawChecker) -> None:
         for point, count in self._fired.items():
-            court.seen[f"mishap: {point}"] += count
+            checker.seen[f"fault_point: {point}"] += count
 
 
 _MEMORY = 1 << 30
 
 
 class Nemesis:
-    def __init__(self, sim: SimEnsemble, court: Court, verdicts: Verdicts) -> None:
+    def __init__(self, sim: SimEnsemble, checker: LawChecker, verdicts: Verdicts) -> None:
         self._sim = sim
-        self._court = court
+        self._checker = checker
         self._verdicts = verdicts
         self._num_under_way = 0
 
     @property
     def is_done(self) -> bool:
-        """All that was done is undone."""
+        """Whether every fault is undone."""
         return self._num_under_way == 0
 
-    def plan(self, deeds: tuple[Deed, ...]) -> None:
-        self._num_under_way += len(deeds)
-        for deed in deeds:
-            self._sim.loop.call_later(deed.at, self._do, deed)
+    def plan(self, faults: tuple[ScriptedFault, ...]) -> None:
+        self._num_under_way += len(faults)
+        for fault in faults:
+            self._sim.loop.call_later(fault.at, self._do, fault)
 
-    def _do(self, deed: Deed) -> None:
-        self._court.note(f"{deed.kind} {deed.target} {deed.seconds:g}")
-        self._court.see(f"deed: {deed.kind}")
-        undo = self._done(deed)
-        seconds = 0.0 if deed.kind in ("wall", "reset") else deed.seconds
-        self._sim.loop.call_later(seconds, self._undo, deed, undo)
+    def _do(self, fault: ScriptedFault) -> None:
+        self._checker.note(f"{fault.kind} {fault.target} {fault.seconds:g}")
+        self._checker.see(f"fault: {fault.kind}")
+        undo = self._inject(fault)
+        seconds = 0.0 if fault.kind in ("wall", "reset") else fault.seconds
+        self._sim.loop.call_later(seconds, self._undo, fault, undo)
 
-    def _undo(self, deed: Deed, undo: Callable[[], None]) -> None:
+    def _undo(self, fault: ScriptedFault, undo: Callable[[], None]) -> None:
         undo()
-        self._court.note(f"{deed.kind} {deed.target} is over")
+        self._checker.note(f"{fault.kind} {fault.target} is over")
         self._num_under_way -= 1
 
-    def _done(self, deed: Deed) -> Callable[[], None]:
-        """What undoes it."""
-        if deed.kind == "wall":
-            self._sim.wall.step(deed.seconds)
+    def _inject(self, fault: ScriptedFault) -> Callable[[], None]:
+        """Inject a fault; return the function that undoes it."""
+        if fault.kind == "wall":
+            self._sim.wall.step(fault.seconds)
             return _nothing
-        if deed.kind == "drift":
-            return self._verdicts.spoil(deed.target)
-        machine = self._sim.machines[deed.target]
-        match deed.kind:
+        if fault.kind == "drift":
+            return self._verdicts.spoil(fault.target)
+        machine = self._sim.machines[fault.target]
+        match fault.kind:
             case "kill":
                 machine.kill()
                 return machine.start
@@ -97,16 +97,16 @@ class Nemesis:
                 machine.stop()
                 return machine.resume
             case "cut" | "cut_there" | "cut_back":
-                machine.link.cut(there=deed.kind != "cut_back", back=deed.kind != "cut_there")
+                machine.link.cut(there=fault.kind != "cut_back", back=fault.kind != "cut_there")
                 return machine.link.mend
             case "slow":
-                machine.link.factor = deed.factor
+                machine.link.factor = fault.factor
                 return lambda: setattr(machine.link, "factor", 1.0)
             case "crawl":
-                machine.slowness = deed.factor / 5
+                machine.slowness = fault.factor / 5
                 return lambda: setattr(machine, "slowness", 1.0)
             case "short":
-                machine.memory = MemoryUsage(round(deed.factor * _MEMORY), _MEMORY)
+                machine.memory = MemoryUsage(round(fault.factor * _MEMORY), _MEMORY)
                 return lambda: setattr(machine, "memory", None)
             case _:
                 machine.link.lose()
@@ -114,4 +114,4 @@ class Nemesis:
 
 
 def _nothing() -> None:
-    """It cannot be undone, or need not."""
+    """For faults without an undo."""

@@ -36,7 +36,7 @@ IN_THE_POOL = (
         "release",
         "in reversed(table.block_ids):",
         "in [*reversed(table.block_ids), *table.block_ids[:1]]:",
-        laws=("nothing fails unheard",),
+        laws=("no error is swallowed",),
     ),
     Mutant(
         "evicted block keeps its key",
@@ -125,12 +125,12 @@ IN_THE_SCHEDULER = (
         laws=("the watermark stays free",),
     ),
     Mutant(
-        "called back into nowhere",
+        "a resumed request is not queued",
         LEDGER,
         "resume",
         "self.waiting.push(seq)",
         "pass",
-        laws=("waiting, running or aside",),
+        laws=("waiting, running or suspended",),
     ),
     Mutant(
         "an adapter is kept", ENGINE, "_finish", "    served.release()\n", "    pass\n", laws=("no adapter is held",)
@@ -190,7 +190,7 @@ IN_ADMISSION = (
         laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
-        "one's own deadline does not count",
+        "the request's own deadline does not count",
         CONTROLLER,
         "_evaluate",
         "if check.is_fine:",
@@ -214,7 +214,7 @@ IN_ADMISSION = (
         laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
-        "a line without an end",
+        "an unbounded queue",
         CONTROLLER,
         "_decide",
         "self.bookings.num_live >= self.capacity.max_booked",
@@ -222,7 +222,7 @@ IN_ADMISSION = (
         laws=("no more wait than may",),
     ),
     Mutant(
-        "come back at once",
+        "retry-after is zero",
         CONTROLLER,
         "_spread",
         "return add_jitter(seconds, self._jitter())",
@@ -265,7 +265,7 @@ IN_THE_ROUTER = (
         laws=("the right answer",),
     ),
     Mutant(
-        "poison goes round",
+        "a poisonous request is tried everywhere",
         COURSE,
         "_may_retry",
         "self._num_unsafe > _MAX_UNSAFE_RETRIES or self._num_paid >= self._max_attempts",
@@ -313,6 +313,6 @@ IN_THE_STORE = (
         "_attempt",
         "return task.do(self._open_database())",
         "raise TypeError(task)",
-        laws=("nothing goes wrong unasked",),
+        laws=("no error without an injected fault",),
     ),
 )

@@ -10,25 +10,24 @@ from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from simulation.cluster import Machine
 from simulation.event_loop import LoopStuck
 from tests.simulation.ensemble import Caller, SimEnsemble, Verdicts, context_of, ensemble_of, model_of, spec_of
-from tests.simulation.faults import Chances, Nemesis
+from tests.simulation.faults import Nemesis, RandomFaults
 from tests.simulation.laws.breakers import BreakerLaws
-from tests.simulation.laws.checker import Broken, Court, Unheard, excuses_of
+from tests.simulation.laws.checker import Broken, ErrorLogWatcher, LawChecker, excuses_of
 from tests.simulation.laws.control import ControlLaws
-from tests.simulation.laws.dispatch import Standings, WayLaws, turned_of
+from tests.simulation.laws.dispatch import DispatchLaws, StatusHistory, knob_levels_of
 from tests.simulation.laws.replica import ReplicaLaws
 from tests.simulation.laws.requests import RequestLaws
 from tests.simulation.laws.shadow import ShadowLaws
 from tests.simulation.script import Script
 
 _PATIENCE = 40.0
-"""Seconds in which everything comes to rest once nothing is done to it any more."""
-_CHANCES = 0x5EED
-"""What goes wrong by itself is drawn apart from delays and choices."""
+"""Seconds in which the ensemble must come to rest after the last fault."""
+_RANDOM_FAULTS = 0x5EED
+"""Random faults, delays and verdicts use separate random streams."""
 _VERDICTS = 0x7E57
-"""So are verdicts."""
 _MOMENT = 1e-3
 _LEFT_SECONDS = 1.0
-"""The longest step, and some way."""
+"""The longest step plus network delay."""
 
 
 class PromptClassifier:
@@ -54,14 +53,14 @@ class PromptClassifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
-    """What came of it."""
+class RunResult:
+    """Outcome of one script."""
 
     script: Script
     digest: str
-    """Of the history: the same script has the same."""
+    """Hash of the history; equal for equal scripts."""
     broken: str
-    """The first law that did not hold; empty where all did."""
+    """The first broken law, or empty."""
     seen: dict[str, int]
     num_events: int
     seconds: float
@@ -69,21 +68,24 @@ class Lived:
     lines: tuple[str, ...] = ()
 
 
-def live(script: Script, *, keep: bool = False) -> Lived:
-    """`keep` the history itself."""
-    chances, verdicts = Chances(Random(script.seed ^ _CHANCES), script.setup), Verdicts(Random(script.seed ^ _VERDICTS))
-    with _staged(script, chances, verdicts) as sim:
-        court = Court(sim.loop, keep=keep)
-        life = _Life(script, sim, court, chances, verdicts)
-        with inject_faults(chances.decide), Unheard(court, excuses_of(script)):
+def run_script(script: Script, *, keep: bool = False) -> RunResult:
+    """Run a script under all laws. `keep` stores the history's lines."""
+    random_faults, verdicts = (
+        RandomFaults(Random(script.seed ^ _RANDOM_FAULTS), script.setup),
+        Verdicts(Random(script.seed ^ _VERDICTS)),
+    )
+    with _staged(script, random_faults, verdicts) as sim:
+        checker = LawChecker(sim.loop, keep=keep)
+        life = _Run(script, sim, checker, random_faults, verdicts)
+        with inject_faults(random_faults.decide), ErrorLogWatcher(checker, excuses_of(script)):
             life.run()
-            chances.tell(court)
-            lived = _told(script, sim, court)
+            random_faults.report(checker)
+            result = _result(script, sim, checker)
             sim.loop.cancel_all()
-        return lived
+        return result
 
 
-def _staged(script: Script, chances: Chances, verdicts: Verdicts) -> SimEnsemble:
+def _staged(script: Script, random_faults: RandomFaults, verdicts: Verdicts) -> SimEnsemble:
     setup = script.setup
     return SimEnsemble(
         ensemble_of(setup),
@@ -91,62 +93,64 @@ def _staged(script: Script, chances: Chances, verdicts: Verdicts) -> SimEnsemble
         setup.replicas,
         seed=script.seed,
         classifier=PromptClassifier(tuple(setup.replicas)),
-        faults=chances.fault,
+        faults=random_faults.fault,
         verdicts=verdicts.of,
     )
 
 
-def _told(script: Script, sim: SimEnsemble, court: Court) -> Lived:
-    return Lived(
+def _result(script: Script, sim: SimEnsemble, checker: LawChecker) -> RunResult:
+    return RunResult(
         script,
-        court.digest(),
-        "" if court.broken is None else str(court.broken),
-        dict(court.seen),
+        checker.digest(),
+        "" if checker.broken is None else str(checker.broken),
+        dict(checker.seen),
         sim.loop.num_events,
         sim.loop.time(),
-        tuple(court.lines or ()),
+        tuple(checker.lines or ()),
     )
 
 
-class _Life:
-    def __init__(self, script: Script, sim: SimEnsemble, court: Court, chances: Chances, verdicts: Verdicts) -> None:
+class _Run:
+    def __init__(
+        self, script: Script, sim: SimEnsemble, checker: LawChecker, random_faults: RandomFaults, verdicts: Verdicts
+    ) -> None:
         self._script = script
         self._sim = sim
-        self._court = court
-        self._chances = chances
-        self._nemesis = Nemesis(sim, court, verdicts)
-        self._requests = RequestLaws(sim.config, context_of(script.setup), model_of(script.setup), court)
+        self._checker = checker
+        self._random_faults = random_faults
+        self._nemesis = Nemesis(sim, checker, verdicts)
+        self._requests = RequestLaws(sim.config, context_of(script.setup), model_of(script.setup), checker)
         self._laws: dict[Machine, ReplicaLaws] = {}
         self._callers = [Caller(sim, ask) for ask in script.asks]
         for machine in sim.machines.values():
             machine.on_start.append(self._watch)
 
     def run(self) -> None:
-        """Whatever law is broken is the court's to tell."""
-        self._sim.loop.after_event = self._court.after_event
+        """Run to the end; broken laws are recorded in the checker."""
+        self._sim.loop.after_event = self._checker.after_event
         try:
             self._sim.run(self._live())
         except Broken:
             return
         except (LoopStuck, TimeoutError) as error:
-            self._court.require(False, "everything comes to an end", error)
+            self._checker.require(False, "everything comes to an end", error)
 
     async def _live(self) -> None:
         await self._sim.start()
         self._watch_breakers()
         self._watch_control()
-        self._chances.arm()
+        self._random_faults.arm()
         tasks: list[asyncio.Task[None]] = []
         for caller in self._callers:
-            self._sim.loop.call_later(caller.told.ask.at, self._begin, caller, tasks)
-        self._nemesis.plan(self._script.deeds)
+            self._sim.loop.call_later(caller.record.ask.at, self._begin, caller, tasks)
+        self._nemesis.plan(self._script.faults)
         await asyncio.sleep(max((ask.at for ask in self._script.asks), default=0.0) + _MOMENT)
         await asyncio.gather(*tasks)
         for caller in self._callers:
-            self._requests.ended(caller.told)
-            self._ways.ended(caller.told)
+            self._requests.ended(caller.record)
+            self._dispatch.ended(caller.record)
         if self._script.setup.calm:
-            self._requests.kept_promises([caller.told for caller in self._callers])
+            self._requests.kept_promises([caller.record for caller in self._callers])
         self._look_back()
         await self._rest()
         self._look_back()
@@ -160,16 +164,16 @@ class _Life:
         task.add_done_callback(lambda _: self._sim.loop.call_later(_LEFT_SECONDS, self._check_left, caller))
 
     def _check_left(self, caller: Caller) -> None:
-        """Soon after a caller has gone, nobody computes for it where nothing is in the way of the news."""
-        disturbed = {deed.target for deed in self._script.deeds}
+        """No undisturbed replica computes for a caller that has left a while ago."""
+        disturbed = {fault.target for fault in self._script.faults}
         for machine, laws in self._laws.items():
             if machine.name not in disturbed:
-                laws.forgotten(caller.told.ask.request_id)
+                laws.forgotten(caller.record.ask.request_id)
 
     async def _rest(self) -> None:
-        """Nothing is done any more, everything heals, and nothing is left of anybody."""
+        """Wait until all faults are undone, replicas have recovered and no request is left."""
         await self._until(lambda: self._nemesis.is_done, "nemesis")
-        self._chances.disarm()
+        self._random_faults.disarm()
         await self._until(self._is_idle, "no request is left behind")
         await self._until(self._is_whole, "a recovered replica is used again")
         for laws in self._laws.values():
@@ -179,16 +183,16 @@ class _Life:
         end = self._sim.loop.time() + _PATIENCE
         while not reached() and self._sim.loop.time() < end:
             await asyncio.sleep(0.25)
-        self._court.require(reached(), law, self._state())
+        self._checker.require(reached(), law, self._state())
 
     def _state(self) -> str:
         fleet = self._sim.router.fleet
-        told = [
+        record = [
             f"{each.name}: {each.breaker.state}, linked {each.is_connected}, warm {each.is_serving}, "
             f"hung {each.is_hung}, inflight {each.inflight}, process {self._sim.machines[each.name].process.state}"
             for each in fleet.replicas
         ]
-        return f"{len(self._sim.router.live)} live; {'; '.join(told)}"
+        return f"{len(self._sim.router.live)} live; {'; '.join(record)}"
 
     def _is_idle(self) -> bool:
         router = self._sim.router
@@ -200,33 +204,35 @@ class _Life:
         return all(replica.is_usable for replica in self._sim.router.fleet.replicas)
 
     def _look_back(self) -> None:
-        backstage = self._sim.router.services
-        for name, level in backstage.control.escalation().items():
-            self._court.seen["escalated"] += level > 0
-            self._court.note(f"{name} at level {level}")
-        for info in backstage.control.breakers():
-            self._court.seen["demoted"] += info.state != "closed"
-            self._court.note(f"{info.specialist} {info.state}")
+        services = self._sim.router.services
+        for name, level in services.control.escalation().items():
+            self._checker.seen["escalated"] += level > 0
+            self._checker.note(f"{name} at level {level}")
+        for info in services.control.breakers():
+            self._checker.seen["demoted"] += info.state != "closed"
+            self._checker.note(f"{info.specialist} {info.state}")
 
     def _at_the_end(self) -> None:
-        require, router = self._court.require, self._sim.router
+        require, router = self._checker.require, self._sim.router
         require(router.live.num_bytes == 0, "no byte of a request is left at the router")
         require(router.services.shadows.byte_budget.taken == 0, "no byte of a shadow is left")
 
     def _watch(self, machine: Machine) -> None:
         if machine.replica is not None:
-            self._laws[machine] = ReplicaLaws(machine.name, machine.replica, self._court)
+            self._laws[machine] = ReplicaLaws(machine.name, machine.replica, self._checker)
 
     def _watch_control(self) -> None:
-        sim, court, control = self._sim, self._court, self._sim.router.services.control
-        turned = turned_of(sim.config)
-        standings = Standings(control, court, sim.loop.time)
-        ControlLaws(sim.config, turned, control, sim.wall, court)
-        self._ways = WayLaws(sim.config, self._script, standings, turned, court)
-        self._ways.watch(sim.router.pipeline)
+        sim, checker, control = self._sim, self._checker, self._sim.router.services.control
+        knob_levels = knob_levels_of(sim.config)
+        status_history = StatusHistory(control, checker, sim.loop.time)
+        ControlLaws(sim.config, knob_levels, control, sim.wall, checker)
+        self._dispatch = DispatchLaws(sim.config, self._script, status_history, knob_levels, checker)
+        self._dispatch.watch(sim.router.pipeline)
         asks = {ask.request_id: ask for ask in self._script.asks}
         shadows = sim.router.services.shadows
-        self._shadows = ShadowLaws(shadows, sim.config.shadow, asks, standings, turned, court, sim.loop.time)
+        self._shadows = ShadowLaws(
+            shadows, sim.config.shadow, asks, status_history, knob_levels, checker, sim.loop.time
+        )
 
     def _watch_breakers(self) -> None:
         router = self._sim.router
@@ -236,7 +242,7 @@ class _Life:
                 replica.name,
                 replica.breaker,
                 router.clock,
-                self._court,
+                self._checker,
                 failures=dispatch.failures,
                 first=dispatch.cool_down,
                 most=dispatch.max_cool_down,

@@ -1,4 +1,4 @@
-"""Everything that happens to a simulated ensemble from outside, as data drawn from a seed."""
+"""Requests and faults of a simulated ensemble, as data drawn from a seed."""
 
 import json
 from dataclasses import asdict, dataclass, field, replace
@@ -7,42 +7,53 @@ from typing import Any, Literal
 
 from octet.fault_points import FAULT_POINTS
 
-DeedKind = Literal["kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "short", "wall", "drift"]
-"""Of a machine: killed and started again; stopped and let go on; its way cut in both directions or in one; its way made
-slow; its connections reset; its engine made slow; its memory nearly taken. Of the router's wall clock: set. Of a
-specialist: its answers are judged wrong."""
+ScriptedFaultKind = Literal[
+    "kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "short", "wall", "drift"
+]
+"""`kill` restarts a machine, `stop` pauses it, `cut*` cuts its network in one or both directions, `slow` delays it,
+`reset` resets its connections, `crawl` slows its engine, `short` takes nearly all memory. `wall` sets the router's wall
+clock. `drift` makes a specialist's answers fail verification."""
 CancelHow = Literal["call", "rpc", "leave"]
-"""The caller cancels its call; asks for it by another call; its connection is lost."""
-REPLICA_DEEDS: tuple[DeedKind, ...] = ("kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl")
+"""The caller cancels the call, calls Cancel, or loses its connection."""
+REPLICA_FAULTS: tuple[ScriptedFaultKind, ...] = (
+    "kill",
+    "stop",
+    "cut",
+    "cut_there",
+    "cut_back",
+    "slow",
+    "reset",
+    "crawl",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScriptedRequest:
     """One request."""
 
     number: int
     at: float
-    """Seconds after the beginning, as with deeds."""
+    """Seconds after the start."""
     text: str
     force: tuple[str, ...] = ()
-    """Empty: the text says whom it is for."""
+    """If empty, the text names the specialist."""
     adapters: tuple[str, ...] = ()
     max_tokens: int = 8
     seed: int = 0
     priority: int = 5
     timeout: float = 10.0
     in_request: bool = False
-    """The request says how long; else its call does."""
+    """Whether the request carries the timeout; otherwise the gRPC call does."""
     first_timeout: float | None = None
-    """Seconds to the first token, as the request says."""
+    """Timeout of the first token, in the request."""
     exact: bool = False
-    """The answer is as long as it may be."""
+    """The answer has exactly `max_tokens`."""
     session: str = ""
     salt: str = ""
     cancel_after: float | None = None
     cancel_how: CancelHow = "call"
     pause: float = 0.0
-    """Seconds that the caller takes over every event."""
+    """Seconds the caller takes to read an event."""
 
     @property
     def request_id(self) -> str:
@@ -50,33 +61,33 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """Something done to the ensemble."""
+class ScriptedFault:
+    """A fault injected from outside."""
 
     at: float
-    kind: DeedKind
+    kind: ScriptedFaultKind
     target: str
-    """The machine's name, or the specialist's."""
+    """Name of the machine or specialist."""
     seconds: float = 1.0
-    """Until it is undone; what the wall clock is set by."""
+    """Duration; for `wall`, the jump."""
     factor: float = 1.0
-    """So many times as slow; of memory, the share that is taken."""
+    """Slowdown; for `short`, the share of memory taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """An ensemble small enough that everything runs out."""
+    """An ensemble small enough to run out of everything."""
 
     replicas: dict[str, int]
     calm: bool = False
-    """Nothing goes wrong but that there is too much to do, and callers say truly what they want."""
+    """No faults, only overload; requests state their true length."""
     equal: bool = False
-    """All requests are of one priority, so that nobody may give way to anybody."""
+    """All requests have the same priority, so none may be preempted for another."""
     judged: bool = False
-    """Answers are short and end by themselves, verdicts and refusals have their consequences within seconds, and there
-    is a third specialist, which stands in for the second."""
+    """Answers are short, verdicts and refusals take effect within seconds, and a third specialist is the second's
+    fallback."""
     floor_first: bool = False
-    """Where answers are judged: escalation has no threshold to raise, and begins with the floor."""
+    """With `judged`: escalation cannot raise the threshold and starts with the floor."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4
@@ -85,50 +96,49 @@ class Setup:
     max_attempts: int = 3
     cool_down: float = 0.5
     fault_rate: float = 0.0
-    """Of the engines' steps."""
-    mishaps: dict[str, float] = field(default_factory=dict)
-    """Points in production code that may go wrong, and how often."""
+    """Share of engine steps that fail."""
+    fault_points: dict[str, float] = field(default_factory=dict)
+    """Fault points in product code, and how often each fires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     seed: int
-    """Of everything that is drawn on the way: delays, choices, jitter."""
+    """Seed of delays, choices and jitter."""
     setup: Setup
-    asks: tuple[Asked, ...]
-    deeds: tuple[Deed, ...]
+    asks: tuple[ScriptedRequest, ...]
+    faults: tuple[ScriptedFault, ...]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Script":
-        """Raises ValueError, TypeError, KeyError for what is none."""
+        """Raises ValueError, TypeError or KeyError for invalid text."""
         said: dict[str, Any] = json.loads(text)
         asks = tuple(
-            Asked(**{**each, "force": tuple(each["force"]), "adapters": tuple(each["adapters"])})
+            ScriptedRequest(**{**each, "force": tuple(each["force"]), "adapters": tuple(each["adapters"])})
             for each in said["asks"]
         )
-        return cls(said["seed"], Setup(**said["setup"]), asks, tuple(Deed(**each) for each in said["deeds"]))
+        return cls(said["seed"], Setup(**said["setup"]), asks, tuple(ScriptedFault(**each) for each in said["faults"]))
 
 
 FIRST, SECOND, THIRD = "algo", "stl", "debug"
-"""Each stands in for the one before."""
+"""Each is the fallback of the one before."""
 ADAPTERS = ("left", "right")
 EVALUATED_SECONDS = 9.0
-"""In which requests come: long enough to be demoted and to come back."""
-_WORDS_draw_judged = ("sort", "reverse", "parse", "find", "count")
+"""Requests arrive within this time: long enough for a demotion and a return."""
+_WORDS_JUDGED = ("sort", "reverse", "parse", "find", "count")
 _POINTS = ("report.stale", "report.lost", "store.away")
 _MORE = 0xADA
-"""What was added later is drawn apart, so that the rest stays as it was."""
+"""Later additions use a separate random stream, so that earlier draws stay the same."""
 _WITH_ADAPTERS = 0.05
-"""Of the requests."""
+"""Share of requests."""
 _FAULTY = 0.1
-"""Of the seeds have engines that fail now and then, also below a shadow."""
-_STUBBORN = 0.25
-"""Of the seeds have a specialist that stays wrong for a while or for good, and so much is asked of it that its shadows
-show it once it is demoted."""
-_NUM_ASKED_OF_THE_STUBBORN = 24
+"""Share of seeds whose engines sometimes fail, also below a shadow."""
+_LASTING_DRIFT = 0.25
+"""Share of seeds with a specialist that stays wrong and gets enough requests for its shadows to show it."""
+_NUM_LASTING_DRIFT_REQUESTS = 24
 
 
 def draw_judged(seed: int, random: Random) -> Script:
@@ -143,38 +153,38 @@ def draw_judged(seed: int, random: Random) -> Script:
         failures=random.choice((1, 2, 3)),
         max_attempts=random.choice((2, 3, 4)),
         cool_down=0.5,
-        mishaps={point: 0.05 for point in _POINTS if random.random() < 0.1},
+        fault_points={point: 0.05 for point in _POINTS if random.random() < 0.1},
     )
-    asks = [_ask_draw_judged(number, random) for number in range(random.randint(36, 42))]
-    deeds = _deeds(random, setup)
+    asks = [_draw_judged_request(number, random) for number in range(random.randint(36, 42))]
+    faults = _draw_faults(random, setup)
     more = Random(seed ^ _MORE)
     asks = [replace(ask, adapters=ADAPTERS[:1]) if more.random() < _WITH_ADAPTERS else ask for ask in asks]
     if more.random() < _FAULTY:
         setup = replace(setup, fault_rate=0.03)
-    if more.random() < _STUBBORN:
-        asks += [_sure(_ask_draw_judged(len(asks) + index, more)) for index in range(_NUM_ASKED_OF_THE_STUBBORN)]
-        deeds = [Deed(_early(more), "drift", FIRST, more.choice((3.0, EVALUATED_SECONDS)))]
+    if more.random() < _LASTING_DRIFT:
+        asks += [_sure(_draw_judged_request(len(asks) + index, more)) for index in range(_NUM_LASTING_DRIFT_REQUESTS)]
+        faults = [ScriptedFault(_early(more), "drift", FIRST, more.choice((3.0, EVALUATED_SECONDS)))]
     return Script(
         seed,
         setup,
         tuple(sorted(asks, key=lambda ask: ask.at)),
-        tuple(sorted(deeds, key=lambda deed: deed.at)),
+        tuple(sorted(faults, key=lambda fault: fault.at)),
     )
 
 
-def _sure(ask: Asked) -> Asked:
-    """Of whom it is for: the first, or whoever stands in for it."""
-    return replace(ask, text=f"{FIRST} 95 {_WORDS_draw_judged[0]} {ask.number}", force=(), cancel_after=None)
+def _sure(ask: ScriptedRequest) -> ScriptedRequest:
+    """The same request, with high confidence for the first specialist."""
+    return replace(ask, text=f"{FIRST} 95 {_WORDS_JUDGED[0]} {ask.number}", force=(), cancel_after=None)
 
 
-def _ask_draw_judged(number: int, random: Random) -> Asked:
-    """Most are for the first."""
+def _draw_judged_request(number: int, random: Random) -> ScriptedRequest:
+    """Most requests name the first specialist."""
     name = random.choice((*(FIRST,) * 5, SECOND, SECOND, THIRD))
-    words = f"{random.choice(_WORDS_draw_judged)} {number}"
+    words = f"{random.choice(_WORDS_JUDGED)} {number}"
     force: tuple[str, ...] = random.choice((*((),) * 8, (FIRST,), (FIRST,), (FIRST, SECOND)))
-    return Asked(
+    return ScriptedRequest(
         number=number,
-        at=round(_moment_draw_judged(random), 4),
+        at=round(_draw_judged_time(random), 4),
         text=words if force else f"{name} {random.choice((60, 80, 95))} {words}",
         force=force,
         max_tokens=random.randint(6, 10),
@@ -186,36 +196,41 @@ def _ask_draw_judged(number: int, random: Random) -> Asked:
     )
 
 
-def _moment_draw_judged(random: Random) -> float:
-    """Some come together."""
+def _draw_judged_time(random: Random) -> float:
+    """Some requests arrive together."""
     if random.random() < 0.4:
         return random.randint(1, 4) / 5 * EVALUATED_SECONDS + random.uniform(0, 0.03)
     return random.uniform(0, EVALUATED_SECONDS)
 
 
-def _deeds(random: Random, setup: Setup) -> list[Deed]:
-    """Wrong answers, want of room, or both; and now and then something else."""
+def _draw_faults(random: Random, setup: Setup) -> list[ScriptedFault]:
+    """Wrong answers, memory shortage or both; sometimes another fault."""
     what = random.choice(("drift", "drift", "short", "short", "both"))
-    deeds = _drifts(random) if what != "short" else []
+    faults = _drifts(random) if what != "short" else []
     if what != "drift":
-        deeds += _shortages(random, setup)
+        faults += _shortages(random, setup)
     if random.random() < 0.15:
-        machine, kind = f"{random.choice((FIRST, SECOND))}-0", random.choice(REPLICA_DEEDS)
-        deeds.append(Deed(_early(random), kind, machine, random.uniform(0.2, 3.0), random.choice((20.0, 100.0))))
+        machine, kind = f"{random.choice((FIRST, SECOND))}-0", random.choice(REPLICA_FAULTS)
+        faults.append(
+            ScriptedFault(_early(random), kind, machine, random.uniform(0.2, 3.0), random.choice((20.0, 100.0)))
+        )
     if random.random() < 0.05:
-        deeds.append(Deed(_early(random), "wall", "", random.choice((-3600.0, 3600.0))))
-    return deeds
+        faults.append(ScriptedFault(_early(random), "wall", "", random.choice((-3600.0, 3600.0))))
+    return faults
 
 
-def _drifts(random: Random) -> list[Deed]:
+def _drifts(random: Random) -> list[ScriptedFault]:
     names = random.choice(((FIRST,), (FIRST,), (FIRST,), (SECOND,), (FIRST, SECOND)))
-    return [Deed(_early(random), "drift", name, random.choice((1.5, 5.0, 8.0))) for name in names]
+    return [ScriptedFault(_early(random), "drift", name, random.choice((1.5, 5.0, 8.0))) for name in names]
 
 
-def _shortages(random: Random, setup: Setup) -> list[Deed]:
-    """Of one of the first's replicas, or of all of them."""
+def _shortages(random: Random, setup: Setup) -> list[ScriptedFault]:
+    """Memory shortage on one or all replicas of the first specialist."""
     at, seconds, share = _early(random), random.choice((4.0, 7.5)), random.choice((0.93, *(0.97,) * 5))
-    return [Deed(at, "short", f"{FIRST}-{i}", seconds, share) for i in range(random.choice((1, setup.replicas[FIRST])))]
+    return [
+        ScriptedFault(at, "short", f"{FIRST}-{i}", seconds, share)
+        for i in range(random.choice((1, setup.replicas[FIRST])))
+    ]
 
 
 def _early(random: Random) -> float:
@@ -224,19 +239,19 @@ def _early(random: Random) -> float:
 
 NAMES = (FIRST, SECOND)
 SECONDS = 3.0
-"""In which requests come and deeds are done."""
+"""Requests and faults fall within this time."""
 _ACTIVE = 0.25
-"""Of the points are armed in a run."""
+"""Share of fault points that are armed."""
 _CALM = 0.3
-"""Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
+"""Share of seeds with overload only: a burst of requests with known lengths and deadlines."""
 _JUDGED = 0.12
-"""Of the others are about verdicts and what follows from them."""
+"""Share of the other seeds that are about verdicts and their consequences."""
 _OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
-"""Of the requests ask what another asks."""
+"""Share of requests that repeat another's prompt."""
 _HURRIED = 0.2
-"""Of the runs have callers who want their first token soon."""
+"""Share of seeds with first-token deadlines."""
 _OF_HURRY = 0x4711
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
@@ -253,17 +268,17 @@ def draw(seed: int) -> Script:
     count = random.randint(14, 22) if calm else random.randint(6, 16)
     asks = [ask(number, random, setup) for number in range(count)]
     asks = [_again(ask, random.choice(asks)) if random.random() < _AGAIN else ask for ask in asks]
-    deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
+    faults = [] if calm else [_fault(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
     hurry = Random(seed ^ _OF_HURRY)
     if hurry.random() < _HURRIED:
         asks = [_hurried(ask, hurry) for ask in asks]
     return Script(
-        seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
+        seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(faults, key=lambda fault: fault.at))
     )
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
-    """Half of the rushes are of equals: those with the most impatient breakers, of which nothing comes in a rush."""
+    """About half of the bursts have equal priorities: those where `failures` is 1, which has no effect in a burst."""
     size = random.choice((4, 4, 8))
     setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
@@ -276,19 +291,19 @@ def _setup(random: Random, *, calm: bool) -> Setup:
         max_attempts=random.choice((2, 3, 4)),
         cool_down=random.choice((0.3, 0.5, 1.0)),
         fault_rate=0.0 if calm else random.choice((0.0, 0.03, 0.25)),
-        mishaps={} if calm else _mishaps(random),
+        fault_points={} if calm else _draw_fault_points(random),
     )
     return replace(setup, equal=calm and setup.failures == 1)
 
 
-def _mishaps(random: Random) -> dict[str, float]:
-    """Some of the points, each as often as the seed says; what ends a whole replica, seldom."""
+def _draw_fault_points(random: Random) -> dict[str, float]:
+    """Some fault points with their rates; the one that kills a replica fires rarely."""
     armed = [point for point in FAULT_POINTS if random.random() < _ACTIVE]
     return {point: 0.002 if point == "step.dies" else random.choice((0.02, 0.1, 0.25)) for point in armed}
 
 
-def _rushing(number: int, random: Random, setup: Setup) -> Asked:
-    """Equals without adapters: so everybody is in everybody's way."""
+def _rushing(number: int, random: Random, setup: Setup) -> ScriptedRequest:
+    """A request of a burst. Equal requests have no adapters, so all of them compete."""
     ask = _ask(number, random, setup)
     priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(
@@ -303,14 +318,14 @@ def _rushing(number: int, random: Random, setup: Setup) -> Asked:
     )
 
 
-def _ask(number: int, random: Random, setup: Setup) -> Asked:
+def _ask(number: int, random: Random, setup: Setup) -> ScriptedRequest:
     force: tuple[str, ...] = random.choice(((), (FIRST,), (FIRST,), (SECOND,), (FIRST, SECOND)))
     words = random.choice(_WORDS) + " " + "x" * random.choice((0, 0, 3, 10, 30))
     routed = f"{random.choice(NAMES)} {random.choice((30, 60, 95))} {words}"
     slots = setup.num_blocks * setup.block_size
     most = max(1, min(14, slots - len(routed) - 8))
     cancels = random.random() < 0.25
-    return Asked(
+    return ScriptedRequest(
         number=number,
         at=round(_moment(random), 4),
         text=words if force else routed,
@@ -330,35 +345,35 @@ def _ask(number: int, random: Random, setup: Setup) -> Asked:
     )
 
 
-def _again(ask: Asked, other: Asked) -> Asked:
-    """The same question as another's."""
+def _again(ask: ScriptedRequest, other: ScriptedRequest) -> ScriptedRequest:
+    """The same prompt as another request."""
     return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
 
 
-def _hurried(ask: Asked, random: Random) -> Asked:
-    """With time for the whole, as a rule."""
+def _hurried(ask: ScriptedRequest, random: Random) -> ScriptedRequest:
+    """The same request with a first-token deadline."""
     first = round(random.uniform(0.05, 1.0) * ask.timeout, 3)
     return replace(ask, first_timeout=first, timeout=random.choice((1, 3, 10)) * ask.timeout)
 
 
 def _moment(random: Random) -> float:
-    """Some come together: a third of them at one of two times."""
+    """A third of the requests arrive at one of two times."""
     if random.random() < 0.35:
         return random.choice((0.4, 0.8)) * SECONDS + random.uniform(0, 0.03)
     return random.uniform(0, SECONDS)
 
 
-def _deed(random: Random, setup: Setup) -> Deed:
+def _fault(random: Random, setup: Setup) -> ScriptedFault:
     at = round(random.uniform(0, SECONDS), 4)
     roll = random.random()
     if roll < 0.08:
-        return Deed(at, "wall", "", random.choice((-3600.0, 3600.0, 86_400.0)))
+        return ScriptedFault(at, "wall", "", random.choice((-3600.0, 3600.0, 86_400.0)))
     if roll < 0.2:
-        return Deed(at, "drift", random.choice(NAMES), random.uniform(1.0, 6.0))
+        return ScriptedFault(at, "drift", random.choice(NAMES), random.uniform(1.0, 6.0))
     machines = [f"{name}-{index}" for name, count in setup.replicas.items() for index in range(count)]
-    return Deed(
+    return ScriptedFault(
         at,
-        random.choice(REPLICA_DEEDS),
+        random.choice(REPLICA_FAULTS),
         random.choice(machines),
         round(random.choice((0.1, 0.8, 2.5, 6.0)) * random.uniform(0.5, 1.5), 3),
         random.choice((20.0, 100.0, 400.0)),

@@ -63,7 +63,7 @@ IN_SHADOWS = (
         laws=("shadows stay in their budget",),
     ),
     Mutant(
-        "shadows without number",
+        "unlimited shadows",
         admission.budgets.ShadowBudget,
         "take",
         "self._num_inflight >= self._rules.most or ",
@@ -112,7 +112,7 @@ IN_SHADOWS = (
         laws=("a shadow has a reason",),
     ),
     Mutant(
-        "a shadow keeps its seat",
+        "a shadow keeps its slot",
         admission.forecast.controller.AdmissionController,
         "_shadows_in_the_way",
         "if not self.bookings.num_shadows or request.booking.shadow:",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.simulation.run import Lived, live
+from tests.simulation.run import RunResult, run_script
 from tests.simulation.script import Script
 
 _T = TypeVar("_T")
@@ -12,55 +12,56 @@ _MOST_RUNS = 200
 
 
 def law_of(broken: str) -> str:
-    """Without what it says of this one case."""
+    """The law without the details of this case."""
     return broken.partition(":")[0]
 
 
 class Shrinker:
-    """Delta debugging over requests and deeds; then everything that may go wrong by itself is left out, one by one. A
-    shorter script counts where it breaks the same law."""
+    """Delta debugging over requests and faults, then over random faults. A shorter script must break the same law."""
 
-    def __init__(self, lived: Lived, most_runs: int = _MOST_RUNS, lives: Callable[[Script], Lived] = live) -> None:
-        self._best = lived
-        self._law = law_of(lived.broken)
+    def __init__(
+        self, result: RunResult, most_runs: int = _MOST_RUNS, run: Callable[[Script], RunResult] = run_script
+    ) -> None:
+        self._best = result
+        self._law = law_of(result.broken)
         self._left = most_runs
-        self._lives = lives
+        self._run = run
 
-    def shortest(self) -> Lived:
-        """The shortest that was found within so many runs; broken still."""
+    def shortest(self) -> RunResult:
+        """The shortest script found within the allowed runs; it still breaks the law."""
         before = -1
         while before != _size(self._best.script) and self._left > 0:
             before = _size(self._best.script)
-            self._drop_deeds()
-            self._drop_asks()
+            self._drop_faults()
+            self._drop_requests()
             while any(self._try(simpler) for simpler in _simpler(self._best.script)):
                 pass
         return self._best
 
-    def _drop_deeds(self) -> None:
-        _minimal(self._best.script.deeds, lambda deeds: self._try(replace(self._best.script, deeds=deeds)))
+    def _drop_faults(self) -> None:
+        _minimal(self._best.script.faults, lambda faults: self._try(replace(self._best.script, faults=faults)))
 
-    def _drop_asks(self) -> None:
+    def _drop_requests(self) -> None:
         _minimal(self._best.script.asks, lambda asks: self._try(replace(self._best.script, asks=asks)))
 
     def _try(self, script: Script) -> bool:
-        """Whether it breaks the same law; then it is the best."""
+        """Keep the script as the best if it breaks the same law."""
         if self._left <= 0:
             return False
         self._left -= 1
-        lived = self._lives(script)
-        if law_of(lived.broken) != self._law:
+        result = self._run(script)
+        if law_of(result.broken) != self._law:
             return False
-        self._best = lived
+        self._best = result
         return True
 
 
 def _size(script: Script) -> int:
-    return len(script.asks) + len(script.deeds) + len(script.setup.mishaps) + bool(script.setup.fault_rate)
+    return len(script.asks) + len(script.faults) + len(script.setup.fault_points) + bool(script.setup.fault_rate)
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Leaves out ever smaller parts, as long as it works without them."""
+    """Drop ever smaller parts while `works` holds without them."""
     kept = tuple(items)
     if kept and works(()):
         return
@@ -77,10 +78,10 @@ def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> No
 
 
 def _simpler(script: Script) -> Iterator[Script]:
-    """The same with one thing less that goes wrong by itself."""
+    """The script with one random fault fewer."""
     setup = script.setup
     if setup.fault_rate:
         yield replace(script, setup=replace(setup, fault_rate=0.0))
-    for point in setup.mishaps:
-        rest = {other: rate for other, rate in setup.mishaps.items() if other != point}
-        yield replace(script, setup=replace(setup, mishaps=rest))
+    for point in setup.fault_points:
+        rest = {other: rate for other, rate in setup.fault_points.items() if other != point}
+        yield replace(script, setup=replace(setup, fault_points=rest))

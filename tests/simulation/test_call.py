@@ -1,4 +1,4 @@
-"""Calls between processes that share a heap: as gRPC would have them."""
+"""Simulated calls between processes behave like gRPC calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ Handler = Callable[[bytes, Any], Awaitable[None]]
 METHOD = "/test.Service/Method"
 
 
-class Scene:
+class Connection:
     def __init__(self, handler: Handler) -> None:
         self.loop = HeapLoop()
         self.link = Link(self.loop, Random(1))
@@ -52,29 +52,29 @@ async def code_of(call: Any) -> grpc.StatusCode:
     return code
 
 
-def test_messages_come_in_their_order_and_end() -> None:
-    scene = Scene(echo)
+def test_messages_arrive_in_order_and_the_stream_ends() -> None:
+    connection = Connection(echo)
 
     async def work() -> None:
-        assert [raw async for raw in scene.call(b"a")] == [b"a0", b"a1", b"a2"]
-        assert scene.loop.time() > 1000.0
+        assert [raw async for raw in connection.call(b"a")] == [b"a0", b"a1", b"a2"]
+        assert connection.loop.time() > 1000.0
 
-    scene.run(work)
+    connection.run(work)
 
 
-def test_a_refusal_comes_with_what_is_beside_it() -> None:
+def test_a_refusal_carries_its_trailing_metadata() -> None:
     async def refuse(_: bytes, context: Any) -> None:
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", (("octet-error-bin", b"why"),))
 
-    scene = Scene(refuse)
+    connection = Connection(refuse)
 
     async def work() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await scene.call(b"a").read()
+            await connection.call(b"a").read()
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert dict(raised.value.trailing_metadata()) == {"octet-error-bin": b"why"}
 
-    scene.run(work)
+    connection.run(work)
 
 
 def test_both_ends_keep_the_deadline() -> None:
@@ -85,18 +85,18 @@ def test_both_ends_keep_the_deadline() -> None:
         try:
             await forever(raw, context)
         finally:
-            ended.append(scene.loop.time())
+            ended.append(connection.loop.time())
 
-    scene = Scene(handle)
+    connection = Connection(handle)
 
     async def work() -> None:
-        began = scene.loop.time()
-        assert await code_of(scene.call(b"a", timeout=2.0)) is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert scene.loop.time() - began == 2.0
+        began = connection.loop.time()
+        assert await code_of(connection.call(b"a", timeout=2.0)) is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert connection.loop.time() - began == 2.0
         await asyncio.sleep(0.1)
         assert ended == [began + 2.0]
 
-    scene.run(work)
+    connection.run(work)
 
 
 def test_a_cancel_reaches_the_handler() -> None:
@@ -109,10 +109,10 @@ def test_a_cancel_reaches_the_handler() -> None:
             ended.append(True)
             raise
 
-    scene = Scene(handle)
+    connection = Connection(handle)
 
     async def work() -> None:
-        call = scene.call(b"a")
+        call = connection.call(b"a")
         assert await call.read() == b"begun"
         assert call.cancel() and not call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -120,10 +120,10 @@ def test_a_cancel_reaches_the_handler() -> None:
         await asyncio.sleep(0.1)
         assert ended == [True]
 
-    scene.run(work)
+    connection.run(work)
 
 
-def test_whoever_does_not_read_holds_up_the_writer() -> None:
+def test_a_reader_that_does_not_read_blocks_the_writer() -> None:
     written = [0]
 
     async def handle(_: bytes, context: Any) -> None:
@@ -131,64 +131,64 @@ def test_whoever_does_not_read_holds_up_the_writer() -> None:
             await context.write(bytes(WINDOW_BYTES // 4))
             written[0] += 1
 
-    scene = Scene(handle)
+    connection = Connection(handle)
 
     async def work() -> None:
-        call = scene.call(b"a")
+        call = connection.call(b"a")
         await asyncio.sleep(10.0)
         assert written[0] == 4
         assert len([raw async for raw in call]) == 8
 
-    scene.run(work)
+    connection.run(work)
 
 
 def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_is_not() -> None:
-    scene = Scene(forever)
+    connection = Connection(forever)
 
     async def work() -> None:
-        call = scene.call(b"a")
+        call = connection.call(b"a")
         assert await call.read() == b"begun"
-        scene.process.stop()
-        late = scene.call(b"b", timeout=3.0)
+        connection.process.stop()
+        late = connection.call(b"b", timeout=3.0)
         assert await code_of(late) is grpc.StatusCode.DEADLINE_EXCEEDED
-        scene.process.kill()
-        scene.link.lose()
+        connection.process.kill()
+        connection.link.lose()
         assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
-        assert await code_of(scene.call(b"c")) is grpc.StatusCode.UNAVAILABLE
+        assert await code_of(connection.call(b"c")) is grpc.StatusCode.UNAVAILABLE
 
-    scene.run(work)
+    connection.run(work)
 
 
-def test_a_cut_way_holds_back_what_is_sent_and_is_given_up_in_the_end() -> None:
-    scene = Scene(echo)
+def test_a_cut_link_delays_messages_and_is_given_up_after_the_keepalive() -> None:
+    connection = Connection(echo)
 
     async def work() -> None:
-        began = scene.loop.time()
-        scene.link.cut(there=False)
-        held = scene.channel.unary_stream(METHOD)(b"a", wait_for_ready=True)
+        began = connection.loop.time()
+        connection.link.cut(there=False)
+        held = connection.channel.unary_stream(METHOD)(b"a", wait_for_ready=True)
         await asyncio.sleep(1.0)
-        scene.link.mend()
+        connection.link.mend()
         assert len([raw async for raw in held]) == 3
-        assert scene.loop.time() - began < 2.0
-        call = scene.call(b"b")
-        scene.link.cut()
+        assert connection.loop.time() - began < 2.0
+        call = connection.call(b"b")
+        connection.link.cut()
         assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
-        assert scene.loop.time() - began >= KEEPALIVE_SECONDS
+        assert connection.loop.time() - began >= KEEPALIVE_SECONDS
 
-    scene.run(work)
+    connection.run(work)
 
 
-def test_who_waits_for_a_connection_gets_one() -> None:
-    scene = Scene(echo)
+def test_wait_for_ready_waits_for_a_connection() -> None:
+    connection = Connection(echo)
 
     async def work() -> None:
-        process, port = scene.address.process, scene.address.port
+        process, port = connection.address.process, connection.address.port
         assert process is not None and port is not None
-        scene.address.process = None
-        call = scene.call(b"a", wait_for_ready=True)
-        assert await code_of(scene.call(b"b")) is grpc.StatusCode.UNAVAILABLE
+        connection.address.process = None
+        call = connection.call(b"a", wait_for_ready=True)
+        assert await code_of(connection.call(b"b")) is grpc.StatusCode.UNAVAILABLE
         await asyncio.sleep(3.0)
-        scene.address.listen(process, port)
+        connection.address.listen(process, port)
         assert len([raw async for raw in call]) == 3
 
-    scene.run(work)
+    connection.run(work)

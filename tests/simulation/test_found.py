@@ -1,4 +1,4 @@
-"""Mistakes of the product that seeds have found, each by itself."""
+"""Regression tests of bugs that seeds have found."""
 
 from pathlib import Path
 
@@ -11,13 +11,12 @@ from specialist.scheduling.scheduler import StepLoop
 from specialist.server.replica import create_sim_replica
 from specialist.server.server import WarmUpFailed, warm_up
 from specialist.server.settings import ReplicaSettings
-from tests.simulation.run import live
+from tests.simulation.run import run_script
 from tests.simulation.script import Script
 
 
 def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
-    """Seed 564: blocks that could not be had for a moment left the warm-up's requests in the line, and the replica
-    served as if it were warm."""
+    """Seed 564: a short lack of blocks left warm-up requests waiting, and the replica served as if it were warm."""
     replica = create_sim_replica(ReplicaSettings("cold", "sim", num_blocks=32), ManualClock(), CostModel())
     with inject_faults(lambda point: point == "pool.shortage"), pytest.raises(WarmUpFailed, match="did not start"):
         warm_up(replica, StepLoop(replica.scheduler, replica.engine))
@@ -26,7 +25,7 @@ def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
     assert not again.scheduler.ledger.live
 
 
-def test_whoever_is_let_in_is_in_time_beside_other_adapters() -> None:
-    """Seed 616 of an earlier draw, shrunk: lower ones are let in beside one of the highest priority, and it is late."""
+def test_an_admitted_request_is_in_time_beside_other_adapters() -> None:
+    """Seed 616 of an earlier draw, shrunk: requests admitted beside one of the highest priority made it late."""
     script = Path(__file__).with_name("late_beside_adapters.json").read_text()
-    assert not live(Script.from_json(script)).broken
+    assert not run_script(Script.from_json(script)).broken

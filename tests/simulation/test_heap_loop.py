@@ -1,4 +1,4 @@
-"""Time that is made up, and processes that share it."""
+"""The event loop with simulated time, and the processes that share it."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ import pytest
 from simulation.event_loop import PROCESS, HeapLoop, LoopStuck, Process
 
 
-def test_time_goes_from_one_event_to_the_next() -> None:
+def test_time_jumps_from_event_to_event() -> None:
     loop = HeapLoop()
     began = loop.time()
 
@@ -24,7 +24,7 @@ def test_time_goes_from_one_event_to_the_next() -> None:
     loop.close()
 
 
-def test_equals_keep_their_order() -> None:
+def test_events_at_the_same_time_keep_their_order() -> None:
     loop, said = HeapLoop(), list[int]()
 
     async def work() -> None:
@@ -37,7 +37,7 @@ def test_equals_keep_their_order() -> None:
     loop.close()
 
 
-def test_whoever_waits_for_nothing_is_told() -> None:
+def test_waiting_without_any_event_raises() -> None:
     loop = HeapLoop()
     waiting = loop.create_future()
     with pytest.raises(LoopStuck):
@@ -90,7 +90,7 @@ def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_
     loop.close()
 
 
-def test_who_belongs_to_nobody_is_not_taken_over_by_the_process_that_wakes_it() -> None:
+def test_a_task_without_a_process_is_not_adopted_by_the_process_that_wakes_it() -> None:
     """An empty context counts as false."""
     loop, process = HeapLoop(), Process("waker")
     found: list[Process | None] = []
@@ -112,7 +112,7 @@ def test_who_belongs_to_nobody_is_not_taken_over_by_the_process_that_wakes_it() 
     loop.close()
 
 
-def test_what_fails_unheard_is_kept() -> None:
+def test_an_unhandled_error_is_kept() -> None:
     loop = HeapLoop()
 
     async def work() -> None:
@@ -124,7 +124,7 @@ def test_what_fails_unheard_is_kept() -> None:
     loop.close()
 
 
-def test_nobody_is_charged_for_the_collector() -> None:
+def test_no_process_is_charged_for_garbage_collection() -> None:
     loop = HeapLoop()
     loop.cpu_seconds = {}
     kept = [[number] for number in range(300_000)]

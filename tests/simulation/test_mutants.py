@@ -1,5 +1,4 @@
-"""A law that nothing can break is worth nothing: every mistake planted on purpose shows within fifty seeds,
-by the law that is there for it."""
+"""Every planted mistake is caught within fifty seeds, by the law that is meant for it."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ import pytest
 
 from tests.laws.mutants import Mutant
 from tests.simulation import control_mutants, mutants, shadow_mutants
-from tests.simulation.run import live
+from tests.simulation.run import run_script
 from tests.simulation.script import draw
 from tests.simulation.shrink import law_of
 
@@ -18,38 +17,38 @@ FIRST_SEEDS = {
     "failures of others do not count": 100,
     "flaps": 100,
     "shadows without a budget": 50,
-    "a shadow keeps its seat": 100,
+    "a shadow keeps its slot": 100,
     "a request without a token in time runs on": 150,
     "a first token is waited for to the end": 150,
 }
-"""Not 0: what they do is seldom seen."""
+"""First seed of mistakes that rarely show; 0 for the others."""
 SEEN_AT = {
     "a cancel goes nowhere": 19,
     "a first token is waited for to the end": 171,
     "a first token may come any time": 14,
     "a floor without effect": 47,
-    "a line without an end": 10,
-    "a shadow keeps its seat": 147,
+    "an unbounded queue": 10,
+    "a shadow keeps its slot": 147,
     "a shadow stays behind": 30,
     "a shadow's text reaches the caller": 25,
-    "back at the first calm": 47,
+    "relaxes at the first calm": 47,
     "back below the floor": 25,
     "back without a trial": 25,
     "expired work runs": 35,
     "flaps": 145,
     "failures of others do not count": 114,
-    "poison goes round": 17,
+    "a poisonous request is tried everywhere": 17,
     "shadows without a budget": 74,
-    "shadows without number": 30,
+    "unlimited shadows": 30,
     "a request without a token in time runs on": 169,
 }
-"""Of the fifty, the seed that is looked at first. Where it shows nothing any more, the others are."""
+"""The seed to try first. If it no longer shows the mistake, all fifty are tried."""
 OF_VERDICTS = (
     *control_mutants.IN_THE_CORRECTNESS_BREAKER,
     *shadow_mutants.IN_SHADOWS,
     *control_mutants.IN_ESCALATION,
 )
-"""They show where answers are judged, and other seeds need not be lived through."""
+"""These mistakes show only where answers are judged; other seeds are not run."""
 ALL = (
     *mutants.IN_THE_POOL,
     *mutants.IN_THE_SCHEDULER,
@@ -62,12 +61,12 @@ ALL = (
 
 ROOT = Path(__file__).parents[2]
 PROVEN_FILES = ("correctness", "escalation", "shadow", "dispatch")
-"""Every law that they state has a mistake that breaks it, and it alone."""
+"""Every law stated in these files has a mistake that breaks only this law."""
 UNPROVEN: frozenset[str] = frozenset()
-"""But for these: nobody should rely on them."""
+"""Exceptions: no test may rely on them."""
 
 
-def test_the_document_counts_them_right() -> None:
+def test_the_docs_state_the_number_of_mistakes() -> None:
     assert len(ALL) == 73
     assert "Seventy-three mistakes" in (ROOT / "docs" / "simulation.md").read_text()
 
@@ -81,7 +80,7 @@ def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:
 
 
 def laws_stated_in(path: Path) -> Iterator[str]:
-    """What is required there: in words, or by the name of `law`."""
+    """The laws that a file requires, as a constant or through the variable `law`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("require"):
             said = node.args[1]
@@ -95,17 +94,17 @@ def laws_stated_in(path: Path) -> Iterator[str]:
             yield str(said.value)
 
 
-def test_the_seed_that_is_looked_at_first_is_one_of_the_fifty_of_a_mistake() -> None:
+def test_the_seed_to_try_first_is_one_of_the_fifty() -> None:
     assert SEEN_AT.keys() <= {mutant.name for mutant in ALL}
     assert all(0 <= seed - FIRST_SEEDS.get(name, 0) < MOST_SEEDS for name, seed in SEEN_AT.items())
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_a_mistake_shows(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_law_catches_the_mistake(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
     first = FIRST_SEEDS.get(mutant.name, 0)
     seeds = sorted(range(first, first + MOST_SEEDS), key=lambda seed: seed != SEEN_AT.get(mutant.name))
     scripts = map(draw, seeds)
     worth = (script for script in scripts if script.setup.judged or mutant not in OF_VERDICTS)
-    broken = next((broken for script in worth if (broken := live(script).broken)), "")
+    broken = next((broken for script in worth if (broken := run_script(script).broken)), "")
     assert law_of(broken) in mutant.laws, broken

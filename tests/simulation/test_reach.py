@@ -1,4 +1,4 @@
-"""What the seeds come by: a point that never fires and a deed without consequences prove nothing."""
+"""The seeds reach every fault and consequence; a fault point that never fires proves nothing."""
 
 from typing import get_args
 
@@ -6,12 +6,12 @@ import pytest
 
 from octet.fault_points import FAULT_POINTS, fault_injected, inject_faults
 from specialist.engines.sim.engine import FaultKind
-from tests.simulation.run import live
-from tests.simulation.script import DeedKind, draw
+from tests.simulation.run import run_script
+from tests.simulation.script import ScriptedFaultKind, draw
 
 SEEDS = range(1000, 1100)
 RICH = (1002, 1021, 1030, 1039, 1045, 1046, 1050, 1075, 1085)
-"""Of them, those that are looked at first: they show everything. Where they do not any more, the others are."""
+"""Seeds to try first, because together they reach everything."""
 CONSEQUENCES = (
     "retried",
     "spilled",
@@ -52,39 +52,39 @@ CONSEQUENCES = (
 )
 
 
-SIGHTS = (
-    *(f"deed: {kind}" for kind in get_args(DeedKind)),
-    *(f"mishap: {point}" for point in (*FAULT_POINTS, *get_args(FaultKind))),
+OCCURRENCES = (
+    *(f"fault: {kind}" for kind in get_args(ScriptedFaultKind)),
+    *(f"fault_point: {point}" for point in (*FAULT_POINTS, *get_args(FaultKind))),
     *CONSEQUENCES,
 )
 
 
-def test_everything_is_come_by() -> None:
-    missing = set(SIGHTS)
+def test_seeds_reach_every_occurrence() -> None:
+    missing = set(OCCURRENCES)
     for seed in sorted(SEEDS, key=lambda seed: seed not in RICH):
-        missing -= {sight for sight, number in live(draw(seed)).seen.items() if number}
+        missing -= {occurrence for occurrence, number in run_script(draw(seed)).seen.items() if number}
         if not missing:
             break
     assert not missing
 
 
 @pytest.mark.parametrize(
-    ("seed", "sights"),
+    ("seed", "occurrences"),
     [
         (47, ("ended: below_floor", "relaxed")),
         (126, ("correctness: recovering", "correctness: closed", "shadow failed")),
     ],
 )
-def test_what_seldom_comes_about_does(seed: int, sights: tuple[str, ...]) -> None:
-    seen = live(draw(seed)).seen
-    assert [sight for sight in sights if not seen.get(sight)] == []
+def test_a_seed_reaches_rare_occurrences(seed: int, occurrences: tuple[str, ...]) -> None:
+    seen = run_script(draw(seed)).seen
+    assert [occurrence for occurrence in occurrences if not seen.get(occurrence)] == []
 
 
-def test_nothing_goes_wrong_where_nobody_is_installed() -> None:
+def test_no_fault_fires_unless_faults_are_injected() -> None:
     assert not any(fault_injected(point) for point in FAULT_POINTS)
 
 
-def test_one_simulation_at_a_time() -> None:
+def test_only_one_fault_source_at_a_time() -> None:
     with inject_faults(lambda point: point == "pool.apply"):
         assert fault_injected("pool.apply") and not fault_injected("pool.shortage")
         with pytest.raises(RuntimeError), inject_faults(lambda _: True):

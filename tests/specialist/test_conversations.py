@@ -63,7 +63,7 @@ def test_every_miss_reason_is_distinguished() -> None:
     assert why(known, BlockPool(32, SIZE, prefix_cache=False), chain(longer)) == "cache_off"
 
 
-def test_what_was_cut_early_does_not_forget_what_came_before() -> None:
+def test_an_answer_cut_early_keeps_earlier_turns() -> None:
     pool = BlockPool(32, SIZE)
     known = remembering(pool)
     known.learn(b"", b"k", chain((*TALK[:4], 9, 9)), 2)
@@ -73,7 +73,7 @@ def test_what_was_cut_early_does_not_forget_what_came_before() -> None:
 
 
 @given(st.booleans(), st.booleans(), st.sampled_from([b"k", b"another"]))
-def test_another_tenant_or_user_cannot_tell_what_was_asked(asked: bool, evicted: bool, key: bytes) -> None:
+def test_another_tenant_learns_nothing_of_a_conversation(asked: bool, evicted: bool, key: bytes) -> None:
     """A caller with another salt or key gets the same reason whether the conversation exists, is gone, or never was."""
     pool = BlockPool(32, SIZE)
     known = remembering(pool, b"k", b"theirs") if asked else Conversations(most_blocks=100)

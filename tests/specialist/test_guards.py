@@ -47,7 +47,7 @@ def test_rejected_drafts_are_zeroed() -> None:
 
 
 @pytest.mark.parametrize("guess", [[1, 2], (-5,), (2**40,), ("a",), None, 7], ids=repr)
-def test_a_proposer_that_returns_nonsense_costs_only_its_drafts(guess: object) -> None:
+def test_an_invalid_proposal_costs_only_its_drafts(guess: object) -> None:
     replica = Replica(Shape(), proposer=Guess(guess))
     asked = request("r", draft_window=2)
     assert replica.run([asked]) == {"r": replica.model.answer(asked)}
@@ -86,7 +86,7 @@ def test_a_malformed_outcome_costs_no_neighbour(malform: Callable[[Outcome], Out
 
 
 @pytest.mark.parametrize("completions", [[None], None, 7])
-def test_what_is_no_completion_fails_the_step(completions: object) -> None:
+def test_an_invalid_completion_fails_the_step(completions: object) -> None:
     replica = Replica(Shape())
     replica.engine.run = lambda step: cast(list[Completion], completions)  # type: ignore[method-assign]
     replica.run([request("a"), request("b")])
@@ -142,7 +142,7 @@ def test_an_engine_without_room_for_a_state_costs_the_one_request() -> None:
     assert replica.ends() == {"a": "error", "b": "error"}
 
 
-def test_drafts_go_before_anyone_is_preempted() -> None:
+def test_drafts_are_dropped_before_a_request_is_preempted() -> None:
     """Both speculate; the pool has room for their tokens and not for their guesses."""
     replica = Replica(Shape(num_blocks=6, block_size=2, prefix_cache=False))
     rng = Random(0)

@@ -63,7 +63,7 @@ def test_it_empties_in_order() -> None:
     assert served == sorted(seqs, key=lambda seq: seq.rank)
 
 
-def test_coming_and_going_leaves_no_litter() -> None:
+def test_repeated_pushes_and_removals_leak_nothing() -> None:
     """A sequence that is preempted again and again, behind a head that never leaves, costs no memory."""
     queue = new_queue()
     queue.push(make_sequence(0, priority=9))
@@ -87,7 +87,7 @@ def test_a_preempted_request_keeps_its_place() -> None:
     assert list(queue) == [first, second]
 
 
-def test_discarding_a_stranger_is_harmless() -> None:
+def test_discarding_an_unknown_sequence_is_harmless() -> None:
     queue = new_queue()
     queue.discard(make_sequence(1))
     assert len(queue) == 0

@@ -173,7 +173,7 @@ def test_overload_does_not_cost_what_is_done_in_time() -> None:
     assert done[10] >= 0.8 * max(done.values()), done
 
 
-def test_from_nothing_known_it_learns_what_it_needs() -> None:
+def test_a_replica_without_measurements_learns_its_costs() -> None:
     story = Story(new_front(known=False)).run(load(10 * CAPACITY, 20, 4))
     story.check_whole()
     late = [key for key in story.late() if story.requests[key].arrival > 3]
@@ -190,7 +190,7 @@ def test_answers_that_end_early_are_not_planned_to_their_limits() -> None:
     assert len(story.late()) <= 0.1 * len(answered)
 
 
-def test_the_same_load_gives_the_same_story() -> None:
+def test_the_same_load_gives_the_same_history() -> None:
     one, other = (Story(new_front()).run(load(5 * CAPACITY, 8, 6, exact=0.5)) for _ in range(2))
     assert one.verdicts == other.verdicts and one.ends == other.ends
 
@@ -203,7 +203,7 @@ def test_the_same_load_gives_the_same_story() -> None:
     rate=st.floats(1, 60),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_books_follow_the_scheduler_whatever_is_asked(
+def test_bookings_follow_the_scheduler(
     seed: int, max_running: int, num_blocks: int, max_waiting: int, rate: float
 ) -> None:
     rng = Random(seed)
@@ -239,7 +239,7 @@ def test_a_forecast_of_known_work_comes_true(max_running: int, num_blocks: int) 
     assert wrong[len(wrong) // 2] < 0.05 and wrong[int(len(wrong) * 0.9)] < 0.25, wrong
 
 
-def test_a_shadow_runs_beside_the_idle_and_goes_when_the_seat_is_needed() -> None:
+def test_a_shadow_runs_on_an_idle_replica_and_leaves_when_its_slot_is_needed() -> None:
     front = new_front(max_running=2)
     assert isinstance(front.submit(Request("shadow", BARE, (1, 2, 3), 50), shadow=True), Admit)
     for _ in range(3):
@@ -267,7 +267,7 @@ def test_a_cached_block_is_shared_only_while_it_is_held() -> None:
     assert peek_prefix_hits(front.scheduler, Request("c", BARE, prompt[::-1], 5)) == PrefixHits(0, 0)
 
 
-def test_after_a_slow_spell_the_replica_is_found_healthy_again() -> None:
+def test_after_a_slow_period_the_replica_is_healthy_again() -> None:
     front = new_front()
 
     def lone(seconds: float | None) -> AdmissionDecision:

@@ -70,7 +70,7 @@ def test_a_refusal_keeps_the_tenants_salt_to_itself() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, 2**32, 2**64])
-def test_a_token_that_is_no_token_is_refused(scheduler: Scheduler, token: int) -> None:
+def test_an_invalid_token_is_refused(scheduler: Scheduler, token: int) -> None:
     with pytest.raises(InvalidRequestField) as refusal:
         scheduler.submit(make_request(prompt=(1, token)))
     assert refusal.value.field == "prompt"
@@ -106,7 +106,7 @@ def test_another_lane_is_refused_with_all_that_differs(scheduler: Scheduler, lan
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_every_adapter_stack_is_welcome(scheduler: Scheduler, lane: Lane) -> None:
+def test_every_adapter_stack_is_accepted(scheduler: Scheduler, lane: Lane) -> None:
     scheduler.submit(make_request(lane=lane))
     assert "plain" in scheduler.ledger.live
 
@@ -117,13 +117,13 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(scheduler: Schedu
     assert (refusal.value.num_blocks, refusal.value.capacity) == (CAPACITY + 1, CAPACITY)
 
 
-def test_an_answer_ends_where_the_pool_does(scheduler: Scheduler) -> None:
+def test_an_answer_ends_when_the_pool_is_full(scheduler: Scheduler) -> None:
     scheduler.submit(make_request(prompt=LONGEST_PROMPT, max_tokens=1_000))
     assert scheduler.ledger.live["plain"].max_total_tokens == CAPACITY * BLOCK_SIZE
 
 
 @pytest.mark.parametrize(("draft_window", "granted"), [(4, 4), (5, 0)])
-def test_a_draft_window_that_never_fits_is_given_up(scheduler: Scheduler, draft_window: int, granted: int) -> None:
+def test_a_draft_window_that_never_fits_is_dropped(scheduler: Scheduler, draft_window: int, granted: int) -> None:
     scheduler.submit(make_request(draft_window=draft_window))
     assert scheduler.ledger.live["plain"].draft_window == granted
 

@@ -85,7 +85,7 @@ def test_a_prompt_that_would_be_held_for_too_long_is_refused() -> None:
 @pytest.mark.parametrize("seconds", [2.4, 2.7, 3.5, 30.0])
 @given(num_prompt=st.integers(2, 1500), num_tokens=st.integers(1, 60))
 @settings(max_examples=10, deadline=None)
-def test_an_admitted_request_ends_no_later_than_it_was_told(seconds: float, num_prompt: int, num_tokens: int) -> None:
+def test_an_admitted_request_ends_no_later_than_forecast(seconds: float, num_prompt: int, num_tokens: int) -> None:
     core = decoding(deadline=seconds)
     now = core.clock.now()
     decision = core.submit(late_request(core, num_prompt, num_tokens, 60.0))

@@ -16,7 +16,7 @@ def verified(context: tuple[int, ...], drafts: tuple[int, ...], sampled: tuple[i
 
 
 @given(st.lists(tokens, min_size=1, max_size=3), st.lists(st.tuples(tokens, tokens), max_size=6), tokens)
-def test_the_longest_right_guess_stands_and_one_sample_behind_it(
+def test_the_longest_correct_draft_is_accepted_with_one_sample_after_it(
     context: list[int], pairs: list[tuple[int, int]], last: int
 ) -> None:
     drafts, sampled = tuple(draft for draft, _ in pairs), (*(sample for _, sample in pairs), last)
@@ -24,5 +24,5 @@ def test_the_longest_right_guess_stands_and_one_sample_behind_it(
     assert verified(tuple(context), drafts, sampled) == sampled[: right + 1]
 
 
-def test_a_right_guess_behind_a_wrong_one_does_not_count() -> None:
+def test_a_correct_draft_token_after_a_wrong_one_is_rejected() -> None:
     assert verified((9,), drafts=(1, 2, 3), sampled=(1, 7, 3, 4)) == (1, 7)

@@ -96,7 +96,7 @@ def test_a_suspended_sequence_goes_on_where_it_was(at: int, hybrid: bool) -> Non
     replica.check_empty()
 
 
-def test_a_sequence_resumed_before_the_next_step_never_left() -> None:
+def test_a_sequence_resumed_before_the_next_step_keeps_its_slot() -> None:
     replica = Replica()
     replica.submit("a")
     replica.step(3)
@@ -127,7 +127,7 @@ def test_a_sequence_that_ends_suspended_leaves_nothing_behind(at: int, between: 
         assert replica.states.num_snapshot_bytes == kept, "what was saved for it is gone"
 
 
-def test_a_deadline_passes_beside_the_line_as_well() -> None:
+def test_a_suspended_request_ends_at_its_deadline() -> None:
     replica = Replica()
     replica.scheduler.submit(Request("a", BARE, (1, 2, 3), 9, deadline=1.0))
     replica.scheduler.suspend("a", "boss")
@@ -157,7 +157,7 @@ def test_a_sequence_suspended_in_flight_keeps_what_it_computes() -> None:
 
 @given(seed=st.integers(0, 2**16), rate=st.floats(5, 40), max_running=st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
-def test_no_request_waits_for_ever_whichever_is_cancelled(seed: int, rate: float, max_running: int) -> None:
+def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float, max_running: int) -> None:
     """Floods of the highest with hardly any time, patient ones beside them, and callers that cancel at any moment."""
     rng = Random(seed)
     requests = [_hurried(request, rng) for request in load(rate, 2.0, seed)]

@@ -135,7 +135,7 @@ def test_the_last_stack_to_come_waits_exactly_so_long(age_bound: int, peak: int)
     assert waited == longest_wait(age_bound, peak)
 
 
-def test_prompts_of_the_best_ones_stack_come_by_rank() -> None:
+def test_prompts_of_the_best_stack_run_by_rank() -> None:
     turns = Prompts(age_bound=8)
     seqs = [make_sequence(i, lane=LANES[i % 2], priority=i // 2) for i in range(6)]
     for seq in seqs:

@@ -47,7 +47,7 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize("source", HARMFUL.values(), ids=HARMFUL.keys())
-def test_harm_is_refused_in_time(source: str) -> None:
+def test_a_hostile_template_is_refused_in_time(source: str) -> None:
     harmful = template(source, QUICK)
     started = time.monotonic()
     with pytest.raises(TemplateRefused):

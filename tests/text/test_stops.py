@@ -25,7 +25,7 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
 
 @settings(max_examples=500)
 @given(few, stop_lists, st.lists(st.integers(0, 99), max_size=9))
-def test_what_is_sent_is_the_text_before_the_first(text: str, stops: list[str], cuts: list[int]) -> None:
+def test_the_sent_text_ends_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
     watch = StopStrings(stops)
     sent, met = "", False
     for piece in pieces_of(text, cuts):

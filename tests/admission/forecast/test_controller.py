@@ -31,7 +31,7 @@ def test_an_idle_replica_says_how_long_it_will_take() -> None:
     assert verdict.outlook.slack == pytest.approx(5.0 - verdict.outlook.total)
 
 
-def test_nothing_measured_nothing_judged() -> None:
+def test_without_measurements_every_request_is_admitted() -> None:
     controller = new_controller(prices=None)
     verdict = controller.decide(booking("a", max_tokens=10**6, deadline=0.001), 0.0)
     assert verdict == Admit(None)

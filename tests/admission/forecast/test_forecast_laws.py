@@ -169,7 +169,7 @@ def test_a_suspended_request_counts_in_a_full_queue() -> None:
     assert controller.refuse_if_full(2, 0.0, shadow=False) is None, "it would go for a higher one"
 
 
-def test_a_shadow_before_a_full_house_is_no_refusal() -> None:
+def test_a_shadow_at_a_full_replica_is_not_counted_as_refused() -> None:
     controller = new_controller(max_running=1, max_waiting=0)
     enter(controller, booking("one"))
     assert controller.refuse_if_full(0, 0.0, shadow=True) is not None and not controller.is_refusing(0.0)

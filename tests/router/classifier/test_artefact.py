@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[str, np.ndarray, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_every_fault_is_named(case: str) -> None:
+def test_every_defect_is_named(case: str) -> None:
     name, value, why = WRONG[case]
     with pytest.raises(ClassifierInvalid, match=why):
         decode_model(bent(name, value))

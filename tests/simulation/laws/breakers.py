@@ -6,7 +6,7 @@ from typing import Any
 
 from admission.breakers import CircuitBreaker
 from octet.clock import Clock
-from tests.simulation.laws.checker import Court
+from tests.simulation.laws.checker import LawChecker
 
 _EDGES = {
     ("closed", "open"),
@@ -27,7 +27,7 @@ class BreakerLaws:
         name: str,
         breaker: CircuitBreaker,
         clock: Clock,
-        court: Court,
+        checker: LawChecker,
         *,
         failures: int,
         first: float,
@@ -36,7 +36,7 @@ class BreakerLaws:
         self._name = name
         self._breaker = breaker
         self._clock = clock
-        self._court = court
+        self._checker = checker
         self._failures = failures
         self._first, self._most = first, most
         self._cool_down = first
@@ -46,36 +46,36 @@ class BreakerLaws:
         self._last = "closed"
         self._is_inside = False
         watched: Any = breaker
-        for told in ("succeeded", "failed", "trip", "gave_up", "probe_now"):
-            setattr(watched, told, self._watched(told, getattr(breaker, told)))
+        for method in ("succeeded", "failed", "trip", "gave_up", "probe_now"):
+            setattr(watched, method, self._watched(method, getattr(breaker, method)))
         allow = breaker.allow
 
         def watched_allow() -> bool:
             expected = self._would_allow()
             allowed = allow()
-            court.require(allowed == expected, "one probe at a time, and none before its time", name, allowed)
+            checker.require(allowed == expected, "one probe at a time, and none before its time", name, allowed)
             if allowed and self._opened is not None:
                 self._probed = clock.now()
-                court.see("probe")
+                checker.see("probe")
             self._compare("allow")
             return allowed
 
         watched.allow = watched_allow
 
-    def _watched(self, told: str, tell: Any) -> Any:
+    def _watched(self, method: str, call: Any) -> Any:
         def watched() -> None:
             task = asyncio.current_task()
             is_shadow = task is not None and task.get_name().startswith("shadow at ")
-            self._court.require(not is_shadow, "no breaker counts a shadow", self._name, told)
-            if self._is_inside:  # what it tells itself is its own affair
-                tell()
+            self._checker.require(not is_shadow, "no breaker counts a shadow", self._name, method)
+            if self._is_inside:  # the breaker calls itself
+                call()
                 return
             self._is_inside = True
             try:
-                self._look(told)
-                getattr(self, f"_{told}")()
-                tell()
-                self._compare(told)
+                self._look(method)
+                getattr(self, f"_{method}")()
+                call()
+                self._compare(method)
             finally:
                 self._is_inside = False
 
@@ -123,16 +123,16 @@ class BreakerLaws:
             self._opened = -inf
 
     def _look(self, why: str) -> None:
-        """What time alone has changed."""
+        """Note a state change caused by time alone."""
         state = self._breaker.state
         if state != self._last:
             edge = (self._last, state)
-            self._court.require(edge in _EDGES, "a breaker moves along its edges", self._name, why, edge)
-            self._court.note(f"{self._name} {self._last} -> {state}")
-            self._court.see(f"breaker {state}")
+            self._checker.require(edge in _EDGES, "a breaker moves along its edges", self._name, why, edge)
+            self._checker.note(f"{self._name} {self._last} -> {state}")
+            self._checker.see(f"breaker {state}")
             self._last = state
 
     def _compare(self, why: str) -> None:
         expected, state = self._state(), self._breaker.state
-        self._court.require(state == expected, "a breaker follows its events", self._name, why, state, expected)
+        self._checker.require(state == expected, "a breaker follows its events", self._name, why, state, expected)
         self._look(why)

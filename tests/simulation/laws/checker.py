@@ -8,25 +8,25 @@ from hashlib import sha256
 from octet.fault_points import fault_message
 from simulation.event_loop import HeapLoop
 from tests.simulation.laws.scheduler import LawBroken
-from tests.simulation.script import REPLICA_DEEDS, Script
+from tests.simulation.script import REPLICA_FAULTS, Script
 
 _OF_FAULTS = ("injected", "the engine did not complete the step")
-"""What engines' faults are called by those who meet them."""
+"""Log messages that injected engine faults cause."""
 _OF_AN_ABSENT_STORE = "the store does not answer"
-"""Told where the error itself is not: a change is in force, and not yet written down."""
+"""CallRecord where the error itself is not: a change is in force, and not yet written down."""
 _OF_LOST_REPLICAS = "quarantined content"
-"""So many replicas were lost with one content; its own doing or not."""
+"""Log message after several replicas died while serving the same content."""
 
 
 def excuses_of(script: Script) -> tuple[str, ...]:
-    """Whatever is logged as an error has one of them in it."""
+    """Substrings that excuse a logged error in this script."""
     setup = script.setup
-    found = [fault_message(point) for point in setup.mishaps]
+    found = [fault_message(point) for point in setup.fault_points]
     if setup.fault_rate:
         found += _OF_FAULTS
-    if "store.away" in setup.mishaps:
+    if "store.away" in setup.fault_points:
         found.append(_OF_AN_ABSENT_STORE)
-    if "step.dies" in setup.mishaps or any(deed.kind in REPLICA_DEEDS for deed in script.deeds):
+    if "step.dies" in setup.fault_points or any(fault.kind in REPLICA_FAULTS for fault in script.faults):
         found.append(_OF_LOST_REPLICAS)
     return tuple(found)
 
@@ -35,27 +35,27 @@ class Broken(AssertionError):
     """A law does not hold. The message begins with the law."""
 
 
-class Court:
-    """The history of a run, by its hash, what was seen in it, and the first law that was broken in it."""
+class LawChecker:
+    """Records a run: a hash of its history, counts of what occurred, and the first broken law."""
 
     def __init__(self, loop: HeapLoop, *, keep: bool = False) -> None:
         self._loop = loop
         self._hash = sha256()
         self.lines: list[str] | None = [] if keep else None
-        """The history itself, where somebody wants to read it."""
+        """The history's lines, if kept."""
         self.seen: Counter[str] = Counter()
         self.broken: Broken | None = None
 
     def note(self, line: str) -> None:
-        """Something that happened."""
+        """Append a line to the history."""
         line = f"{self._loop.time():.6f} {line}"
         self._hash.update(line.encode() + b"\n")
         if self.lines is not None:
             self.lines.append(line)
 
-    def see(self, sight: str) -> None:
-        """Something worth counting."""
-        self.seen[sight] += 1
+    def see(self, occurrence: str) -> None:
+        """Count an occurrence."""
+        self.seen[occurrence] += 1
 
     def digest(self) -> str:
         self.note(f"{self._loop.num_events} events")
@@ -63,17 +63,17 @@ class Court:
 
     def require(self, holds: bool, law: str, *about: object) -> None:
         if not holds and self.broken is None:
-            told = ", ".join(str(each) for each in about)
-            self.broken = Broken(f"{law}: {told[:400]}")
+            details = ", ".join(str(each) for each in about)
+            self.broken = Broken(f"{law}: {details[:400]}")
 
     def blame(self, error: BaseException | None, law: str, *about: object) -> None:
-        """An error that should not be: itself a broken law, or that there is one."""
+        """Record an unexpected error as a broken law."""
         if isinstance(error, LawBroken):
             self.require(False, str(error))
         self.require(False, law, *about, repr(error))
 
     def try_all(self, check: Callable[[], None]) -> None:
-        """A check that raises where something is wrong."""
+        """Run a check that raises if a law is broken."""
         try:
             check()
         except LawBroken as broken:
@@ -82,39 +82,39 @@ class Court:
             self.require(False, f"{type(error).__name__}", error)
 
     def after_event(self) -> None:
-        """Raises the first law that was broken."""
+        """Raise the first broken law."""
         if self.broken is not None:
             raise self.broken
         if self._loop.errors:
             complaint = self._loop.errors[0]
             error = complaint.get("exception")
-            self.require(False, "nothing fails unheard", complaint.get("message"), repr(error))
+            self.require(False, "no error is swallowed", complaint.get("message"), repr(error))
 
 
 _NAMES = ("router", "specialist", "octet", "admission")
 
 
-class Unheard(logging.Handler):
-    """While it is entered, nothing is logged anywhere else. `excuses` are words of what was done on purpose."""
+class ErrorLogWatcher(logging.Handler):
+    """Captures error logs inside its `with` block; an error that no excuse explains breaks a law."""
 
-    def __init__(self, court: Court, excuses: tuple[str, ...]) -> None:
+    def __init__(self, checker: LawChecker, excuses: tuple[str, ...]) -> None:
         super().__init__(logging.WARNING)
-        self._court = court
+        self._checker = checker
         self._excuses = excuses
         self._before: list[tuple[logging.Logger, bool]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.ERROR:
             return
-        told = record.getMessage()
+        message = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
-        words = f"{told} {error}"
+        words = f"{message} {error}"
         if not any(each in words for each in self._excuses):
-            _, _, law = told.partition(f"{LawBroken.__name__}: ")
-            self._court.require(not law, law)
-            self._court.blame(error, "nothing goes wrong unasked", record.name, told)
+            _, _, law = message.partition(f"{LawBroken.__name__}: ")
+            self._checker.require(not law, law)
+            self._checker.blame(error, "no error without an injected fault", record.name, message)
 
-    def __enter__(self) -> "Unheard":
+    def __enter__(self) -> "ErrorLogWatcher":
         for name in _NAMES:
             logger = logging.getLogger(name)
             self._before.append((logger, logger.propagate))

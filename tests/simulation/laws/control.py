@@ -5,17 +5,17 @@ from typing import Any
 from octet.config.ensemble import Ensemble
 from router.control.control import ControlPlane
 from simulation.event_loop import WallClock
-from tests.simulation.laws.checker import Court
+from tests.simulation.laws.checker import LawChecker
 from tests.simulation.laws.correctness import CorrectnessLaws
-from tests.simulation.laws.dispatch import Turned
-from tests.simulation.laws.escalation import LadderLaws
+from tests.simulation.laws.dispatch import KnobLevels
+from tests.simulation.laws.escalation import EscalationLaws
 
 
 class ControlLaws:
-    """All times are the wall's: once somebody has set it nothing is held against anybody any more."""
+    """Uses wall-clock times; after the wall clock is set, these laws are no longer checked."""
 
     def __init__(
-        self, ensemble: Ensemble, turned: Turned, control: ControlPlane, wall: WallClock, court: Court
+        self, ensemble: Ensemble, knob_levels: KnobLevels, control: ControlPlane, wall: WallClock, checker: LawChecker
     ) -> None:
         self._wall = wall
         self._began = wall.num_steps
@@ -24,11 +24,13 @@ class ControlLaws:
         self._ladders: Any = watched._ladders
         self._serving_lane: Any = watched._state.serving_lane
         self._correctness = {
-            each.name: CorrectnessLaws(each.name, ensemble.correctness, each.floor, court)
+            each.name: CorrectnessLaws(each.name, ensemble.correctness, each.floor, checker)
             for each in ensemble.specialists
             if each.floor is not None
         }
-        self._escalation = {name: LadderLaws(name, ensemble.escalation, turned.top, court) for name in ensemble.names}
+        self._escalation = {
+            name: EscalationLaws(name, ensemble.escalation, knob_levels.top, checker) for name in ensemble.names
+        }
         self._watch_words(watched)
         self._watch_breakers()
         self._watch_ladders()

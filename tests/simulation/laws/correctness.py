@@ -1,11 +1,11 @@
 """Correctness breakers, held against every evaluation that there was."""
 
 from octet.config.ensemble import CorrectnessConfig
-from tests.simulation.laws.checker import Court
+from tests.simulation.laws.checker import LawChecker
 
 
-class Counted:
-    """Whole seconds: one counts from its beginning on until it lies a span behind."""
+class WindowCounts:
+    """Counts per whole second; a second counts until it is a whole span old."""
 
     def __init__(self, span: float) -> None:
         self._span = span
@@ -15,7 +15,7 @@ class Counted:
         self._all.append((int(now), good))
 
     def at(self, now: float) -> tuple[int, int]:
-        """How many of them were good, and how many there were."""
+        """Good events and all events in the window."""
         found = [good for second, good in self._all if now - self._span <= second <= now + self._span]
         return sum(found), len(found)
 
@@ -29,24 +29,24 @@ _EDGES = {
 
 
 class CorrectnessLaws:
-    """Of one specialist: told of every verdict, and of every look that its breaker takes at them."""
+    """Laws of one specialist's correctness breaker; called for every verdict and every check of the breaker."""
 
-    def __init__(self, name: str, rules: CorrectnessConfig, floor: float, court: Court) -> None:
+    def __init__(self, name: str, rules: CorrectnessConfig, floor: float, checker: LawChecker) -> None:
         self._name = name
         self._rules = rules
         self._floor = floor
-        self._court = court
-        self._verdicts = Counted(rules.window)
+        self._checker = checker
+        self._verdicts = WindowCounts(rules.window)
         self._state = "closed"
         self._changed: float | None = None
         self._side: tuple[bool, float] | None = None
-        """Whether the rate was below the floor when it was last known, and since when it has been so."""
+        """Whether the last known rate was below the floor, and since when."""
 
     def judged(self, now: float, *, passed: bool) -> None:
         self._verdicts.add(now, good=passed)
 
     def looks(self, now: float) -> tuple[int, str]:
-        """How many verdicts count, and the state that follows from them."""
+        """The number of verdicts that count, and the expected state."""
         good, total = self._verdicts.at(now)
         if total < self._rules.min_samples:
             return total, self._state
@@ -55,7 +55,7 @@ class CorrectnessLaws:
         return total, self._following(is_below, now)
 
     def looked(self, now: float, total: int, expected: str, state: str) -> None:
-        """What came of it."""
+        """Compare the breaker's state with the expected one."""
         if state == self._state:
             self._require(state == expected, "a correctness breaker does what the verdicts ask for", now, expected)
             return
@@ -71,7 +71,7 @@ class CorrectnessLaws:
             law = "a specialist returns only after a whole window at its floor"
             lasted = state == "recovering" or self._lasted(now) >= self._rules.window
             self._require(not is_below and lasted, law, now, self._side)
-        self._court.see(f"correctness: {state}")
+        self._checker.see(f"correctness: {state}")
         self._state, self._changed = state, now
         self._side = (False, now) if state == "recovering" else None
 
@@ -98,4 +98,4 @@ class CorrectnessLaws:
         return 0.0 if self._side is None else now - self._side[1]
 
     def _require(self, holds: bool, law: str, *about: object) -> None:
-        self._court.require(holds, law, self._name, self._state, *about)
+        self._checker.require(holds, law, self._name, self._state, *about)

@@ -16,14 +16,14 @@ from octet.v1 import inference_pb2 as wire
 from router.control.control import ControlPlane
 from router.request import Request
 from router.serving import RequestPipeline
-from tests.simulation.ensemble import Told
-from tests.simulation.laws.checker import Court
-from tests.simulation.script import REPLICA_DEEDS, Script
+from tests.simulation.ensemble import CallRecord
+from tests.simulation.laws.checker import LawChecker
+from tests.simulation.script import REPLICA_FAULTS, Script
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """From a time on, until the next."""
+    """Fleet status from `at` until the next moment."""
 
     at: float
     serves: frozenset[str]
@@ -34,8 +34,8 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """What a level makes of the two knobs, said once for all laws, and not as the product says it."""
+class KnobLevels:
+    """The two knobs' values at an escalation level, computed independently of the product."""
 
     rules: EscalationConfig
     threshold: float
@@ -56,20 +56,20 @@ class Turned:
         return max(0, steps) + ceil(rules.max_floor / rules.floor_step)
 
 
-def turned_of(ensemble: Ensemble) -> Turned:
-    """For requests without an intent, which all are."""
+def knob_levels_of(ensemble: Ensemble) -> KnobLevels:
+    """For requests without an intent; scripts have no others."""
     base = next(
         (intent for intent in ensemble.intents if intent.name == UNSPECIFIED_INTENT), IntentConfig(UNSPECIFIED_INTENT)
     )
-    return Turned(ensemble.escalation, base.shadow_threshold)
+    return KnobLevels(ensemble.escalation, base.shadow_threshold)
 
 
-class Standings:
-    """What requests meet, as it is published."""
+class StatusHistory:
+    """History of the published fleet status."""
 
-    def __init__(self, control: ControlPlane, court: Court, now: Callable[[], float]) -> None:
+    def __init__(self, control: ControlPlane, checker: LawChecker, now: Callable[[], float]) -> None:
         self._control = control
-        self._court = court
+        self._checker = checker
         self._now = now
         self._moments = [self._look()]
         watched: Any = control
@@ -82,7 +82,7 @@ class Standings:
         watched._publish_status = watched_publish
 
     def between(self, start: float, end: float) -> list[Moment]:
-        """All that were in force at some time in it."""
+        """All moments that overlap the interval."""
         return list(self._between(start, end))
 
     def _between(self, start: float, end: float) -> Iterator[Moment]:
@@ -100,25 +100,32 @@ class Standings:
         found, last = self._look(), self._moments[-1]
         if (found.serves, found.levels) != (last.serves, last.levels):
             self._moments.append(found)
-            self._court.note(f"serving {sorted(found.serves)}, levels {found.levels}")
+            self._checker.note(f"serving {sorted(found.serves)}, levels {found.levels}")
 
 
 _DONE_SECONDS = 0.02
 
 
-class WayLaws:
-    def __init__(self, ensemble: Ensemble, script: Script, standings: Standings, turned: Turned, court: Court) -> None:
+class DispatchLaws:
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        script: Script,
+        status_history: StatusHistory,
+        knob_levels: KnobLevels,
+        checker: LawChecker,
+    ) -> None:
         self._ensemble = ensemble
         self._replicas = script.setup.replicas
         self._is_sound = _is_sound(script)
-        self._standings = standings
-        self._turned = turned
-        self._court = court
+        self._status_history = status_history
+        self._knob_levels = knob_levels
+        self._checker = checker
         self._without_room: dict[str, str] = {}
-        """By request: the specialist that it counts against."""
+        """Keyed by request: the specialist that the refusal counts against."""
 
     def watch(self, answering: RequestPipeline) -> None:
-        """What a request counts as is told while it ends."""
+        """Record which specialist each refusal is counted against."""
         watched: Any = answering
         answer, control = watched.answer, watched.control
         refused = control.record_refused
@@ -137,30 +144,30 @@ class WayLaws:
 
         watched.answer, control.record_refused = watched_answer, watched_refused
 
-    def ended(self, told: Told) -> None:
-        receipt = told.receipt or (told.routed[-1] if told.routed else None)
-        if receipt is None or not receipt.decision.primary or told.ended is None:
+    def ended(self, record: CallRecord) -> None:
+        receipt = record.receipt or (record.routed[-1] if record.routed else None)
+        if receipt is None or not receipt.decision.primary or record.ended is None:
             return
-        moments = self._standings.between(told.began, told.ended)
-        self._followed(told, receipt)
-        self._named(told, receipt)
-        self._served(told, receipt, moments)
-        self._of_priority(told, receipt, moments)
+        moments = self._status_history.between(record.began, record.ended)
+        self._followed(record, receipt)
+        self._named(record, receipt)
+        self._served(record, receipt, moments)
+        self._of_priority(record, receipt, moments)
         self._relieved(receipt, moments)
-        self._found_room(told, receipt)
-        if told.code is grpc.StatusCode.OK and told.receipt_at is not None:
-            is_soon = told.ended - told.receipt_at <= _DONE_SECONDS + told.ask.pause
+        self._found_room(record, receipt)
+        if record.code is grpc.StatusCode.OK and record.receipt_at is not None:
+            is_soon = record.ended - record.receipt_at <= _DONE_SECONDS + record.ask.pause
             self._require(is_soon, "a complete answer ends its request at once", receipt)
 
-    def _chain(self, told: Told, receipt: wire.Receipt) -> list[str]:
-        """Whoever may be asked, in no order."""
+    def _chain(self, record: CallRecord, receipt: wire.Receipt) -> list[str]:
+        """Specialists that may answer, in no order."""
         decision = receipt.decision
-        fallback = "" if told.ask.force else self._ensemble.specialist(decision.primary).fallback or ""
+        fallback = "" if record.ask.force else self._ensemble.specialist(decision.primary).fallback or ""
         return [name for name in dict.fromkeys((decision.primary, decision.second_choice, fallback)) if name]
 
-    def _followed(self, told: Told, receipt: wire.Receipt) -> None:
+    def _followed(self, record: CallRecord, receipt: wire.Receipt) -> None:
         asked = [attempt.specialist for attempt in receipt.attempts]
-        is_chosen = set(asked) <= set(self._chain(told, receipt)) and len(set(asked)) <= 2
+        is_chosen = set(asked) <= set(self._chain(record, receipt)) and len(set(asked)) <= 2
         self._require(is_chosen, "only the chosen specialist and one fallback are asked", receipt, asked)
         full: set[str] = set()
         for attempt in receipt.attempts:
@@ -168,36 +175,36 @@ class WayLaws:
             self._require(is_new, "a replica that had no room is not asked again", receipt, attempt.replica)
             full |= {attempt.replica} if attempt.reason in CAPACITY_REASONS else set()
 
-    def _named(self, told: Told, receipt: wire.Receipt) -> None:
-        if told.code is not grpc.StatusCode.OK:
+    def _named(self, record: CallRecord, receipt: wire.Receipt) -> None:
+        if record.code is not grpc.StatusCode.OK:
             return
         primary, between = receipt.decision.primary, receipt.between
         instead = between.instead_of == primary or between.spilled
         law = "the receipt names a fallback if and only if one answered"
         self._require(instead == (receipt.specialist != primary), law, receipt, between.instead_of, between.spilled)
 
-    def _served(self, told: Told, receipt: wire.Receipt, moments: list[Moment]) -> None:
+    def _served(self, record: CallRecord, receipt: wire.Receipt, moments: list[Moment]) -> None:
         for attempt in receipt.attempts:
             is_served = any(attempt.specialist in moment.serves for moment in moments)
             self._require(is_served, "a demoted specialist answers no request", receipt, attempt.specialist)
-        if told.error is None or told.error.reason != error_pb2.ERROR_REASON_DEMOTED:
+        if record.error is None or record.error.reason != error_pb2.ERROR_REASON_DEMOTED:
             return
-        chain = set(self._chain(told, receipt)[: 1 if told.ask.adapters else None])
+        chain = set(self._chain(record, receipt)[: 1 if record.ask.adapters else None])
         is_so = any(not chain & moment.serves for moment in moments)
         self._require(is_so, "no request is refused as unserved while a specialist serves", receipt, chain)
 
-    def _of_priority(self, told: Told, receipt: wire.Receipt, moments: list[Moment]) -> None:
-        priority = told.ask.priority
+    def _of_priority(self, record: CallRecord, receipt: wire.Receipt, moments: list[Moment]) -> None:
+        priority = record.ask.priority
         for name in {attempt.specialist for attempt in receipt.attempts}:
             may = any(self._floor(moment, name) <= priority for moment in moments)
             self._require(may, "no request below the floor is answered", receipt, name, priority)
-        if told.error is not None and told.error.reason == error_pb2.ERROR_REASON_BELOW_FLOOR:
-            chain = self._chain(told, receipt)
+        if record.error is not None and record.error.reason == error_pb2.ERROR_REASON_BELOW_FLOOR:
+            chain = self._chain(record, receipt)
             may = any(self._floor(moment, name) > priority for moment in moments for name in chain)
             self._require(may, "only requests below the priority floor are turned away", receipt, priority)
 
     def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
-        """The first who is asked is the primary, unless it only shadows or is to get less."""
+        """The first attempt goes to the primary, unless it is demoted or escalation moves uncertain requests away."""
         decision = receipt.decision
         if not receipt.attempts or not self._is_sound(decision.primary):
             return
@@ -212,20 +219,20 @@ class WayLaws:
 
     def _is_unsure(self, decision: wire.Decision, moment: Moment) -> bool:
         is_unsure = decision.HasField("confidence") and decision.confidence < self._threshold(moment, decision.primary)
-        return is_unsure and self._threshold(moment, decision.primary) > self._turned.threshold
+        return is_unsure and self._threshold(moment, decision.primary) > self._knob_levels.threshold
 
     def _is_at_ease(self, name: str, moment: Moment) -> bool:
-        return bool(name) and self._threshold(moment, name) == self._turned.threshold
+        return bool(name) and self._threshold(moment, name) == self._knob_levels.threshold
 
-    def _found_room(self, told: Told, receipt: wire.Receipt) -> None:
-        attempts, against = receipt.attempts, self._without_room.get(told.ask.request_id)
-        if against is not None and told.receipt is not None:  # who left in time was not told all
+    def _found_room(self, record: CallRecord, receipt: wire.Receipt) -> None:
+        attempts, against = receipt.attempts, self._without_room.get(record.ask.request_id)
+        if against is not None and record.receipt is not None:  # a caller that left early did not receive all attempts
             theirs = [attempt for attempt in attempts if attempt.specialist == against]
             full = [index for index, attempt in enumerate(theirs) if attempt.reason in CAPACITY_REASONS]
-            took = {routed.replica for routed in told.routed}
+            took = {routed.replica for routed in record.routed}
             had_none = full and not any(attempt.replica in took for attempt in theirs[full[-1] + 1 :])
             self._require(bool(had_none), "a specialist has room where one of its replicas has", receipt, against)
-        if told.routed or told.error is None or not attempts or told.error.reason not in CAPACITY_REASONS:
+        if record.routed or record.error is None or not attempts or record.error.reason not in CAPACITY_REASONS:
             return
         is_counted = against is not None or not self._is_sound(attempts[0].specialist)
         self._require(is_counted, "every request that finds no room is counted", receipt)
@@ -238,18 +245,18 @@ class WayLaws:
         self._require(not left, "no request is refused while an untried replica is left", receipt, left)
 
     def _threshold(self, moment: Moment, name: str) -> float:
-        return self._turned.at(moment.level(name))[0]
+        return self._knob_levels.at(moment.level(name))[0]
 
     def _floor(self, moment: Moment, name: str) -> int:
-        return self._turned.at(moment.level(name))[1]
+        return self._knob_levels.at(moment.level(name))[1]
 
     def _require(self, holds: bool, law: str, receipt: wire.Receipt, *about: object) -> None:
-        self._court.require(holds, law, receipt.request_id, *about)
+        self._checker.require(holds, law, receipt.request_id, *about)
 
 
 def _is_sound(script: Script) -> Callable[[str], bool]:
-    """Whether nothing ever happens to a specialist's replicas that would make others be asked before them."""
+    """Whether the script never disturbs a specialist's replicas."""
     setup = script.setup
-    disturbed = {deed.target.rpartition("-")[0] for deed in script.deeds if deed.kind in REPLICA_DEEDS}
-    is_shaky = bool(setup.fault_rate or {*setup.mishaps} - {"store.away"})
+    disturbed = {fault.target.rpartition("-")[0] for fault in script.faults if fault.kind in REPLICA_FAULTS}
+    is_shaky = bool(setup.fault_rate or {*setup.fault_points} - {"store.away"})
     return lambda name: not is_shaky and name not in disturbed

@@ -1,38 +1,38 @@
 """Escalation of each specialist, held against every request and refusal."""
 
 from octet.config.ensemble import EscalationConfig
-from tests.simulation.laws.checker import Court
-from tests.simulation.laws.correctness import Counted
+from tests.simulation.laws.checker import LawChecker
+from tests.simulation.laws.correctness import WindowCounts
 
 _GRAIN = 1.0
-"""Seconds that are counted as one."""
+"""Resolution of the counts in seconds."""
 
 
-class LadderLaws:
-    """Of one specialist: told of every request that found room or none, and of every look that its ladder takes."""
+class EscalationLaws:
+    """Laws of one specialist's escalation; called for every accepted or refused request and every check."""
 
-    def __init__(self, name: str, rules: EscalationConfig, top: int, court: Court) -> None:
+    def __init__(self, name: str, rules: EscalationConfig, top: int, checker: LawChecker) -> None:
         self._name = name
         self._rules = rules
         self._top = top
-        self._court = court
-        self._requests = Counted(rules.sustain)
+        self._checker = checker
+        self._requests = WindowCounts(rules.sustain)
         self._level = 0
         self._moved: float | None = None
         self._weather: tuple[str, float] | None = None
-        """Too much, none, or between; and since when."""
+        """`hot`, `calm` or `between`, and since when."""
 
     def asked(self, now: float, *, served: bool) -> None:
         self._requests.add(now, good=served)
 
     def looks(self, now: float) -> int:
-        """The least level that follows: when it steps back is its own affair."""
+        """The lowest allowed level; the law does not say when a level is taken back."""
         self._note(self._now(now), now)
         is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
         return self._level + is_due
 
     def looked(self, now: float, least: int, level: int) -> None:
-        require, before = self._court.require, self._level
+        require, before = self._checker.require, self._level
         if level == before:
             require(level >= least, "lasting refusals escalate a specialist", self._name, now, level)
             return
@@ -44,7 +44,7 @@ class LadderLaws:
         else:
             law = "a step back comes after a calm that lasts"
             require(self._lasted(now, "calm") >= self._rules.relax, law, self._name, now, self._weather)
-        self._court.see("escalated" if level > before else "relaxed")
+        self._checker.see("escalated" if level > before else "relaxed")
         self._level, self._moved = level, now
         self._weather = (self._now(now), now)
 

@@ -10,20 +10,20 @@ from specialist.engines.sim.engine import SimEngine
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Admitted, Event, Finished, Preempted, Step
 from specialist.server.served_request import ServedRequest
-from tests.simulation.laws.checker import Court
+from tests.simulation.laws.checker import LawChecker
 from tests.simulation.laws.scheduler import Laws
 
 _MOST_RETRY_AFTER = 30.0 * 1.5
-"""Capped, and then spread."""
+"""The cap of 30 s plus jitter."""
 
 
 class ReplicaLaws:
-    """From its start on. Its own requests, those of the warm-up, are among them."""
+    """Watches a replica from its start; warm-up requests included."""
 
-    def __init__(self, name: str, replica: SimulatedReplica, court: Court) -> None:
+    def __init__(self, name: str, replica: SimulatedReplica, checker: LawChecker) -> None:
         self._name = name
         self._replica = replica
-        self._court = court
+        self._checker = checker
         self._scheduler: Any = replica.assembled.scheduler
         engine = replica.assembled.engine
         if not isinstance(engine, SimEngine):
@@ -31,19 +31,19 @@ class ReplicaLaws:
         self._laws = Laws(replica.assembled.scheduler, engine, engine.model)
         self._events: list[Event] = []
         self._ended: set[str] = set()
-        """Whoever was to end, until the engine has looked."""
+        """Requests to end, until the engine thread has read its inbox."""
         self._whose: dict[str, str] = {}
-        """The caller's name of a request, by the replica's own; shadows have no caller."""
+        """The caller's request id, keyed by the replica's own; shadows are left out."""
         self._watch_scheduler()
-        self._watch_desk()
+        self._watch_controller()
         self._watch_ends()
         replica.engine.on_turn = self._turned
         replica.engine.on_death = self._died
 
     def at_rest(self) -> None:
-        """Nothing is left of anybody."""
-        require, replica = self._court.require, self._replica
-        self._court.try_all(self._laws.at_rest)
+        """No trace of any request is left."""
+        require, replica = self._checker.require, self._replica
+        self._checker.try_all(self._laws.at_rest)
         require(not replica.handler.num_live, "no request is left at a replica", self._name)
         require(not replica.handler.num_open, "no call is left at a replica", self._name)
         require(not replica.controller.bookings.num_live, "the admission controller's bookings are empty", self._name)
@@ -51,12 +51,12 @@ class ReplicaLaws:
         require(not getattr(replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
     def forgotten(self, public_id: str) -> None:
-        """Its caller has gone a while ago."""
+        """The request's caller has left a while ago."""
         if self._replica.engine.num_unread:
             return  # the step under way takes long: it will be seen at its end
         live = self._scheduler.ledger.live
         left = [key for key, whose in self._whose.items() if whose == public_id and key in live]
-        self._court.require(not left, "no request without a caller is computed", self._name, public_id)
+        self._checker.require(not left, "no request without a caller is computed", self._name, public_id)
 
     @property
     def is_idle(self) -> bool:
@@ -66,7 +66,7 @@ class ReplicaLaws:
         self._check_ends()
         self._check_seats()
         events, self._events = self._events, []
-        self._court.try_all(lambda: self._laws.after_event(events))
+        self._checker.try_all(lambda: self._laws.after_event(events))
 
     def _watch_ends(self) -> None:
         engine: Any = self._replica.engine
@@ -74,7 +74,7 @@ class ReplicaLaws:
 
         def watched_submit(served: ServedRequest) -> None:
             is_copy = served.public_id.endswith(SHADOW_SUFFIX)
-            self._court.require(served.shadow == is_copy, "a copy is treated as a copy", self._name, served.public_id)
+            self._checker.require(served.shadow == is_copy, "a copy is treated as a copy", self._name, served.public_id)
             if not is_copy:
                 self._whose[served.request.request_id] = served.public_id
             submit(served)
@@ -86,24 +86,24 @@ class ReplicaLaws:
         engine.end, engine.submit = watched, watched_submit
 
     def _check_ends(self) -> None:
-        """Whoever is to end is gone as soon as the engine has looked into its inbox."""
+        """A request to end is gone once the engine thread has read its inbox."""
         if self._ended and not self._replica.engine.num_unread:
             left = self._ended & self._scheduler.ledger.live.keys()
-            self._court.require(not left, "an ended request is not computed", self._name, left)
+            self._checker.require(not left, "an ended request is not computed", self._name, left)
             self._ended.clear()
 
     def _check_seats(self) -> None:
         spec, ledger = self._replica.spec, self._scheduler.ledger
         most = spec.max_running + spec.max_waiting
-        self._court.require(len(ledger.live) <= most, "no more wait than may", self._name, len(ledger.live), most)
+        self._checker.require(len(ledger.live) <= most, "no more wait than may", self._name, len(ledger.live), most)
 
     def _died(self, error: Exception) -> None:
-        self._court.see("replica died")
+        self._checker.see("replica died")
         if str(error) != fault_message("step.dies"):
-            self._court.blame(error, "no request stops the loop of steps", self._name)
+            self._checker.blame(error, "no request stops the loop of steps", self._name)
 
     def _watch_scheduler(self) -> None:
-        scheduler, laws, court = self._scheduler, self._laws, self._court
+        scheduler, laws, checker = self._scheduler, self._laws, self._checker
         submit, take_events = scheduler.submit, scheduler.take_events
         assemble_step, suspend = scheduler.assemble_step, scheduler.suspend
 
@@ -121,13 +121,13 @@ class ReplicaLaws:
         def watched_assemble() -> Step | None:
             step: Step | None = assemble_step()
             if step is not None:
-                court.try_all(lambda: laws.assembled(step))
+                checker.try_all(lambda: laws.assembled(step))
             return step
 
         def watched_suspend(request_id: str, beneficiary: str) -> bool:
             is_suspended: bool = suspend(request_id, beneficiary)
             if is_suspended:
-                court.see("set aside")
+                checker.see("set aside")
                 laws.suspend(scheduler.ledger.live[request_id])
             return is_suspended
 
@@ -137,14 +137,14 @@ class ReplicaLaws:
     def _note(self, event: Event) -> None:
         if isinstance(event, Admitted):
             if event.num_hit_tokens:
-                self._court.see("prefix hit")
+                self._checker.see("prefix hit")
         elif isinstance(event, Preempted):
-            self._court.see(f"preempted for {event.cause}")
+            self._checker.see(f"preempted for {event.cause}")
         elif isinstance(event, Finished):
-            self._court.see(f"finished by {event.reason}")
-            self._court.note(f"{self._name} {event.request_id} {event.reason}")
+            self._checker.see(f"finished by {event.reason}")
+            self._checker.note(f"{self._name} {event.request_id} {event.reason}")
 
-    def _watch_desk(self) -> None:
+    def _watch_controller(self) -> None:
         controller: Any = self._replica.controller
         decide = controller.decide
 
@@ -156,27 +156,29 @@ class ReplicaLaws:
         controller.decide = watched
 
     def _check(self, booking: Booking, verdict: AdmissionDecision) -> None:
-        court, books = self._court, self._replica.controller.bookings
+        checker, books = self._checker, self._replica.controller.bookings
         if isinstance(verdict, Admit):
             leaving = {*verdict.displaced, *verdict.suspended}
             self._check_shadows(booking, leaving)
             for entry in (*books.active, *books.suspended):
                 if entry.booking.key in leaving:
-                    court.see("displaced" if entry.booking.key in verdict.displaced else "moved aside")
+                    checker.see("displaced" if entry.booking.key in verdict.displaced else "moved aside")
                     is_lower = entry.booking.shadow or (
                         not booking.shadow and entry.booking.priority < booking.priority
                     )
-                    court.require(is_lower, "a preempted request has a strictly lower priority", booking, entry.booking)
+                    checker.require(
+                        is_lower, "a preempted request has a strictly lower priority", booking, entry.booking
+                    )
             return
-        court.see(f"controller: {verdict.reason}")
+        checker.see(f"controller: {verdict.reason}")
         retry = verdict.retry_after
-        court.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
+        checker.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
 
     def _check_shadows(self, booking: Booking, leaving: set[str]) -> None:
-        """At the moment when somebody is let in, and those have left."""
+        """Check the bookings that remain after an admission."""
         there = [
             entry.booking for entry in self._replica.controller.bookings.active if entry.booking.key not in leaving
         ]
         has_seat = len(there) < self._replica.spec.max_running
         stays = any(other.shadow for other in (*there, booking))
-        self._court.require(has_seat or not stays, "no shadow sits where a caller could", self._name, booking)
+        self._checker.require(has_seat or not stays, "no shadow sits where a caller could", self._name, booking)

@@ -10,8 +10,8 @@ from octet.v1 import error_pb2
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas.fleet import WATCH_INTERVAL
 from specialist.engines.sim.engine import SimModel
-from tests.simulation.ensemble import Told, golden
-from tests.simulation.laws.checker import Court
+from tests.simulation.ensemble import CallRecord, golden
+from tests.simulation.laws.checker import LawChecker
 
 _SLACK = DEADLINE_SLACK + 2 * WATCH_INTERVAL
 _CANCEL_SECONDS = 0.5
@@ -26,88 +26,92 @@ _MOST_RETRY_AFTER_MS = 45_000
 
 
 class RequestLaws:
-    def __init__(self, ensemble: Ensemble, context: int, model: SimModel, court: Court) -> None:
+    def __init__(self, ensemble: Ensemble, context: int, model: SimModel, checker: LawChecker) -> None:
         self._ensemble = ensemble
         self._context = context
         self._model = model
-        self._court = court
+        self._checker = checker
 
-    def ended(self, told: Told) -> None:
-        """Exactly once, and in time."""
-        require, ask = self._court.require, told.ask
+    def ended(self, record: CallRecord) -> None:
+        """The request ended exactly once and in time."""
+        require, ask = self._checker.require, record.ask
         name = ask.request_id
-        code = told.code
-        if code is None or told.ended is None:
+        code = record.code
+        if code is None or record.ended is None:
             require(False, "every request ends", name)
             return
-        require(told.num_ends == 1, "exactly one terminal state a request", name, told.num_ends)
-        own = ask.pause * (len(told.tokens) + len(told.routed) + 1)
-        require(told.ended - told.began <= ask.timeout + _SLACK + own, "no request waits beyond its deadline", name)
-        if ask.first_timeout is not None and not told.tokens:
+        require(record.num_ends == 1, "exactly one terminal state a request", name, record.num_ends)
+        own = ask.pause * (len(record.tokens) + len(record.routed) + 1)
+        require(record.ended - record.began <= ask.timeout + _SLACK + own, "no request waits beyond its deadline", name)
+        if ask.first_timeout is not None and not record.tokens:
             patience = ask.first_timeout + _SLACK + own
-            require(told.ended - told.began <= patience, "no request waits beyond its first-token deadline", name)
-        if told.cancelled_at is not None and ask.cancel_how != "leave":
-            require(told.ended - told.cancelled_at <= _CANCEL_SECONDS + own, "a cancel ends a request", name)
-        require(not told.is_out_of_order, "no replica is tried after the first token", name)
-        self._said(told)
+            require(record.ended - record.began <= patience, "no request waits beyond its first-token deadline", name)
+        if record.cancelled_at is not None and ask.cancel_how != "leave":
+            require(record.ended - record.cancelled_at <= _CANCEL_SECONDS + own, "a cancel ends a request", name)
+        require(not record.is_out_of_order, "no replica is tried after the first token", name)
+        self._said(record)
         if code is grpc.StatusCode.OK:
-            self._answered(told)
-        elif not told.cancelled:
-            self._refused(told)
-        if told.receipt is not None:
-            self._receipt(told)
-        reason = "" if told.error is None else reason_name(told.error.reason)
-        self._court.note(f"{name} {code.name} {reason} {len(told.tokens)}")
-        self._court.see(f"ended: {reason or code.name.lower()}")
+            self._answered(record)
+        elif not record.cancelled:
+            self._refused(record)
+        if record.receipt is not None:
+            self._receipt(record)
+        reason = "" if record.error is None else reason_name(record.error.reason)
+        self._checker.note(f"{name} {code.name} {reason} {len(record.tokens)}")
+        self._checker.see(f"ended: {reason or code.name.lower()}")
 
-    def kept_promises(self, all_told: Sequence[Told]) -> None:
-        """Where nothing goes wrong, whoever was let in is answered in time; or gives way, to somebody higher."""
-        for told in all_told:
-            name, error = told.ask.request_id, told.error
+    def kept_promises(self, records: Sequence[CallRecord]) -> None:
+        """Without faults, an admitted request is answered in time or preempted by a higher priority."""
+        for record in records:
+            name, error = record.ask.request_id, record.error
             reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
-            late = told.code is grpc.StatusCode.DEADLINE_EXCEEDED or reason == error_pb2.ERROR_REASON_DEADLINE
-            if not told.routed or told.cancelled:
+            late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED or reason == error_pb2.ERROR_REASON_DEADLINE
+            if not record.routed or record.cancelled:
                 continue
             shed = reason == error_pb2.ERROR_REASON_SHED
             if late or shed:
                 what = "an admitted request is in time, or is preempted by a higher priority"
-                self._court.require(_above(told, all_told), what, name, error)
+                self._checker.require(_above(record, records), what, name, error)
 
-    def _said(self, told: Told) -> None:
+    def _said(self, record: CallRecord) -> None:
         """No token is lost, repeated, or from another lane."""
-        require = self._court.require
-        if not told.routed:
-            require(not told.tokens, "no token comes before a replica has accepted", told.ask.request_id)
+        require = self._checker.require
+        if not record.routed:
+            require(not record.tokens, "no token comes before a replica has accepted", record.ask.request_id)
             return
-        specialist = told.routed[-1].specialist
-        right = golden(told.ask, specialist, self._context, self._model)[: len(told.tokens)]
-        require(tuple(told.tokens) == right, "the right answer", told.ask.request_id, specialist, told.tokens, right)
-        require(specialist in self._may_answer(told), "a chosen specialist answers", told.ask.request_id, specialist)
+        specialist = record.routed[-1].specialist
+        right = golden(record.ask, specialist, self._context, self._model)[: len(record.tokens)]
+        require(
+            tuple(record.tokens) == right, "the right answer", record.ask.request_id, specialist, record.tokens, right
+        )
+        require(
+            specialist in self._may_answer(record), "a chosen specialist answers", record.ask.request_id, specialist
+        )
 
-    def _may_answer(self, told: Told) -> set[str]:
-        decision, names = told.routed[-1].decision, told.ask.force
+    def _may_answer(self, record: CallRecord) -> set[str]:
+        decision, names = record.routed[-1].decision, record.ask.force
         found = {decision.primary, decision.second_choice} if not names else set(names[:2])
         if not names:
             found |= {self._ensemble.specialist(name).fallback or "" for name in (decision.primary,) if name}
         return found | ({self._ensemble.specialist(names[0]).fallback or ""} if len(names) == 1 else set())
 
-    def _answered(self, told: Told) -> None:
-        require, name = self._court.require, told.ask.request_id
-        receipt = told.receipt
-        if receipt is None or not told.routed:
+    def _answered(self, record: CallRecord) -> None:
+        require, name = self._checker.require, record.ask.request_id
+        receipt = record.receipt
+        if receipt is None or not record.routed:
             require(False, "a whole answer has a receipt", name)
             return
-        right = golden(told.ask, told.routed[-1].specialist, self._context, self._model)
-        require(tuple(told.tokens) == right, "the whole answer", name, told.tokens, right)
-        require(receipt.specialist == told.routed[-1].specialist, "the replica that accepted has answered", name)
+        right = golden(record.ask, record.routed[-1].specialist, self._context, self._model)
+        require(tuple(record.tokens) == right, "the whole answer", name, record.tokens, right)
+        require(receipt.specialist == record.routed[-1].specialist, "the replica that accepted has answered", name)
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
-    def _refused(self, told: Told) -> None:
-        """With a reason, and when to come back where that is known."""
-        require, error, name = self._court.require, told.error, told.ask.request_id
+    def _refused(self, record: CallRecord) -> None:
+        """A refusal has a reason, and a retry-after if that is known."""
+        require, error, name = self._checker.require, record.error, record.ask.request_id
         if error is None:
-            late = told.code is grpc.StatusCode.DEADLINE_EXCEEDED
-            require(late, "every refusal has a reason", name, told.code)
+            late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            require(late, "every refusal has a reason", name, record.code)
             return
         require(error.reason != error_pb2.ERROR_REASON_UNSPECIFIED, "a refusal has a reason", name, error)
         require(error.reason != error_pb2.ERROR_REASON_INTERNAL, "the router does not fail by itself", name, error)
@@ -115,29 +119,29 @@ class RequestLaws:
             worth = 0 < error.retry_after_ms <= _MOST_RETRY_AFTER_MS
             require(worth, "a retry-after is worth something", name, error.retry_after_ms)
 
-    def _receipt(self, told: Told) -> None:
-        require, receipt, name = self._court.require, told.receipt, told.ask.request_id
+    def _receipt(self, record: CallRecord) -> None:
+        require, receipt, name = self._checker.require, record.receipt, record.ask.request_id
         if receipt is None:
             return
-        require(receipt.request_id == name, "one's own receipt", name, receipt.request_id)
+        require(receipt.request_id == name, "the receipt belongs to the request", name, receipt.request_id)
         attempts = receipt.attempts
         if len(attempts) > 1:
-            self._court.see("retried")
+            self._checker.see("retried")
         if receipt.between.spilled:
-            self._court.see("spilled")
+            self._checker.see("spilled")
         if receipt.between.instead_of:
-            self._court.see("stood in")
+            self._checker.see("stood in")
         num_unsafe = sum(attempt.reason in _UNSAFE for attempt in attempts)
         require(num_unsafe <= _MOST_UNSAFE, "what may be poison is tried twice at most", name, num_unsafe)
 
 
-def _above(told: Told, all_told: Sequence[Told]) -> bool:
-    """Somebody of higher priority was there with it, at the same specialist."""
-    theirs = {routed.specialist for routed in told.routed}
+def _above(record: CallRecord, records: Sequence[CallRecord]) -> bool:
+    """Whether a request of higher priority was at the same specialist meanwhile."""
+    theirs = {routed.specialist for routed in record.routed}
     return any(
-        other.ask.priority > told.ask.priority
+        other.ask.priority > record.ask.priority
         and any(routed.specialist in theirs for routed in other.routed)
-        and other.began <= (told.ended or 0.0)
-        and told.began <= (other.ended or 0.0)
-        for other in all_told
+        and other.began <= (record.ended or 0.0)
+        and record.began <= (other.ended or 0.0)
+        for other in records
     )

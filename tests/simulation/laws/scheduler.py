@@ -16,11 +16,11 @@ from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Step
 
 LONGEST = 30.0
-"""Seconds after which equals who come later stand behind it, whatever their hurry."""
+"""Seconds after which no later request of equal priority overtakes, whatever its deadline."""
 
 
 def place_of(request: Request, index: int) -> tuple[float, ...]:
-    """Class, then hurry, then arrival, then order of submission. Smaller is served first."""
+    """Priority, then due time, then arrival, then order of submission. Smaller is served first."""
     due = request.arrival + LONGEST
     for deadline in (request.deadline, request.first_deadline):
         if deadline is not None and deadline < due:
@@ -67,9 +67,9 @@ class Laws:
         self._could_decode: set[Sequence] = set()
         self._chunk_taken = False
         self._num_chunked = 0
-        """Prompt tokens while somebody who can decode waits for a step."""
+        """Prompt tokens computed while a request that can decode waits for a step."""
         self._to_leave: set[Sequence] = set()
-        """Set aside since the last step was assembled."""
+        """Suspended since the last step was assembled."""
         self._watch_moves()
 
     def submitted(self, request: Request) -> None:
@@ -86,7 +86,7 @@ class Laws:
         self._check_sequences()
         self._check_in_flight()
         self._check_snapshots()
-        self._note_who_could_decode()
+        self._note_decodable()
         self._check_cached_content()
 
     def suspend(self, seq: Sequence) -> None:
@@ -111,7 +111,7 @@ class Laws:
         require(is_early, "no work past the deadline of the first token", seq)
 
     def at_rest(self) -> None:
-        """Nothing is live any more."""
+        """No request is live any more."""
         require(self.finished.keys() == self.answers.keys(), "exactly one terminal state a request")
         require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks come back")
         require(not len(self.scheduler.waiting) and not len(self.scheduler.running), "no request is left behind")
@@ -135,7 +135,7 @@ class Laws:
             require(event.num_hit_tokens < event.num_tokens, "a hit never covers the last token", event)
 
     def _check_queue(self) -> None:
-        require(self.scheduler.waiting.peek() is self._first_in_line(), "the first in line is seen first")
+        require(self.scheduler.waiting.peek() is self._first_in_line(), "the queue's head has the best rank")
 
     def _first_in_line(self) -> Sequence | None:
         return min(self.scheduler.waiting.unordered(), key=self._place, default=None)
@@ -144,11 +144,11 @@ class Laws:
         in_flight = self.scheduler.in_flight is not None
         for request_id, seq in self.scheduler.ledger.live.items():
             if seq.request.request_id != request_id:
-                require(False, "filed under its own id")
+                require(False, "a sequence is filed under its own id")
             num_tokens = seq.num_tokens
             if not (num_tokens == len(seq.chain) and 0 <= seq.num_computed <= num_tokens):
-                require(num_tokens == len(seq.chain), "three integers tell the truth", seq)
-                require(False, "three integers are ordered", seq)
+                require(num_tokens == len(seq.chain), "three integers report the truth", seq)
+                require(False, "token counts are ordered", seq)
             self._check_place(seq)
             if not in_flight:
                 require(seq.num_scheduled == 0, "scheduled means in flight", seq)
@@ -159,7 +159,7 @@ class Laws:
         scheduler = self.scheduler
         running, waiting, aside = seq in scheduler.running, seq in scheduler.waiting, seq in scheduler.ledger.suspended
         if running + waiting + aside != 1:
-            require(running and aside, "waiting, running or aside", seq)
+            require(running and aside, "waiting, running or suspended", seq)
             require(seq in self._to_leave, "a suspended request leaves with the next step", seq)
         if aside != (seq.suspended_for is not None):
             require(False, "suspended for another request", seq)
@@ -178,7 +178,7 @@ class Laws:
             require(held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay in their bounds")
 
     def _check_cached_content(self) -> None:
-        """What can be found has been written; what nobody can find is poisoned, so that reading it shows."""
+        """Cached blocks have been written; blocks that no request can find are poisoned, so that reading them shows."""
         is_written, poison = self.memory.is_written, self.memory.poison
         for block in self.pool.blocks:
             if block.key is not None:
@@ -199,7 +199,7 @@ class Laws:
         self._check_starvation(chunk, served)
 
     def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
-        """Whoever can decode after a chunk of prompt waits for no more than a budget of them, that chunk included."""
+        """A request that can decode waits for at most one token budget of prompt chunks."""
         owed = self._could_decode if self._chunk_taken else self._owed
         self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
         self._owed -= served
@@ -209,12 +209,12 @@ class Laws:
             require(enough or not self._owed, "decode is not starved by prefill", self._owed)
         self._chunk_taken = chunk
 
-    def _note_who_could_decode(self) -> None:
+    def _note_decodable(self) -> None:
         if self.scheduler.in_flight is None:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """Where the first of a stack's prompts has a deadline they go by place alone, and none of them is passed."""
+        """No request is passed over too often. Prompts whose first has a deadline run strictly in rank order."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
         hurried = self._hurried(served) if chunk else None
@@ -270,7 +270,7 @@ class Laws:
             preempt(victim, cause, beneficiary)
             self._could_decode.discard(victim)
             self._owed.discard(victim)
-            self._passed_over.pop(victim, None)  # where it has a seat again before the next step, it begins anew
+            self._passed_over.pop(victim, None)  # counting restarts if it runs again before the next step
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched
@@ -280,7 +280,7 @@ class Laws:
             require(self.scheduler.in_flight is None, "no request leaves a slot that a step writes to")
             leaving = [seq for seq in self.scheduler.running if seq.suspended_for is not None]
             preempt_suspended()
-            require(not any(seq in self.scheduler.running for seq in leaving), "seats are cleared")
+            require(not any(seq in self.scheduler.running for seq in leaving), "suspended requests leave their slots")
             self._could_decode.difference_update(leaving)
             self._owed.difference_update(leaving)
 
@@ -295,7 +295,7 @@ class Laws:
         return any(block.ref_count == 1 and block.key not in wanted for block in blocks)
 
     def _hurried(self, served: set[Sequence]) -> tuple[str, ...] | None:
-        """The stack of this chunk, where it goes by place."""
+        """The chunk's adapter stack, if its prompts run strictly in rank order."""
         stack = next(iter(served)).request.lane.adapters
         prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
         line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)

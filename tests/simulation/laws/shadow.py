@@ -8,9 +8,9 @@ from octet.v1 import inference_pb2 as wire
 from router.quality.answers import ShadowHandle
 from router.quality.shadow import ShadowDispatcher
 from router.quality.shadow_copy import ShadowTask
-from tests.simulation.laws.checker import Court
-from tests.simulation.laws.dispatch import Standings, Turned
-from tests.simulation.script import Asked
+from tests.simulation.laws.checker import LawChecker
+from tests.simulation.laws.dispatch import KnobLevels, StatusHistory
+from tests.simulation.script import ScriptedRequest
 
 
 class ShadowLaws:
@@ -18,19 +18,19 @@ class ShadowLaws:
         self,
         shadows: ShadowDispatcher,
         config: ShadowConfig,
-        asks: Mapping[str, Asked],
-        standings: Standings,
-        turned: Turned,
-        court: Court,
+        asks: Mapping[str, ScriptedRequest],
+        status_history: StatusHistory,
+        knob_levels: KnobLevels,
+        checker: LawChecker,
         now: Callable[[], float],
     ) -> None:
         """`asks` by the requests' ids; all began at time 0 of their clock, or later."""
         self._shadows = shadows
         self._config = config
         self._asks = asks
-        self._standings = standings
-        self._turned = turned
-        self._court = court
+        self._status_history = status_history
+        self._knob_levels = knob_levels
+        self._checker = checker
         self._now = now
         self._began = now()
         self._num_answered = 0
@@ -38,11 +38,11 @@ class ShadowLaws:
         watched: Any = shadows
         order, answered = shadows.order, shadows.answered
 
-        def watched_order(errand: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-            ticket = order(errand, primary)
-            if ticket is not None:
-                self._ordered(errand, primary)
-            return ticket
+        def watched_order(task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
+            handle = order(task, primary)
+            if handle is not None:
+                self._ordered(task, primary)
+            return handle
 
         def watched_answered() -> None:
             self._num_answered += 1
@@ -53,39 +53,41 @@ class ShadowLaws:
     def at_rest(self) -> None:
         tally = self._shadows.counters
         is_known = tally.ordered == tally.answered + tally.shed + tally.failed
-        self._court.require(is_known, "every shadow's end is counted", tally)
-        self._court.seen["shadow answered"] += tally.answered
-        self._court.seen["shadow shed"] += tally.shed
-        self._court.seen["shadow failed"] += tally.failed
+        self._checker.require(is_known, "every shadow's end is counted", tally)
+        self._checker.seen["shadow answered"] += tally.answered
+        self._checker.seen["shadow shed"] += tally.shed
+        self._checker.seen["shadow failed"] += tally.failed
 
-    def _ordered(self, errand: ShadowTask, primary: wire.Receipt) -> None:
-        require, order = self._court.require, errand.order
+    def _ordered(self, task: ShadowTask, primary: wire.Receipt) -> None:
+        require, order = self._checker.require, task.order
         name, ask = primary.request_id, self._asks[primary.request_id]
         specialist = order.candidate.specialist
         require(specialist != primary.specialist, "no lane shadows itself", name, specialist)
         require(not ask.adapters, "a request that names adapters has no shadow", name)
         law = "a request that forces specialists is shadowed to no other"
         require(not ask.force or specialist in ask.force[:2], law, name, specialist)
-        self._has_a_reason(errand, primary)
-        self._stays_in_bounds(errand)
-        self._court.see(f"shadow: {order.why}")
+        self._has_a_reason(task, primary)
+        self._stays_in_bounds(task)
+        self._checker.see(f"shadow: {order.why}")
 
-    def _has_a_reason(self, errand: ShadowTask, primary: wire.Receipt) -> None:
-        moments = self._standings.between(self._began + self._asks[primary.request_id].at, self._now())
-        decision, order = primary.decision, errand.order
+    def _has_a_reason(self, task: ShadowTask, primary: wire.Receipt) -> None:
+        moments = self._status_history.between(self._began + self._asks[primary.request_id].at, self._now())
+        decision, order = primary.decision, task.order
         if order.why == "demoted":
             may = any(order.candidate.specialist not in moment.serves for moment in moments)
         else:
             levels = [moment.level(decision.primary) for moment in moments]
             unsure = decision.HasField("confidence") and any(
-                decision.confidence < self._turned.at(level)[0] for level in levels
+                decision.confidence < self._knob_levels.at(level)[0] for level in levels
             )
             may = unsure and order.candidate.specialist != decision.primary
-        self._court.require(may, "a shadow has a reason", primary.request_id, order)
+        self._checker.require(may, "a shadow has a reason", primary.request_id, order)
 
-    def _stays_in_bounds(self, errand: ShadowTask) -> None:
-        self._num_counted += errand.order.why == "low_confidence"
+    def _stays_in_bounds(self, task: ShadowTask) -> None:
+        self._num_counted += task.order.why == "low_confidence"
         most = 1 + self._config.budget * self._num_answered + 1e-6
-        self._court.require(self._num_counted <= most, "shadows stay in their budget", self._num_counted, most)
+        self._checker.require(self._num_counted <= most, "shadows stay in their budget", self._num_counted, most)
         at_once = self._shadows.num_inflight
-        self._court.require(at_once <= self._config.max_inflight, "shadows in flight stay within their limit", at_once)
+        self._checker.require(
+            at_once <= self._config.max_inflight, "shadows in flight stay within their limit", at_once
+        )

@@ -60,7 +60,7 @@ def test_a_token_that_is_taken_is_one_of_those_allowed(may_stop: bool) -> None:
     assert used.takes(tokens("y"), (), *tokens("e"))
 
 
-def test_a_guess_that_does_not_fit_decides_nothing() -> None:
+def test_a_draft_that_does_not_fit_decides_nothing() -> None:
     guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc", "abd"))))
     before = guide.allowed(tokens("ab"))
     for guess in ("x", "cc", "ca"):
@@ -70,7 +70,7 @@ def test_a_guess_that_does_not_fit_decides_nothing() -> None:
     assert may_follow(before) == {*tokens("c"), *tokens("d")}
 
 
-def test_what_was_generated_and_does_not_fit_is_a_fault() -> None:
+def test_a_generated_token_that_does_not_fit_is_an_error() -> None:
     guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc",))))
     assert not guide.ended(tokens("x"), ())
     with pytest.raises(GuideExhausted):
@@ -123,7 +123,7 @@ def nested(depth: int) -> str:
         (Structure("regex", r"(a)\1"), "references"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(structure: Structure, says: str) -> None:
+def test_an_unsupported_structure_is_refused(structure: Structure, says: str) -> None:
     with pytest.raises(GrammarRefused) as refused:
         GRAMMARS.compile(structure)
     assert says in refused.value.limit and refused.value.value
@@ -141,7 +141,7 @@ def test_what_cannot_be_followed_is_refused(structure: Structure, says: str) -> 
         (Structure("regex", r"[^\s\S]"), "one that nothing fits"),
     ],
 )
-def test_the_reason_is_in_plain_words(structure: Structure, says: str) -> None:
+def test_the_refusal_names_the_reason(structure: Structure, says: str) -> None:
     with pytest.raises(GrammarRefused) as refused:
         GRAMMARS.compile(structure)
     reason = refused.value.value

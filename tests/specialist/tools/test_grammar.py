@@ -110,7 +110,7 @@ def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: ToolDiale
         assert said.text.startswith("It is not") and not said.calls
 
 
-def test_where_nothing_was_asked_for_a_model_is_left_alone() -> None:
+def test_without_constraints_a_model_writes_freely() -> None:
     assert ToolCalling(ToolOffer(TOOLS), HERMES, {}).structure(64) is None
     for offer in (
         ToolOffer(STRICT),

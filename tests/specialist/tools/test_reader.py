@@ -92,7 +92,7 @@ def test_result_does_not_depend_on_how_the_text_is_cut(
 @example(HERMES, '<tool_call>{"name": "find", "arguments": [1]}</tool_call>')
 @example(MISTRAL, '[TOOL_CALLS][{"name": "find", "arguments": {}}, 1]')
 @example(MISTRAL, "[TOOL_CALLS][]")
-def test_what_is_no_call_is_text_to_the_letter(dialect: ToolDialect, text: str) -> None:
+def test_text_that_is_not_a_call_stays_text(dialect: ToolDialect, text: str) -> None:
     said = read(dialect, [text])
     if not said.calls:
         assert said.text == text
@@ -103,7 +103,7 @@ def test_what_is_no_call_is_text_to_the_letter(dialect: ToolDialect, text: str) 
 
 @settings(max_examples=40)
 @given(st.sampled_from(DIALECTS), CALLS, WORDS, WORDS, st.booleans(), st.lists(st.integers(0, 999), max_size=9))
-def test_calls_stand_out_of_the_text_around_them(
+def test_calls_are_separated_from_the_surrounding_text(
     dialect: ToolDialect, calls: list[tuple[str, str]], before: str, after: str, guided: bool, cuts: list[int]
 ) -> None:
     calls = calls[:1] if dialect.allows_one_call else calls
