@@ -166,7 +166,7 @@ def _of_its_refusal(account: Account) -> list[str]:
     if error is None or not error.reason:
         return [f"{account.codes[0].name} without a reason"]
     is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST
-    return ["it was lost, and not ended when to ask again"] if is_lost and not error.HasField("retry_after_ms") else []
+    return ["it was lost without a retry-after"] if is_lost and not error.HasField("retry_after_ms") else []
 
 
 def _of_its_order(account: Account) -> list[str]:
@@ -223,7 +223,7 @@ def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
     if account.left:
         return []
     if account.is_answered != (not kept.HasField("error")):
-        return [f"{account.request_id}: {account.codes} was ended, {ended} is kept"]
+        return [f"{account.request_id}: the caller received {account.codes}, the receipt has {ended}"]
     if account.reason != ended:
-        return [f"{account.request_id}: reason {account.reason} was ended, {ended} is kept"]
+        return [f"{account.request_id}: the caller received reason {account.reason}, the receipt has {ended}"]
     return []

@@ -18,7 +18,7 @@ from tests.faults.site import Replica
 
 Act = Callable[[], None]
 ROUTER = "router"
-ORDERLY = "is ended to end"
+ORDERLY = "is stopped in order"
 """Used for routers in the long form only: requests that arrive at that moment may be cancelled
 (docs/reliability.md)."""
 
@@ -117,8 +117,8 @@ def _noted(fault: Fault, outages: list[Outage], *, sudden: bool) -> Fault:
 def of_cable(replica: Replica, cable: Cable) -> list[Fault]:
     return [
         Fault("is cut off", replica.name, cable.cut, cable.mend),
-        Fault("is not received", replica.name, cable.silence, cable.unsilence),
-        Fault("hears nothing", replica.name, cable.deafen, cable.undeafen),
+        Fault("cannot send", replica.name, cable.silence, cable.unsilence),
+        Fault("receives nothing", replica.name, cable.deafen, cable.undeafen),
         Fault("has 64 kbit/s", replica.name, cable.slow, cable.quicken),
     ]
 

@@ -86,7 +86,7 @@ def test_missing_double_and_unexplained_ends_are_found() -> None:
     assert violations(silent, GOLDEN) == [Violation("x", "end", "UNAVAILABLE without a reason")]
     made = lost(1)
     made.error = error_pb2.Error(reason=error_pb2.ERROR_REASON_REPLICA_LOST)
-    assert violations(made, GOLDEN) == [Violation("x", "end", "it was lost, and not ended when to ask again")]
+    assert violations(made, GOLDEN) == [Violation("x", "end", "it was lost without a retry-after")]
     for wrong in (None, receipt(error=error_pb2.Error(reason=error_pb2.ERROR_REASON_DEADLINE))):
         made = account(1, 2, 3, 4)
         made.receipt = wrong

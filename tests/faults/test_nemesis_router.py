@@ -26,7 +26,7 @@ def test_the_start_and_end_of_an_outage_are_noted(tmp_path: Path) -> None:
             fault.undo()
             assert router.is_alive and router.pid != before and outages[-1].began < outages[-1].ended < float("inf")
         assert len(outages) == 2 and {each.kind for each in (killed, stopped, ended)} == {
-            f"the router is {what}" for what in ("killed", "stopped", "ended to end")
+            f"the router is {what}" for what in ("killed", "stopped", "stopped in order")
         }
     finally:
         router.end()
