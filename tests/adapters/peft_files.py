@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def tensor_name(matrix: str, half: str) -> str:
-    """`layers.0.q`, `A` -> what PEFT calls it."""
+    """PEFT's tensor name of `layers.0.q`, `A`."""
     layers, layer, name = matrix.split(".")
     block = "self_attn" if name in ("q", "k", "v", "o") else "mlp"
     return f"base_model.model.model.{layers}.{layer}.{block}.{name}_proj.lora_{half}.weight"

@@ -81,7 +81,7 @@ def test_a_name_is_replaced_though_the_store_is_full(directory: Callable[[int], 
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Against a plain model: what is named or pinned is held, in at most as many copies as there may be."""
+    """Compares the store with a plain model: named or pinned content is held, within the limit of copies."""
 
     LIMIT = 3
 

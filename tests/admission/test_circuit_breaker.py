@@ -11,7 +11,7 @@ FAILURES, COOL_DOWN, MOST = 3, 1.0, 8.0
 
 
 class Breakers(RuleBasedStateMachine):
-    """Beside a breaker, the plainest account of what it was told."""
+    """Compares a breaker with a plain model of the same events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Breakers(RuleBasedStateMachine):
         assert self.breaker.state == self.expected()
 
     def teardown(self) -> None:
-        """Whatever was done to it: after two of the longest waits a call gets through."""
+        """After two of the longest cool-downs a call is allowed, whatever happened before."""
         self.clock.sleep(2 * MOST)
         assert self.breaker.allow()
 

@@ -127,7 +127,7 @@ def test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window(
 
 
 def test_a_pass_rate_that_walks_around_the_floor_does_move_it() -> None:
-    """Else the law above says nothing."""
+    """Without this, the law above would be empty."""
     lane = Lane(7)
     for i in range(4000):
         lane.second(0.5 if i // 200 % 2 else 1.0)
@@ -191,9 +191,9 @@ def test_a_gap_counts_where_both_its_ends_are_below_and_no_sample_could_be_gone(
     assert steps(new_breaker_record(START), [down, (START + 60, BAD)])[1]
     assert not steps(new_breaker_record(START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
     assert steps(new_breaker_record(START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
-        "too few are as good as no look"
+        "too few samples count as no check"
     )
-    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], "what was in between is unknown"
+    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], "the rate in between is unknown"
     assert steps(new_breaker_record(START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
 
 
@@ -258,7 +258,7 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 @settings(max_examples=60)
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
-    """A rate that stands still for a while is seen the same by one look a second and by ten at random."""
+    """A constant rate gives the same moves for one check a second and for ten at random times."""
     random = Random(seed)
     coarse, fine = new_breaker_record(START), new_breaker_record(START)
     for i in range(40 * len(levels)):
@@ -279,7 +279,7 @@ def test_a_second_step_changes_nothing(standing: BreakerRecord, counts: Counts, 
 @settings(max_examples=40)
 @given(seed=seeds)
 def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
-    """Each reads the document, steps it, and writes it if it was first; a loser takes what is there."""
+    """Each router reads the document, advances it, and writes it if it was first; the loser takes the stored one."""
     random, samples = Random(seed), Random(seed + 1)
     document, version, transitions = new_breaker_record(START), 0, list[BreakerTransition]()
     window = RollingWindow(60, 1)
@@ -310,7 +310,7 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
 @settings(max_examples=40)
 @given(seed=seeds, restarts=st.lists(st.integers(1, 499), max_size=8), away=st.integers(0, 5))
 def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], away: int) -> None:
-    """The document is all that is left of a breaker, and the samples are in the store."""
+    """The document is all that remains of a breaker; the samples are in the store."""
     steady, restarted = Lane(seed), Lane(seed)
     blind_until = 0
     for i in range(500):

@@ -1,4 +1,4 @@
-"""Whichever replicas are ejected, at least one stays."""
+"""At least one replica always stays."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The ladder goes up step by step under sustained refusals, comes down the same way, and does not swing."""
+"""Escalation rises level by level under sustained refusals, falls the same way, and does not oscillate."""
 
 import json
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def steps(
     rules: EscalationRules = RULES,
     top: int = TOP,
 ) -> tuple[EscalationLadder, list[EscalationMove]]:
-    """Looked at every second from `since` on, and at its end."""
+    """Checked every second from `since` on, and at the end."""
     moves = []
     for i in range(seconds + 1):
         ladder, move = advance_ladder(ladder, counts, since + i, rules, top)
@@ -95,7 +95,7 @@ def test_no_requests_count_as_calm() -> None:
 
 @pytest.mark.parametrize("counts", [BETWEEN, Counts(10, 9), Counts(95, 5), Counts(99, 1)])
 def test_between_hot_and_calm_the_level_stays(counts: Counts) -> None:
-    """Few requests, exactly as much as is allowed, and exactly what is not yet none, among them."""
+    """Includes few requests, exactly the allowed share, and exactly the calm share."""
     ladder, moves = steps(EscalationLadder(level=2), 1000, counts)
     assert (ladder.level, moves) == (2, [])
 
@@ -180,7 +180,7 @@ def test_the_levels_of_the_usual_rules() -> None:
 
 
 class Load:
-    """A constant load on a specialist that refuses what it has no room for; every level takes some of it away."""
+    """A constant load on a specialist that refuses what it cannot serve; every level takes some load away."""
 
     def __init__(self, refused_at: Callable[[int], float], seed: int = 0) -> None:
         self.refused_at = refused_at

@@ -1,4 +1,4 @@
-"""A book of lanes over a long life: what is held is never forgotten, and no number comes twice."""
+"""A lane registry over a long life: held lanes are never forgotten, and no number is used twice."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_held_lanes_stay_known_and_the_oldest_others_are_dropped(acts: list[str]
 
 @given(st.integers(3, 1000), acts)
 def test_a_number_used_elsewhere_is_not_used_again(next_number: int, acts: list[str]) -> None:
-    """As where the lane that had it is not in the book any more."""
+    """As if the lane with the number were no longer in the registry."""
     first = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load(
         [adapter(1000)], "ada", "a refresh", 0.5
     )[0]

@@ -1,4 +1,4 @@
-"""One lane serves, always; a lane that was not promoted never does; every change has a reason."""
+"""Exactly one lane serves; a lane that was not promoted never serves; every change has a reason."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def promoted(book: SpecialistLanes, content: str = "new") -> SpecialistLanes:
 
 
 def trusted(book: SpecialistLanes) -> SpecialistLanes:
-    """As if the lane that serves had shown itself."""
+    """As if the serving lane had shown its pass rate."""
     lanes = tuple(replace(lane, fresh=False) if lane.status == "serving" else lane for lane in book.lanes)
     return replace(book, lanes=lanes)
 
@@ -69,7 +69,7 @@ contents = st.sampled_from(["red", "green", "blue", "grey"])
 
 
 class Books(RuleBasedStateMachine):
-    """Operators and policy at once, restarts and refreshes between them."""
+    """Operators and policy act together, with restarts and refreshes in between."""
 
     @initialize(contents=st.lists(contents, max_size=2, unique=True))
     def a_start(self, contents: list[str]) -> None:
@@ -89,7 +89,7 @@ class Books(RuleBasedStateMachine):
         for lane in self.book.lanes:
             former = known.get(lane.number)
             if former is None:
-                assert lane.number > self.num_given, "no number is given twice"
+                assert lane.number > self.num_given, "no number is used twice"
                 self.num_given = lane.number
             if former is None or former.status != lane.status:
                 assert move is not None
@@ -364,7 +364,7 @@ def test_failures_alone_drop_a_candidate_but_never_before_the_tenth(total: int) 
         assert what == ("roll_back" if total >= 10 else "")
         assert after.serving.number == (1 if total >= 10 or book.candidate else 2)
         assert judged(book, {2: Counts(0, total)}, replace(RULES, roll_back=False), 0.8)[0] == ""
-        assert judged(book, {2: Counts(0, total)}, RULES, None)[0] == "", "nothing to measure it by"
+        assert judged(book, {2: Counts(0, total)}, RULES, None)[0] == "", "no baseline to compare with"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_before_all_samples_are_there_a_breach_must_be_beyond_doubt(good: int, b
 
 @given(good=st.integers(0, 49), total=st.integers(10, 49), bar=st.floats(0.05, 0.95))
 def test_a_lane_at_its_floor_hardly_ever_goes_early(good: int, total: int, bar: float) -> None:
-    """What sends it away is so unlikely of a lane at the floor that it was none."""
+    """The evidence that rejects a lane is very unlikely for a lane at the floor."""
     good = min(good, total)
     if judged(loaded(first()), {2: Counts(good, total - good)}, RULES, bar)[0] == "roll_back":
         assert binomial_tail(good, total, bar) < 0.001
@@ -390,7 +390,7 @@ def test_a_single_failure_is_beyond_doubt_where_there_may_be_none() -> None:
 
 
 def binomial_tail(good: int, total: int, chance: float) -> float:
-    """How likely so few or fewer are."""
+    """Probability of this many passes or fewer."""
     probability, tail = (1 - chance) ** total, 0.0
     for i in range(good + 1):
         tail += probability
@@ -462,7 +462,7 @@ def test_a_fresh_lane_that_goes_leaves_the_candidate_alone() -> None:
 
 
 def test_nothing_is_promoted_by_policy_over_a_lane_that_is_not_trusted_yet() -> None:
-    """It would be what one goes back to."""
+    """It would become the lane to roll back to."""
     book = loaded(promoted(first()), "newer")
     assert judged(book, {3: Counts(100, 0)}, AUTO, 0.8)[0] == ""
     assert judged(trusted(book), {3: Counts(100, 0)}, AUTO, 0.8)[0] == "promote"

@@ -1,4 +1,4 @@
-"""Retries never outrun what was asked and answered."""
+"""Retries never exceed their share of requests and answers."""
 
 from typing import Literal
 
@@ -50,7 +50,7 @@ def test_of_many_requests_lost_at_once_a_share_is_retried(num_inflight: int, num
     assert sum(bucket.take() for _ in range(2000)) == pytest.approx(num_retries, abs=1)
     for _ in range(num_inflight):
         bucket.leave()
-    assert not bucket.take(), "what was not spent is gone with those it was earned by"
+    assert not bucket.take(), "unspent budget expires with the requests that earned it"
 
 
 def test_a_lane_that_always_fails_gets_at_most_a_fifth_more_attempts() -> None:

@@ -1,4 +1,4 @@
-"""Shadows never outrun their share of what is answered, nor the number that may be under way."""
+"""Shadows never exceed their share of answers, nor their limit in flight."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""A window counts the last seconds and no others, in bounded memory; a tally counts nothing twice and loses nothing."""
+"""A window counts the last seconds only, in bounded memory; a counter counts nothing twice and loses nothing."""
 
 from random import Random
 
@@ -14,12 +14,12 @@ few = st.integers(0, 5)
 
 
 class Windows(RuleBasedStateMachine):
-    """Beside a window, the plainest account: every bucket that was ever put and is not yet out of sight."""
+    """Compares a window with a plain list of all buckets in its span."""
 
     def __init__(self) -> None:
         super().__init__()
         self.window = RollingWindow(SPAN, GRAIN)
-        self.told: dict[int, Counts] = {}
+        self.buckets: dict[int, Counts] = {}
         self.now = 1_000_000.0
 
     @rule(seconds=st.one_of(st.floats(0, 30), st.floats(-20, 0), st.floats(0, 400)))
@@ -31,24 +31,24 @@ class Windows(RuleBasedStateMachine):
         start = self.window.add(self.now - age, good, bad)
         assert start % GRAIN == 0
         assert start <= self.now - age < start + GRAIN
-        self.told[start] = self.told.get(start, Counts()) + Counts(good, bad)
+        self.buckets[start] = self.buckets.get(start, Counts()) + Counts(good, bad)
 
     @rule(age=st.integers(-300, 300), good=few, bad=few)
     def a_bucket_is_told(self, age: int, good: int, bad: int) -> None:
         start = int(self.now) - age
         self.window.put(start, good, bad)
-        self.told[start] = Counts(good, bad)
+        self.buckets[start] = Counts(good, bad)
 
     @rule(since=st.floats(-200, 300))
     def somebody_asks(self, since: float) -> None:
-        self.told = {start: each for start, each in self.told.items() if abs(start - self.now) <= SPAN}
-        assert self.window.counts(self.now) == sum(self.told.values(), Counts())
-        later = (each for start, each in self.told.items() if start + GRAIN > self.now - since)
+        self.buckets = {start: each for start, each in self.buckets.items() if abs(start - self.now) <= SPAN}
+        assert self.window.counts(self.now) == sum(self.buckets.values(), Counts())
+        later = (each for start, each in self.buckets.items() if start + GRAIN > self.now - since)
         assert self.window.counts_since(self.now - since, self.now) == sum(later, Counts())
 
     @invariant()
     def buckets_are_those_told_of(self) -> None:
-        assert len(self.window) == len(self.told)
+        assert len(self.window) == len(self.buckets)
 
 
 TestWindows = Windows.TestCase
@@ -67,7 +67,7 @@ def test_counts_are_exact_to_the_second() -> None:
     window = RollingWindow(SPAN, GRAIN)
     for start in (1199, 1200, 1400, 1401):
         window.put(start, 1, 0)
-    assert window.counts(1300).total == 2, "one is just in sight yet, one is just in sight already"
+    assert window.counts(1300).total == 2, "one sample is about to leave the window, one has just entered"
     assert window.counts(1300.5).total == 1
     assert window.counts(1299.5).total == 0
     window.put(1400, 1, 0)
@@ -111,7 +111,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_counting_is_cheap_however_much_is_in_the_window() -> None:
-    """As many buckets are forgotten as there were: no look at the window looks at all of it."""
+    """Each bucket is forgotten once: no query scans the whole window."""
     window = RollingWindow(86_400.0)
     looked_at = 0
 

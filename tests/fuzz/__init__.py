@@ -1,1 +1,1 @@
-"""Every parser of the product, fed with what nobody meant to write."""
+"""Every parser of the product, fed with invalid input."""

@@ -1,4 +1,4 @@
-"""More inputs than `make test` tries: `python -m tests.fuzz FIRST LAST [PARSER ...]`, seeds from FIRST up to LAST."""
+"""`python -m tests.fuzz FIRST LAST [PARSER ...]`: try the seeds of a range, more than `make test` does."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
 _MOST_TOLD = 5
-"""Of one parser: the rest is likely the same."""
+"""Failures reported per parser; more are likely the same."""
 
 
 def main(first: int, last: int, names: Sequence[str]) -> int:

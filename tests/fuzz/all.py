@@ -1,4 +1,4 @@
-"""Every parser there is."""
+"""All parsers."""
 
 from tests.fuzz.parser import Parser
 from tests.fuzz.parsers import config, doors, hf, http, http2, models, requests, structure, text, wire

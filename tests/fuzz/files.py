@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 @cache
 def scratch() -> Path:
-    """In memory where there is a file system for that; gone with the process."""
+    """In memory where the system has such a file system; removed with the process."""
     place = Path("/dev/shm")  # noqa: S108  # a folder of its own below it
     folder = Path(mkdtemp(prefix="octet-fuzz-", dir=place if os.access(place, os.W_OK) else None))
     register(rmtree, folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The law for every parser: what is no input of its is refused by name, soon, and at no great cost in memory."""
+"""The law of every parser: invalid input is refused with a typed error, quickly, and with little memory."""
 
 import gc
 import resource
@@ -12,21 +12,21 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
 MOST_MEMORY = 512 << 20
-"""That a parser's inputs may add to what the process has ever held at once."""
+"""Bytes that a parser's inputs may add to the peak memory."""
 _HANGS = 5
-"""Times the bound after which an input is given up."""
+"""Multiple of the time bound after which an input is given up."""
 
 
 class LawBroken(AssertionError):
-    """Names the parser and the seed that shows it."""
+    """The message names the parser and the seed."""
 
 
 class _Hangs(BaseException):
-    """Not an Exception: no parser may swallow it."""
+    """Not an Exception, so that no parser can swallow it."""
 
 
 def check(parser: Parser, seeds: range) -> int:
-    """How many of them were refused. Raises LawBroken for the first that breaks it."""
+    """The number of refused inputs. Raises LawBroken for the first input that breaks the law."""
     check_valid(parser, "before anything else")
     before = _peak()
     refused = 0
@@ -46,7 +46,7 @@ def check_valid(parser: Parser, when: str) -> None:
 
 
 def judge(parser: Parser, raw: bytes, what: str) -> bool:
-    """Whether it was accepted. Raises LawBroken."""
+    """Whether the input was accepted. Raises LawBroken."""
     began = time.process_time()
     try:
         with _given_up(parser.cpu_seconds * _HANGS):
@@ -82,7 +82,7 @@ def _peak() -> int:
 
 @contextmanager
 def _given_up(seconds: float) -> Iterator[None]:
-    """By the processor's time: a machine that is busy elsewhere hangs nobody."""
+    """CPU time, so that a busy machine does not count."""
     usual: Callable[[int, FrameType | None], object] | int | None = signal.signal(signal.SIGPROF, _hangs)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:

@@ -1,4 +1,4 @@
-"""From what is valid to what is not: by a seed, the same for ever."""
+"""Make invalid inputs from valid ones; a seed always gives the same inputs."""
 
 import json
 import re
@@ -31,7 +31,7 @@ _DIGITS = re.compile(rb"[0-9]+(\.[0-9]+)?")
 
 
 def mutated(parser: Parser, seed: int) -> bytes:
-    """One input; those of a seed are the same whatever was asked for before."""
+    """One input; it depends on the seed only."""
     random = Random(f"{parser.name} {seed}")
     raw = random.choice(parser.seeds)
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
@@ -88,7 +88,7 @@ def token(raw: bytes, random: Random) -> bytes:
 
 
 def length(raw: bytes, random: Random) -> bytes:
-    """As one of 1, 2, 4 or 8 bytes stands somewhere."""
+    """Overwrite 1, 2, 4 or 8 bytes with a special number."""
     size = random.choice((1, 2, 4, 8))
     written = (random.choice(_LENGTHS) % (1 << 8 * size)).to_bytes(size, random.choice(("little", "big")))
     at = random.randint(0, len(raw))
@@ -101,7 +101,7 @@ def nest(raw: bytes, random: Random) -> bytes:
 
 
 def number(raw: bytes, random: Random) -> bytes:
-    """In the place of one that stands there."""
+    """Replace a number in the text."""
     found = list(_DIGITS.finditer(raw))
     if not found:
         return token(raw, random)
@@ -110,7 +110,7 @@ def number(raw: bytes, random: Random) -> bytes:
 
 
 def value(raw: bytes, random: Random) -> bytes:
-    """Another type in the place of some value of a JSON text."""
+    """Replace a JSON value by one of another type."""
     return _changed(raw, random, lambda _: random.choice(_VALUES))
 
 
@@ -134,7 +134,7 @@ def drop_key(raw: bytes, random: Random) -> bytes:
 
 
 def twice(raw: bytes, random: Random) -> bytes:
-    """A list grows; a table has a key that nobody knows."""
+    """Make a list longer, or add an unknown key to an object."""
 
     def grown(old: Any) -> Any:
         if isinstance(old, list):
@@ -158,7 +158,7 @@ def _changed(raw: bytes, random: Random, change: Callable[[Any], Any]) -> bytes:
 
 
 def _holders(whole: Any) -> list[tuple[Any, Any]]:
-    """Whatever holds a value, and where in it."""
+    """All containers and positions that hold a value."""
     found: list[tuple[Any, Any]] = []
     open_values = [whole]
     while open_values:

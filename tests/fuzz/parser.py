@@ -1,4 +1,4 @@
-"""A parser under test: what it reads, what it may refuse with, and what it reads gladly."""
+"""A parser under test: its input, its errors, and valid examples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ class Parser:
     name: str
     parse: Callable[[bytes], object]
     refuses: tuple[type[Exception], ...]
-    """What it may raise. Anything else is a bug, also the bases of these."""
+    """The exceptions it may raise. Any other is a bug, including their base classes."""
     seeds: tuple[bytes, ...]
-    """Valid, built by the product's own writers where there are some."""
+    """Valid inputs, made by the product's own writers where possible."""
     shape: Shape = "bytes"
-    """What the mutations know of it."""
+    """The kind of input, which selects mutations."""
     words: tuple[bytes, ...] = ()
-    """What means something to it: put in at random."""
+    """Tokens with a meaning to the parser, inserted at random."""
     message: type[Message] | None = None
-    """Of what the bytes are, where protobuf knows them."""
+    """The protobuf message type, if the bytes are one."""
     share: float = 1.0
-    """Of the usual number of inputs, for what costs more than others."""
+    """Share of the usual number of inputs, for expensive parsers."""
     cpu_seconds: float = 2.0
-    """For one input, generously."""
+    """A generous limit in seconds for one input."""

@@ -1,4 +1,4 @@
-"""Messages whose fields hold what their type allows and nobody means."""
+"""Messages whose fields hold unusual values of their type."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -30,7 +30,7 @@ _VALUES: dict[int, tuple[Any, ...]] = {
 
 
 def field_of(kind: type[Message]) -> Callable[[bytes, Random], bytes]:
-    """Sets one to something, at any depth; what is no such message stays as it is."""
+    """Set a random field at any depth; bytes that are no such message stay as they are."""
 
     def changed(raw: bytes, random: Random) -> bytes:
         message = kind()

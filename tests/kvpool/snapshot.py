@@ -1,4 +1,4 @@
-"""What a pool remembers, by value."""
+"""The state of a pool, by value."""
 
 from dataclasses import replace
 
@@ -6,10 +6,7 @@ from kvpool import BlockPool
 
 
 def snapshot(pool: BlockPool) -> object:
-    """Equal before and after whatever claims to have changed nothing.
-
-    Without the pool's version, which is its own word for whether it changed.
-    """
+    """Equal before and after an operation that changes nothing. The pool's version is left out."""
     return (
         [block.block_id for block in pool.free],
         [(block.ref_count, block.key, block.tokens) for block in pool.blocks],

@@ -1,4 +1,4 @@
-"""check() can fail: every invariant, broken by hand, is missed by name."""
+"""`check()` names every invariant that is broken by hand."""
 
 from collections.abc import Callable
 

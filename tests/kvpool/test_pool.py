@@ -37,7 +37,7 @@ def test_the_smallest_pool_hands_out_its_only_block() -> None:
 
 
 def test_a_key_that_matches_other_tokens_is_a_miss() -> None:
-    """Planted, since two token runs with one sha256 cannot be found."""
+    """Planted, because two token runs with one sha256 cannot be found."""
     pool = BlockPool(8, 2)
     chain = TokenChain(ROOT, 2, [1, 2, 3, 4, 5])
     table = admit(pool, chain)

@@ -1,4 +1,4 @@
-"""Whatever is done to the pool, it agrees with the naive one and proves its own invariants."""
+"""The pool agrees with the naive one after every operation, and its invariants hold."""
 
 from collections import deque
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class Planned:
 
 
 class PoolLaws(RuleBasedStateMachine):
-    """Does the same to a pool and to a naive one, and compares all that can be seen of them after each step."""
+    """Applies the same operations to a pool and a naive one, and compares them after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class PoolLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=places, more=few_tokens)
     def fork(self, which: int, more: list[int]) -> None:
-        """Admit a continuation of a live sequence, which shares blocks that are in use."""
+        """Admit a continuation of a live sequence, which shares blocks in use."""
         parent = pick(self.live, which)
         text = parent.tokens + tuple(more)
         self.admit(Prompt(parent.owner, text, num_tokens=len(text)), EVERYTHING)
@@ -176,7 +176,7 @@ class PoolLaws(RuleBasedStateMachine):
 
     @invariant()
     def refuses_stale_plans(self) -> None:
-        """A plan is good for no pool but the one it was made for; a fresh one is left for the next step to outdate."""
+        """A plan is valid only for the pool it was made for; a fresh plan is left for the next step to invalidate."""
         now = snapshot(self.pool)
         for planned in self.plans:
             if planned.seen != now:
@@ -210,7 +210,7 @@ class PoolLaws(RuleBasedStateMachine):
         return chain.keys(len(tokens) // self.pool.block_size)[-1]
 
     def _plan(self, chain: TokenChain, prompt: Prompt) -> tuple[AdmissionPlan, Forecast]:
-        """Plan twice: a plan is what the naive pool foresees, and planning leaves no trace."""
+        """Plan twice: the plan is what the naive pool predicts, and planning changes nothing."""
         before = snapshot(self.pool)
         resumable = None if prompt.depths is None else self._keys_at(chain, prompt.depths).__contains__
         plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)

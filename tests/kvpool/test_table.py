@@ -1,4 +1,4 @@
-"""A table says where each token of a sequence lies."""
+"""A table maps each token of a sequence to its slot."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What the models' tests share."""
+"""Fixtures of the model tests."""
 
 from tests.models.demo import demo_gguf
 from tests.models.stories import stories_dir

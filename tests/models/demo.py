@@ -10,7 +10,7 @@ from specialist.models.fields import ModelRefused
 
 @pytest.fixture(scope="session")
 def demo_gguf() -> Path:
-    """SmolLM2-135M-Instruct, prepared once into the cache; skips where it can neither be found nor fetched."""
+    """SmolLM2-135M-Instruct, prepared once into the cache; skips if it can neither be found nor downloaded."""
     try:
         return demo_model(cache_directory())
     except ModelRefused as refused:

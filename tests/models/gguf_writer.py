@@ -1,4 +1,4 @@
-"""GGUF files for tests: written by the book, small enough to damage byte by byte."""
+"""Valid GGUF files for tests, small enough to damage byte by byte."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ KIND_NUMBERS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12,
 BLOCKS = {"Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210)}
 """Columns and bytes of a block."""
 HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
-"""Where a block holds its scales, as halves."""
+"""Where a block holds its scales, as half floats."""
 
 
 class Blob(NamedTuple):
@@ -76,7 +76,7 @@ def random_blob(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> 
 
 
 def byte_level_words() -> dict[str, Value]:
-    """The tokenizer of tests.models.tiny, as GGUF metadata."""
+    """The tokenizer of tests.models.tiny as GGUF metadata."""
     alphabet = sorted(ByteLevel.alphabet())
     merged = ["".join(pair) for pair in MERGES]
     return {

@@ -1,4 +1,4 @@
-"""Every block format means here what it means to llama.cpp."""
+"""Every block format decodes as in llama.cpp."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The demo model is what was published, or is not served; and is prepared once, by one."""
+"""The demo model is served only as published, and one process prepares it once."""
 
 import io
 import subprocess

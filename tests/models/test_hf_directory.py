@@ -1,4 +1,4 @@
-"""A model directory is opened whole, or refused with what to do."""
+"""A model directory is opened completely, or refused with a remedy."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tiny random models of each family, saved as Hugging Face saves them."""
+"""Tiny random models of each family, saved in Hugging Face's format."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ else:
     transformers = Later("transformers")
 
 FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-"""And what the names of their classes begin with."""
+"""Families, and the prefix of their class names."""
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = [("h", "e"), ("i", "n"), ("Ġ", "t"), ("Ġ", "Ġ"), ("Ġt", "he"), ("e", "r"), ("o", "n"), ("t", "he")]
@@ -25,7 +25,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 VOCAB_SIZE = 320
-"""A few rows more than the tokenizer has words, as real models do."""
+"""A few more rows than the tokenizer has tokens, as in real models."""
 
 TINY: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
@@ -44,7 +44,7 @@ TINY: dict[str, Any] = {
 
 
 def classes(family: str) -> tuple[Any, Any]:
-    """Its configuration's and its model's."""
+    """Classes of configuration and model."""
     name = FAMILIES[family]
     return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
 

@@ -12,7 +12,7 @@ MARKERS = ("<tool_call>", "</tool_call>")
 
 
 def tool_model(directory: Path, *, special: bool = False, context: int = 4096) -> Path:
-    """Its markers are tokens of their own: words like any other, or `special` ones, which write nothing."""
+    """Its markers are single tokens: ordinary ones, or `special` ones without text."""
     tiny_model(directory, "llama", max_position_embeddings=context)
     tokenizer = tiny_tokenizer()
     added = [AddedToken(marker, special=special, normalized=False) for marker in MARKERS]

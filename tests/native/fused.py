@@ -21,12 +21,12 @@ from tests.native.greedy_replica import GreedyReplica
 
 @lru_cache
 def kernels() -> Any:
-    """Compiled once, into the cache that `make serve` uses."""
+    """Compiled once, into the cache of `make serve`."""
     return load_library(build(cache_directory()))
 
 
 def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> FusedDecoder:
-    """Weights are packed into `folder`."""
+    """Packs the weights into `folder`."""
     settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 2, **changes}
     return FusedDecoder(checkpoint.config, pack_checkpoint(checkpoint, folder), kernels(), **settings)
 
@@ -43,7 +43,7 @@ def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
 
 
 class _Keeping:
-    """Logits that outlive the next step."""
+    """Keeps logits beyond the next step."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device

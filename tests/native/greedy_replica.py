@@ -1,4 +1,4 @@
-"""A whole replica over a decoder, which takes the most likely token and remembers what it was taken from."""
+"""A whole replica over a decoder that takes the most likely token and keeps its logits."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace

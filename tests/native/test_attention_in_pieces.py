@@ -1,5 +1,5 @@
-"""However a prompt is cut, every token of it attends to the same bits: with heads that share their loads, past whole
-segments, within windows, over floats and halves."""
+"""Attention is bit-equal however a prompt is cut: with shared heads, whole segments, windows, floats and half
+floats."""
 
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ CASES = {
 
 def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
     where = torch.arange(start, stop, dtype=torch.int32)
-    blocks = torch.arange(TOKENS // block_size + 1, dtype=torch.int32).flip(0)  # not in the order they lie in
+    blocks = torch.arange(TOKENS // block_size + 1, dtype=torch.int32).flip(0)  # not in memory order
     return StepBatch(
         tokens=prompt[start:stop].contiguous(),
         positions=where,
@@ -39,7 +39,7 @@ def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
 
 
 def _logits(decoder: FusedDecoder, prompt: Tensor, chunk: int) -> Tensor:
-    """Of every token."""
+    """Logits of every token."""
     starts = range(0, TOKENS, chunk)
     parts = [_part(prompt, start, min(start + chunk, TOKENS), decoder.block_size) for start in starts]
     return torch.cat([decoder.forward(part, ()).clone() for part in parts])

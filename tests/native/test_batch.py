@@ -1,4 +1,4 @@
-"""A batch holds the same as its step."""
+"""A batch equals its step."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The C++ decoder computes what transformers computes, and the same to the bit in any company."""
+"""The C++ decoder computes what transformers computes, bit-equal in any batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from specialist.scheduling.step import Emitted, Preempted
 from tests.adapters.peft_files import random_tensors, write
 from tests.native.fused import FusedReplica, cache_views, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
-from tests.native.test_torch_decoder import MODELS, Guesses, prompts, told
+from tests.native.test_torch_decoder import MODELS, Guesses, expected_answers, prompts
 from tests.native.transformers_models import checkpoint_of, model_config, random_model
 from tests.ops.quantise import quantise
 
@@ -46,7 +46,7 @@ def logits_of(replica: GreedyReplica, count: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_tokens_and_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    model, answers = told(name)
+    model, answers = expected_answers(name)
     replica = FusedReplica(fused_decoder(checkpoint_of(model), tmp_path, block_size=16), chunk=24)
     replica.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)))
     for i, (tokens, logits) in enumerate(answers):
@@ -114,7 +114,7 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
-    """Weights are exact; all of the error is that activations have 12 bits."""
+    """Weights are exact; all error comes from 12-bit activations."""
     checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
     oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
     replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
@@ -176,7 +176,7 @@ def test_a_damaged_copy_of_the_packed_weights_is_made_anew(damage: str, tmp_path
     (file,) = (tmp_path / "weights").iterdir()
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= damage == "flip"
-    file.unlink()  # whoever has mapped it keeps it
+    file.unlink()  # a process that has mapped it keeps it
     file.write_bytes(bytes({"cut": content[:-9], "flip": content, "empty": b""}[damage]))
     assert open_packed(file) is None
     assert (pack_checkpoint(checkpoint, tmp_path).matrices["layers.1.o"][0].data == whole).all()
@@ -197,7 +197,7 @@ def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
 
 
 def _batch(rows: list[list[int]]) -> StepBatch:
-    """Each row's tokens at the beginning of a block of its own, blocks of 8; the last token's logits."""
+    """Each row's tokens start a block of 8; returns the last token's logits."""
 
     def int32(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Adapters beside the base weights compute what transformers with peft computes, and never each other's."""
+"""Adapters compute what transformers with peft computes, and are never mixed up."""
 
 import copy
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_two_adapters_in_one_load_equal_peft(engine: str, family: str, changes: 
 
 
 def test_a_stack_is_the_sum_of_its_adapters(engine: str, tmp_path: Path) -> None:
-    """Two adapters on one request equal one whose matrices stand side by side."""
+    """Two adapters on one request equal one adapter of their concatenated matrices."""
     model = random_model("llama")
     server = Server(engine, model, tmp_path)
     tensors = [random_tensors(("v", "up"), rank=2, seed=seed, model=model_config(model.config)) for seed in (1, 2)]

@@ -1,4 +1,4 @@
-"""Twenty turns with a real model behind a real router: what was answered is not computed again as a prompt."""
+"""Twenty turns with a real model behind a real router: earlier answers are not computed again."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ TURNS = 20
 async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
     demo_gguf: Path, prefix_cache: bool
 ) -> None:
-    """By the model's own template, whose text around an answer must not change the tokens of the answer."""
+    """The model's template must not change the tokens of earlier answers."""
     settings = ReplicaSettings(
         name="writer", model=demo_gguf, num_blocks=256, block_size=BLOCK, threads=1, prefix_cache=prefix_cache
     )
@@ -38,4 +38,4 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
         if prefix_cache:
             assert talk.misses == ["first_time", *["unspecified"] * (TURNS - 1)]
             for computed, fresh in zip(talk.computed[1:], talk.fresh, strict=True):
-                assert fresh <= computed < fresh + BLOCK, "the last block, where it is not full"
+                assert fresh <= computed < fresh + BLOCK, "a partial last block is computed again"

@@ -1,4 +1,4 @@
-"""The embedded model: in float32 what transformers computes, in 4 bits very nearly that."""
+"""The embedded model equals transformers in float32, and nearly so in 4 bits."""
 
 import gzip
 import json
@@ -59,7 +59,7 @@ def checkpoint(demo_gguf: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def in_floats(checkpoint: Checkpoint) -> Checkpoint:
-    """The same weights, every one a float."""
+    """The same weights as floats."""
     weights = {name: dense(weight) for name, weight in checkpoint.weights.items()}
     return replace(checkpoint, weights=weights, revision="f" * 64)
 
@@ -92,7 +92,7 @@ def exact(in_floats: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> De
 
 @pytest.fixture(scope="module")
 def small(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    """As it is served."""
+    """As served."""
     folder = tmp_path_factory.mktemp("bits")
     return fused_decoder(checkpoint, folder, num_blocks=200, block_size=16, max_tokens=512, kv_dtype="float16")
 
@@ -156,7 +156,7 @@ def solutions(file: Path) -> Iterator[str]:
 
 
 def loss(decoder: Decoder, tokens: tuple[int, ...]) -> float:
-    """Nats over all tokens but the first, the text in one piece from block 1 on."""
+    """Nats over all tokens but the first; the text is one piece from block 1 on."""
     count = len(tokens)
 
     def int32(values: object) -> torch.Tensor:

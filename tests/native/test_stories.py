@@ -46,16 +46,16 @@ def stories(replica: Any, checkpoint: Checkpoint, prefix: str = "r") -> list[str
 
 
 @pytest.fixture(scope="module")
-def told(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def expected(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Each story alone, its opening in one piece, without a cache."""
-    folder = tmp_path_factory.mktemp("told")
+    folder = tmp_path_factory.mktemp("expected")
     replica = replica_of("torch", checkpoint, folder, 64, 16, max_running=1, chunk=64, prefix_cache=False)
     return stories(replica, checkpoint)
 
 
-def test_the_trained_model_writes_stories(told: list[str]) -> None:
-    assert "little girl named Lily" in told[0]
-    assert len(set(told)) == len(told)
+def test_the_trained_model_writes_stories(expected: list[str]) -> None:
+    assert "little girl named Lily" in expected[0]
+    assert len(set(expected)) == len(expected)
 
 
 @pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.slow), "fused"])
@@ -76,10 +76,10 @@ def test_a_story_does_not_depend_on_its_batch(
     block_size: int,
     how: dict[str, Any],
     checkpoint: Checkpoint,
-    told: list[str],
+    expected: list[str],
     tmp_path: Path,
 ) -> None:
     replica = replica_of(engine, checkpoint, tmp_path, num_blocks, block_size, **how)
-    assert stories(replica, checkpoint) == told
+    assert stories(replica, checkpoint) == expected
     assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 20)
-    assert stories(replica, checkpoint, "again ") == told
+    assert stories(replica, checkpoint, "again ") == expected

@@ -68,7 +68,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """Of lengths from 1 to 90, some with a beginning in common."""
+    """Lengths from 1 to 90; some share a prefix."""
     rng = Random(seed)
     stem = tuple(rng.randrange(SMALL["vocab_size"]) for _ in range(40))
     lengths = [1, 7, 90, 33, 50][:count]
@@ -83,8 +83,8 @@ def decoder_of(model: Any, **changes: Any) -> TorchDecoder:
 
 
 @lru_cache(len(MODELS))
-def told(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
-    """(a model, what transformers says with it to each of three prompts): computed once for every decoder."""
+def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
+    """A model and transformers' answers to three prompts, computed once for every decoder."""
     family, changes = MODELS[name]
     model = random_model(family, **changes)
     guesses = GreedyReplica(decoder_of(model), chunk=128)
@@ -95,19 +95,19 @@ def told(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
 
 
 AT_ANY_TIME = ("llama", "llama yarn", "mistral window", "qwen2", "qwen3")
-"""The fused decoder, which serves on processors, is held to all of them at any time."""
+"""The fused decoder, which serves on CPUs, is always tested with all models."""
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in AT_ANY_TIME else pytest.mark.slow) for name in MODELS]
 )
 def test_greedy_tokens_and_logits_equal_those_of_transformers(name: str) -> None:
-    model, answers = told(name)
+    model, answers = expected_answers(name)
     replica = GreedyReplica(decoder_of(model))
     replica.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)[1:]))
     for i, (tokens, logits) in enumerate(answers[1:]):
         best, second = logits.topk(2).values.unbind(-1)
-        assert len(set(tokens)) > 10 and (best - second).min() > 1e-3, "an answer that proves little"
+        assert len(set(tokens)) > 10 and (best - second).min() > 1e-3, "the answer is too short to prove much"
         torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=1e-4, rtol=0)
         assert replica.answer(f"r{i}") == tokens
 
@@ -119,7 +119,7 @@ def any_model() -> Any:
 
 @pytest.fixture(scope="module")
 def alone() -> list[tuple[int, ...]]:
-    """Each prompt's answer when it runs alone, with its prompt in one piece."""
+    """Each prompt's answer when it runs alone in one piece."""
     answers = []
     for prompt in prompts(5):
         replica = GreedyReplica(decoder_of(any_model()), chunk=128, max_running=1)
@@ -146,7 +146,7 @@ def test_an_answer_is_the_same_in_any_batch(
 
 
 class Guesses:
-    """Proposes what will follow, with every third token wrong."""
+    """Proposes the next tokens, with every third one wrong."""
 
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
         self.texts = texts
@@ -179,7 +179,7 @@ def test_slots_are_zeroed_and_no_others() -> None:
         assert bool((flat[:, [i for i in range(16) if i not in (0, 7, 15)]] == 1).all())
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on an Arm CPU without bfloat16 instructions
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # an Arm CPU without bfloat16 instructions
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
     model = random_model(family, strength=1.0).bfloat16()

@@ -1,4 +1,4 @@
-"""Tiny random models of every served family, as transformers computes them and as a checkpoint."""
+"""Tiny random models of every served family, in transformers and as a checkpoint."""
 
 import warnings
 from typing import Any
@@ -38,11 +38,11 @@ MODULES = {
 
 
 def random_model(family: str, *, seed: int = 0, strength: float = 1.4, **changes: Any) -> Any:
-    """Weights, norms and biases spread enough that no two logits tie and answers do not repeat themselves."""
+    """Weights spread enough that no two logits tie and answers do not repeat."""
     config_class, model_class = classes(family)
     torch.manual_seed(seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # transformers on its own rope settings
+        warnings.simplefilter("ignore")  # transformers warns about its own rope settings
         model = model_class(config_class(**{**SMALL, **changes})).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-    """The last len(q) tokens of a context: q [Q, heads, D] over k, v [L, kv heads, D]."""
+    """Attention of the last len(q) tokens of a context: q [Q, heads, D] over k, v [L, kv heads, D]."""
     num_queries, heads, head_dim = q.shape
     context, kv_heads, _ = k.shape
     out = torch.zeros(q.shape, dtype=torch.float64)

@@ -67,9 +67,9 @@ def _runs_here(variant: Variant) -> bool:
 
 @pytest.fixture(scope="module", params=[name for name in VARIANTS if _runs_here(VARIANTS[name])])
 def variant(request: pytest.FixtureRequest) -> Any:
-    """Kept from run to run, as the native one is: another source, compiler or flag is another library."""
+    """Cached between runs; another source, compiler or flag gives another library."""
     wanted = VARIANTS[request.param]
-    # nor does the optimiser's level change a bit: the native build has 3; 1 compiles soonest
+    # the optimisation level changes no bit: the native build has 3; 1 compiles fastest
     library = load_library(build(cache_directory(), ("-O1", *wanted.flags)))
     assert library.octet_dot() == wanted.dot
     return library
@@ -87,14 +87,14 @@ def test_products(bits: int, variant: Any) -> None:
         for tokens in (1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 33):
             x = torch.randn(tokens, columns) ** 3
             x[0, :GROUP] = 0
-            x[-1, -GROUP:] = 1e-38  # one over it is infinite
+            x[-1, -GROUP:] = 1e-38  # one above it is infinite
             assert native(x).isfinite().all()
             assert torch.equal(bits_of(native(x)), bits_of(other(x))), (rows, columns, tokens)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> None:
-    """Where a sum of two products in 16 bits would overflow, or one be cut off."""
+    """Where a sum of two products in 16 bits would overflow or saturate."""
     weight = weight_of(16, 2 * GROUP, bits)
     assert not isinstance(weight, Tensor)
     weight.q.fill_(255)
@@ -121,7 +121,7 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
-    """Embedding, norms, rope, attention over pages, silu: prefill in chunks of one to many tokens, then single ones."""
+    """Embedding, norms, rope, paged attention, silu: prefill in chunks of any size, then single tokens."""
     family, bits, kv_dtype, block_size = DECODERS[name]
     changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
     model = random_model(family, **SIZES, **changes)

@@ -1,4 +1,4 @@
-"""Every kernel multiplies with the weights it was given, each to the precision it promises."""
+"""Every kernel multiplies with its weights to the precision it promises."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Norms by their definition."""
+"""Norms equal their definition."""
 
 import pytest
 import torch

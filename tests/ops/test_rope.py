@@ -1,4 +1,4 @@
-"""Rope frequencies are those of transformers, and turning keeps what it must keep."""
+"""Rope frequencies equal those of transformers, and rotation preserves norms."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ def with_rope(rope: dict[str, Any], head_dim: int) -> tuple["transformers.LlamaC
     return config, model_config(config)
 
 
-@pytest.mark.filterwarnings("ignore")  # transformers warns of its own settings
+@pytest.mark.filterwarnings("ignore")  # transformers warns about its own settings
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("head_dim", [8, 64, 128])
 def test_frequencies_equal_those_of_transformers(name: str, head_dim: int) -> None:

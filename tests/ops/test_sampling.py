@@ -1,4 +1,4 @@
-"""The next token: each filter by its definition, every draw by its seed alone."""
+"""The next token: each filter equals its definition, and every draw depends on its seed only."""
 
 from array import array
 from collections import Counter
@@ -36,7 +36,7 @@ else:
 
 VOCAB = 11
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-MASSES = (0.0137, 0.31, 0.618, 0.8731, 0.951, 1.0)  # no sum of a few equal shares
+MASSES = (0.0137, 0.31, 0.618, 0.8731, 0.951, 1.0)  # not a sum of a few equal shares
 
 samplings = st.builds(
     Sampling,
@@ -63,7 +63,7 @@ def rows(draw: st.DrawFn) -> SampleRow:
 
 
 grid = st.integers(-9 << 10, 9 << 10).map(lambda value: value / (1 << 10))
-"""Logits that are equal, or differ by more than rounding: what is all but equal may be ranked either way."""
+"""Logits that are equal or differ by more than rounding, because near ties may be ranked either way."""
 
 logit_lists = st.lists(
     st.one_of(grid, st.sampled_from((0.0, 1.5, -2.25)), st.just(-inf)),
@@ -122,7 +122,7 @@ def test_each_filter_is_the_one_of_transformers(values: list[float], mass: float
 apart = st.lists(st.integers(-9 << 10, 9 << 10), min_size=VOCAB, max_size=VOCAB, unique=True).map(
     lambda values: [value / (1 << 10) for value in values]
 )
-"""Logits of different probability: 1e-35 and 1e-36 tie though they differ."""
+"""Logits of different probability: 1e-35 and 1e-36 tie although they differ."""
 
 
 @given(apart, st.sampled_from(MASSES[:-1]))
@@ -275,7 +275,7 @@ def test_the_logits_and_the_tokens_are_left_as_they_are() -> None:
     want = Sampling(temperature=1.0, top_k=3, repetition_penalty=2.0, presence_penalty=1.0, logit_bias=((1, 2.0),))
     sample(logits, [SampleRow(want, 0, seen, 1)] * 2)
     assert torch.equal(logits, before)
-    seen.append(3)  # raises BufferError while somebody holds a view
+    seen.append(3)  # raises BufferError while a view exists
 
 
 def test_no_rows_give_no_tokens() -> None:

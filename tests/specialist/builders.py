@@ -1,4 +1,4 @@
-"""Requests and sequences with everything a test does not care about filled in."""
+"""Requests and sequences with defaults for everything a test does not set."""
 
 from dataclasses import replace
 from typing import Any

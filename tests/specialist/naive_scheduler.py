@@ -1,4 +1,4 @@
-"""The scheduler's policy once more: plain lists, sorted and searched anew each time, short enough to be believed."""
+"""The scheduler's policy as plain lists, sorted and searched each time: short enough to trust."""
 
 from collections.abc import Collection, Iterable
 from math import ceil
@@ -18,8 +18,8 @@ from specialist.scheduling.step import (
     StepFailure,
     Submitted,
 )
+from tests.specialist.naive_conversations import NaiveTalks
 from tests.specialist.naive_sequence import NaiveSequence, deadline, rank, victim_order
-from tests.specialist.naive_talks import NaiveTalks
 from tests.specialist.naive_turns import NaiveTurns
 
 
@@ -113,7 +113,7 @@ class NaiveScheduler:
         return True
 
     def _who_makes_way(self, head: NaiveSequence) -> list[NaiveSequence] | None:
-        """Empty if it fits as it is, None if it has to wait."""
+        """The victims needed: empty if the request fits, None if it has to wait."""
         hit = self.pool.admit(head.chain, 0).hit
         watermark = ceil(self.config.watermark * self.pool.capacity) if self.running else 0
         needed = self.pool.blocks_for(len(head.chain) + 1) - len(hit) + watermark
@@ -131,13 +131,13 @@ class NaiveScheduler:
         return leaving if fits() else None
 
     def _room(self, leaving: Collection[NaiveSequence], hit: Iterable[Block] = ()) -> int:
-        """Blocks without a holder once these have left and the hit is shared."""
+        """Free blocks after these sequences have left and the hit is shared."""
         held: set[int] = {block.block_id for block in hit}
         held.update(*(table.block_ids for seq, table in self.tables.items() if seq not in leaving))
         return self.pool.capacity - len(held)
 
     def _shares(self) -> list[tuple[NaiveSequence, int]]:
-        """Which sequences compute how many tokens next."""
+        """The sequences of the next step and their token counts."""
         self._end_chunk()
         seqs = self.turns.pick()
         return self._prefill(seqs) if seqs[0].remaining > 1 else self._decode(seqs)
@@ -214,7 +214,7 @@ class NaiveScheduler:
         self.events.append(Finished(seq.name, reason, ""))
 
     def _bury(self, seq: NaiveSequence, num_tokens: int, came: StepFailure | RowFault | tuple[int, ...]) -> None:
-        """It ended while the step ran: what the step computed of it is of use to others."""
+        """The request ended while the step ran; its computed blocks may still be reused."""
         if isinstance(came, tuple):
             self.pool.register(self.tables[seq], seq.chain, seq.num_computed + num_tokens)
         self._release_for_good(seq)

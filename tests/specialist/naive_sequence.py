@@ -1,4 +1,4 @@
-"""A request on its way through the naive scheduler."""
+"""A request in the naive scheduler."""
 
 from dataclasses import dataclass
 from math import inf
@@ -19,7 +19,7 @@ class NaiveSequence:
     times_preempted: int = 0
     suspect: bool = False
     last_prefill: int = 0
-    """The prefill step that last served it, or the last one before it had to be served."""
+    """The last prefill step that served it, or the last one before it needed to be served."""
 
     @property
     def name(self) -> str:

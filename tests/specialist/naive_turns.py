@@ -1,4 +1,4 @@
-"""The next turn among the running sequences, found by looking at all of them."""
+"""The next turn among running sequences, found by looking at all of them."""
 
 from tests.simulation.laws.scheduler import LONGEST
 from tests.specialist.naive_sequence import NaiveSequence, rank
@@ -8,16 +8,16 @@ class NaiveTurns:
     def __init__(self, age_bound: int) -> None:
         self.age_bound = age_bound
         self.running: list[NaiveSequence] = []
-        """In the order in which they came to need what they need now: a prompt, a token, or to run alone."""
+        """In the order in which they began to need a prompt chunk, a token, or to run alone."""
         self.num_prefills = self.num_decodes = 0
         self.owed: list[tuple[str, ...]] = []
-        """Stacks that could decode when the last chunk of prompt was taken, and have not had a step since."""
+        """Stacks that could decode at the last prompt chunk and have not had a step since."""
         self.stack: tuple[str, ...] | None = None
         self.last_decode: dict[tuple[str, ...], int] = {}
-        """For each stack that can decode, the decode step that last served it, or the last one before it could."""
+        """For each stack that can decode, its last decode step, or the last one before it could."""
 
     def file(self, seq: NaiveSequence) -> None:
-        """It needs something else from now on."""
+        """The sequence needs another kind of work from now on."""
         self.leave(seq)
         seq.last_prefill = self.num_prefills
         self.running.append(seq)
@@ -38,7 +38,7 @@ class NaiveTurns:
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
-        """These are in the next step. A suspect's step is not a turn."""
+        """These sequences are in the next step. A suspect's step is not a turn."""
         if served[0].suspect:
             return
         if served[0].remaining > 1:
@@ -47,7 +47,7 @@ class NaiveTurns:
             self._count_decode(served[0].adapters)
 
     def owe(self) -> None:
-        """A chunk of prompt has been taken."""
+        """A prompt chunk has been taken."""
         self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:
@@ -70,7 +70,7 @@ class NaiveTurns:
         return stack if self._is_hurried(stack) else [seq for seq in order if seq in stack]
 
     def _stack(self, first: NaiveSequence) -> list[NaiveSequence]:
-        """Its prompts by rank."""
+        """The stack's prompts by rank."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         return sorted((seq for seq in prompts if seq.adapters == first.adapters), key=rank)
 

@@ -47,7 +47,7 @@ def new_scheduler(clock: ManualClock, hold: PrefillHold | None, max_running: int
 
 
 def run(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: int = 32) -> list[Seen] | None:
-    """When each request has its first token and its last. None if one ends early, at its deadline."""
+    """The first and last token's time of each request; None if one ends early at its deadline."""
     clock = ManualClock()
     scheduler = new_scheduler(clock, hold, max_running)
     named = asdict(PRICES)
@@ -104,7 +104,7 @@ def _adapters(one: Asked) -> tuple[str, ...]:
 
 
 def due_in_order(asked: Sequence[Asked]) -> list[Asked]:
-    """With arrival and deadline far from now: due one behind the other, the pressed with less time from the first."""
+    """Arrival and deadline are far from now; requests are due one after the other."""
     placed = []
     for place, one in enumerate(asked):
         due = AT_EASE + place
@@ -122,7 +122,7 @@ def first_tokens(seen: Sequence[Seen] | None) -> list[float]:
 
 
 lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
-"""Of a prompt: no step takes its last token alone, as that would be a decode step."""
+"""No step takes the last token of a prompt alone, because that would be a decode step."""
 deadlines = st.sampled_from([None, PRESSED, AT_EASE])
 
 
@@ -163,7 +163,7 @@ def requests(stacks: int) -> st.SearchStrategy[list[Asked]]:
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
 def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Asked], max_running: int) -> None:
-    """Every first token and every end, as long as no request is cut at its deadline and chunks are dealt one by one."""
+    """Every first token and every end, unless a request is cut at its deadline or chunks are dealt by shares."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
@@ -177,7 +177,7 @@ def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Asked]
 def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
     asked: list[Asked], max_running: int
 ) -> None:
-    """A round of all stacks stands for the turns of each."""
+    """One round of all stacks stands for the turns of each."""
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
     assert seen is not None

@@ -21,12 +21,12 @@ AN_HOUR = 3600.0
 
 
 def decoding(index: int, *, priority: int, deadline: float | None) -> DecodingRequest:
-    """Its prompt is computed, and it needs `ROUNDS` more decode steps."""
+    """A request whose prompt is computed and that needs `ROUNDS` more decode steps."""
     return make_sequence(index, priority=priority, deadline=deadline).rank, deadline, ROUNDS
 
 
 def is_held(prompt: Sequence, requests: list[DecodingRequest], num_chunks: int) -> bool:
-    """By a rule that knows how long a round takes."""
+    """A hold rule with a known round time."""
     return PrefillHold(CHUNK).observe(ROUND).margin(prompt.rank, requests, 0.0, num_chunks) < 0
 
 
@@ -46,7 +46,7 @@ def test_a_prompt_waits_for_a_request_that_needs_every_round(deadline: float | N
 
 
 def test_a_short_prompt_is_held_less_than_a_long_one() -> None:
-    """It puts few chunks between the steps, however many are left."""
+    """A short prompt puts few chunks between the steps."""
     urgent = [decoding(1, priority=1, deadline=ROUNDS * ROUND + 3 * CHUNK + 2 * CHUNK)]
     held = [is_held(make_sequence(2), urgent, chunks) for chunks in (1, 2, 3, 99)]
     assert held == [False, False, True, True]
@@ -77,7 +77,7 @@ def test_only_decoding_requests_hold_a_prompt() -> None:
 
 
 class HoldsOne(PrefillHold):
-    """Holds the prompt of this name, and notes which requests decode."""
+    """Holds the named prompt, and notes which requests decode."""
 
     name: str
     seen: list[DecodingRequest]
@@ -125,8 +125,10 @@ def test_a_prompt_held_in_mid_budget_costs_no_owed_step() -> None:
     assert [row.sequence.request.request_id for row in run(loop).rows] == ["first"]
     behind = [run(loop) for _ in range(4)]
     assert {step.mode for step in behind} == {"decode"}
-    assert len({step.adapters for step in behind}) == 4, "a stack that can decode had no step behind the chunk"
+    assert len({step.adapters for step in behind}) == 4, "a stack that can decode had no step after the chunk"
     run(loop)
     holding.name = ""
     step = run(loop)
-    assert [(row.sequence.request.request_id, len(row.tokens)) for row in step.rows] == [("held", 8)], "a chunk's rest"
+    assert [(row.sequence.request.request_id, len(row.tokens)) for row in step.rows] == [("held", 8)], (
+        "the rest of a chunk"
+    )

@@ -1,4 +1,4 @@
-"""A replica that is asked for more than it can do, on simulated time."""
+"""An overloaded replica on simulated time."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ def new_front(
 
 
 def load(rate: float, seconds: float, seed: int, *, exact: float = 1.0) -> list[Request]:
-    """Three classes, deadlines near and far, many short requests and a few long ones."""
+    """Three priorities, near and far deadlines, many short requests and a few long ones."""
     rng, now, requests = Random(seed), 0.0, list[Request]()
     while now < seconds:
         now += rng.expovariate(rate)
@@ -68,7 +68,7 @@ class Story:
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
     tokens: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
-    """Of leaving a seat."""
+    """Number of times a request left its slot."""
 
     def run(self, requests: list[Request]) -> "Story":
         clock, coming = self.front.clock, iter(requests)
@@ -98,7 +98,7 @@ class Story:
                 self.ends[event.request_id] = (event.reason, self.front.clock.now())
 
     def check_books(self) -> None:
-        """What the controller has in its books is what the scheduler has, and where it has it."""
+        """The controller's bookings equal the scheduler's requests and their places."""
         scheduler, books = self.front.scheduler, self.front.controller.bookings
         aside = {entry.booking.key for entry in books.suspended}
         assert aside == {seq.request.request_id for seq in scheduler.ledger.suspended}
@@ -148,7 +148,7 @@ def test_at_ten_times_its_capacity_no_admitted_request_is_late(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int) -> None:
-    """The lowest class can wait. The others are never late for it, and none of it is lost."""
+    """The lowest priority can wait. The others are never late because of it, and none of it is lost."""
     requests = [
         replace(request, deadline=None) if request.priority == 0 else request
         for request in load(3 * CAPACITY, 20, seed)
@@ -163,7 +163,7 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 
 
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Condition (c) is what keeps the promise."""
+    """Condition (c) keeps the promise."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     assert Story(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 
@@ -216,7 +216,7 @@ def test_bookings_follow_the_scheduler(
 
 @pytest.mark.parametrize(("max_running", "num_blocks"), [(8, 512), (3, 512), (8, 96)])
 def test_a_forecast_of_known_work_comes_true(max_running: int, num_blocks: int) -> None:
-    """All arrive at once and none later: each ends as forecast, but for a turn or two."""
+    """All requests arrive at once: each ends as forecast, within a turn or two."""
     front = new_front(max_running, num_blocks)
     requests = [replace(request, arrival=0.0, deadline=None) for request in load(4, 8, 7)]
     for request in requests:

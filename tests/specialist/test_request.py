@@ -1,4 +1,4 @@
-"""What cannot be served is refused at once, and the refusal names what is wrong."""
+"""A request that cannot be served is refused at once, and the error names the cause."""
 
 from collections.abc import Sequence
 from dataclasses import replace

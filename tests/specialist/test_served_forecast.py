@@ -38,7 +38,7 @@ def served() -> ReplicaCore:
 
 
 def decoding(deadline: float) -> ReplicaCore:
-    """A request has had 10 of its 100 tokens, of 20 ms each."""
+    """A request that has 10 of its 100 tokens, 20 ms each."""
     core = served()
     assert isinstance(core.submit(Request("early", LANE, tuple(range(64)), 100, deadline=deadline)), Admit)
     for _ in range(11):
@@ -53,7 +53,7 @@ def late_request(core: ReplicaCore, num_prompt: int, num_tokens: int, seconds: f
 
 
 def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
-    """First token, end, and the reason of that."""
+    """Time of the first token, time of the end, and finish reason."""
     first: dict[str, float] = {}
     ends: dict[str, tuple[float, float, str]] = {}
     while core.step() is not None:
@@ -66,7 +66,7 @@ def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
 
 
 def test_a_prompt_that_would_be_held_is_not_refused() -> None:
-    """Ten chunks between its rounds would make the early request late. The scheduler holds them until they do not."""
+    """Ten chunks between its rounds would make the earlier request late, so the scheduler holds them."""
     core = decoding(deadline=2.7)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=50, seconds=30.0))
     assert isinstance(decision, Admit), decision

@@ -18,7 +18,7 @@ A_STEP, A_TOKEN = 0.5, 0.25
 
 
 class Watched(FixedBudget):
-    """Remembers what it was told."""
+    """Records its observations."""
 
     def __init__(self, num_tokens: int) -> None:
         super().__init__(num_tokens)
@@ -29,7 +29,7 @@ class Watched(FixedBudget):
 
 
 def first_tokens(num_stacks: int, budget: Watched) -> list[int]:
-    """The step that brought each request's first token, of requests that came all at once."""
+    """The step of each request's first token, for requests that arrive together."""
     clock = ManualClock()
     pool = BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=budget)
@@ -62,4 +62,4 @@ def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> Non
 def test_the_budget_observes_what_all_of_them_took_together() -> None:
     budget = Watched(4 * LENGTH)
     first_tokens(16, budget)
-    assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # powers of two: exact
+    assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # powers of two are exact

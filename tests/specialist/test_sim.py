@@ -1,4 +1,4 @@
-"""The sim engine: exact answers, a price for every shape, and faults on demand."""
+"""The sim engine: exact answers, a cost for every shape, and faults on demand."""
 
 from typing import Any, get_args
 

@@ -1,4 +1,4 @@
-"""A draft stands if it and all before it are what was sampled."""
+"""A draft token is accepted if it and all before it equal the samples."""
 
 from hypothesis import given
 from hypothesis import strategies as st

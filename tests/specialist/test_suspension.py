@@ -1,4 +1,4 @@
-"""Beside the line: out of the seat and of the line, nothing lost, and never for ever."""
+"""A suspended sequence leaves its slot and the queue, loses nothing, and returns."""
 
 from dataclasses import replace
 from random import Random
@@ -75,14 +75,14 @@ def alone(name: str, *, hybrid: bool) -> list[int]:
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 6, 10])
 def test_a_suspended_sequence_goes_on_where_it_was(at: int, hybrid: bool) -> None:
-    """In line, while its prompt is computed, while it speaks."""
+    """Suspended while waiting, during its prompt, or while decoding."""
     replica = Replica(hybrid=hybrid)
     replica.submit("a")
     replica.submit("other", max_tokens=30)
     replica.step(at)
     said, ran = list(replica.tokens.get("a", [])), "a" in replica.names()
     assert replica.scheduler.suspend("a", "boss")
-    assert not replica.scheduler.suspend("a", "another"), "it is aside already"
+    assert not replica.scheduler.suspend("a", "another"), "it is already suspended"
     replica.step(4)
     assert replica.names() == ["other"] and replica.tokens.get("a", []) == said
     assert replica.left == ([Preempted("a", "deadline", "boss")] if ran else [])
@@ -102,7 +102,7 @@ def test_a_sequence_resumed_before_the_next_step_keeps_its_slot() -> None:
     replica.step(3)
     replica.scheduler.suspend("a", "boss")
     replica.scheduler.resume("a")
-    assert not len(replica.scheduler.waiting), "it has its seat"
+    assert not len(replica.scheduler.waiting), "it has its slot"
     replica.step(40)
     assert not replica.left and replica.ends == {"a": "length"}
     replica.check_empty()
@@ -124,7 +124,7 @@ def test_a_sequence_that_ends_suspended_leaves_nothing_behind(at: int, between: 
     replica.check_empty()
     if isinstance(replica.states, Hybrid):
         kept = sum(snapshot.nbytes for snapshot in replica.states.snapshots.values())
-        assert replica.states.num_snapshot_bytes == kept, "what was saved for it is gone"
+        assert replica.states.num_snapshot_bytes == kept, "its snapshot is gone"
 
 
 def test_a_suspended_request_ends_at_its_deadline() -> None:
@@ -158,7 +158,7 @@ def test_a_sequence_suspended_in_flight_keeps_what_it_computes() -> None:
 @given(seed=st.integers(0, 2**16), rate=st.floats(5, 40), max_running=st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
 def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float, max_running: int) -> None:
-    """Floods of the highest with hardly any time, patient ones beside them, and callers that cancel at any moment."""
+    """Urgent requests of the highest priority, patient ones beside them, and callers that cancel at any time."""
     rng = Random(seed)
     requests = [_hurried(request, rng) for request in load(rate, 2.0, seed)]
     story, live = Story(new_front(max_running, 128)), dict[str, Request]()

@@ -1,4 +1,4 @@
-"""Which sequence is preempted, one rule at a time."""
+"""The choice of the sequence to preempt, one rule at a time."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_each_rule_decides_where_the_ones_before_it_do_not(first: Sequence, then
 
 @pytest.mark.parametrize(("priority", "may"), [(0, False), (1, False), (2, True)])
 def test_only_a_strictly_higher_priority_may_preempt(priority: int, may: bool) -> None:
-    """Not an equal one, however near its deadline is: two equals would preempt each other for ever."""
+    """Two requests of equal priority would otherwise preempt each other forever."""
     assert may_preempt(rank_request(priority, 6.0, 8.0, 2), rank_request(1, 5.0, None, 1)) is may
 
 
@@ -81,7 +81,7 @@ def test_a_victim_with_shared_blocks_is_passed_over() -> None:
 
 
 def test_no_sequence_grows_at_the_cost_of_a_higher_priority() -> None:
-    """The weakest that grows shares all its blocks: it gives up its own place, though that frees nothing."""
+    """The weakest growing sequence shares all its blocks: it yields its own place, though that frees nothing."""
     pool = BlockPool(9, 2)
     low = admitted(pool, runner(1, priority=0), 4)
     assert low.table is not None

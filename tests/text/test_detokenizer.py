@@ -1,4 +1,4 @@
-"""Text as it comes, token by token, is the text of all tokens at once."""
+"""Text streamed token by token equals the text of all tokens at once."""
 
 from itertools import pairwise
 

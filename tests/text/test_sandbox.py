@@ -1,4 +1,4 @@
-"""A template that means harm costs a refusal, and nothing else."""
+"""A hostile template is refused and does no harm."""
 
 import os
 import time

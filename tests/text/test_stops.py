@@ -1,4 +1,4 @@
-"""Stop strings: however the text is cut, what is sent is what stands before the first of them."""
+"""Stop strings: the sent text ends before the first of them, however the text is cut."""
 
 import time
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Chat templates: what transformers makes of an ordinary conversation, and no control token out of a hostile one."""
+"""Chat templates render as in transformers, and hostile messages never become control tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Small tokenizers of every kind that is served, each as a model's files have it and as a Vocabulary holds it."""
+"""Small tokenizers of every served kind, as model files and as a Vocabulary."""
 
 import json
 from functools import cache
@@ -87,7 +87,7 @@ def _byte_level(split: pre_tokenizers.PreTokenizer) -> Tokenizer:
 
 
 def _sentencepiece() -> Tokenizer:
-    """Its merges could put a control token together, as those of converted files can."""
+    """Its merges could form a control token, as those of converted files can."""
     letters = sorted({*TEXT.replace(" ", "▁").replace("你好", "")})
     tokens = [*CONTROLS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, "▁t", "▁th", "▁the", "▁▁", "er", "<s"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "▁"), ("e", "r"), ("<", "s"), ("<s", ">")]

@@ -1,1 +1,1 @@
-"""All of them, by what they read."""
+"""All parsers, by what they read."""

@@ -1,4 +1,4 @@
-"""What operators write: the ensemble, keys, where the store is, labelled prompts, traces of load."""
+"""Files that operators write: ensemble, keys, store, labelled prompts, load traces."""
 
 import json
 from pathlib import Path

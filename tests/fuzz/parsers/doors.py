@@ -1,4 +1,4 @@
-"""What is spoken at the metrics door, and chat templates: parsed here, rendered in a process of their own."""
+"""The metrics endpoint, and chat templates, which a separate process renders."""
 
 import asyncio
 from dataclasses import replace
@@ -33,7 +33,7 @@ _HARM = (
 
 
 class _Door(MetricsListener):
-    """Without a socket: what comes is handed in."""
+    """The endpoint without a socket."""
 
     def __init__(self) -> None:
         self._exposition = Exposition()

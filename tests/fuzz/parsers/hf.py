@@ -1,4 +1,4 @@
-"""Hugging Face directories: each file mutated while the others are right."""
+"""Hugging Face directories: one file is mutated while the others are valid."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bodies and headers of the HTTP door, in every dialect."""
+"""HTTP bodies and headers in every dialect."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -109,7 +109,7 @@ _TRACES = (
 
 
 def _asks(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
-    """As the door does: an order, and each of its requests at the reception."""
+    """As the batch route does: parse the batch and validate each request."""
 
     def asked(raw: bytes) -> object:
         made = order(parse_object(raw), "id")

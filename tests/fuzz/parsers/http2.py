@@ -1,4 +1,4 @@
-"""What a replica says to a router, below its messages: frames and headers."""
+"""HTTP/2 frames and headers from a replica."""
 
 from router.dispatch.http2 import frames
 from router.dispatch.http2.call import MessageBuffer, MessageRefused, frame_message, parse_status
@@ -34,7 +34,7 @@ _SAID = (
 
 
 class _Heard:
-    """As a call would take it."""
+    """Receives events as a call does."""
 
     def __init__(self) -> None:
         self.buffer = MessageBuffer(1 << 20)

@@ -1,4 +1,4 @@
-"""Files of models and adapters, whoever made them."""
+"""Model and adapter files from any source."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def _adapter() -> tuple[bytes, bytes]:
 
 
 def _progress(_what: str, _done: int, _total: int) -> None:
-    """Told to nobody."""
+    """Discards progress messages."""
 
 
 _SETTINGS, _NUMBERS = _adapter()

@@ -1,4 +1,4 @@
-"""What callers send over gRPC, and what replicas and routers send back."""
+"""gRPC messages of callers, replicas and routers."""
 
 from google.protobuf.message import Message
 

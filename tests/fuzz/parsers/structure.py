@@ -1,4 +1,4 @@
-"""Forms of answers, and how models write calls: compiled and read from what callers and models say."""
+"""Structured output and tool calls, from callers' schemas and models' texts."""
 
 import json
 from itertools import count
@@ -45,7 +45,7 @@ def _choices(raw: bytes) -> object:
 
 
 def _called(raw: bytes) -> object:
-    """A tool's parameters, as the replica's door lets them in, become a grammar for calling it."""
+    """Compile a tool's parameters into a grammar, after the replica's validation."""
     parameters = raw.decode("utf-8", "replace")
     tool = wire.Tool(name="find", parameters=parameters, strict=True)
     chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])

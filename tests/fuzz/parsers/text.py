@@ -1,4 +1,4 @@
-"""Texts of callers and models that are looked at for what they are: nothing in them may be more than text."""
+"""Texts of callers and models, which must never be more than text."""
 
 from octet.rpc.refusal import Refusal
 from octet.terminal import replace_unprintable

@@ -1,4 +1,4 @@
-"""What processes of ours tell each other, and what the store has kept of it."""
+"""Messages between Octet's processes, and documents of the store."""
 
 import json
 from typing import Any
@@ -59,7 +59,7 @@ def _slice() -> SloSlice:
 
 
 class _Ended:
-    """A call that ended badly, as gRPC has it."""
+    """A call that ended with an error, as gRPC presents it."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -80,7 +80,7 @@ def _told(raw: bytes) -> OctetError:
 
 
 def _shown(kind: type[Message], of: Any) -> Any:
-    """Parsed, in the SDK's words, and as JSON: what is listed for people and programs."""
+    """Parse, convert to SDK records, and print as JSON."""
     return lambda raw: json.dumps(of(kind.FromString(raw)).to_dict()).encode()
 
 
@@ -91,7 +91,7 @@ def _loaded(raw: bytes) -> str:
 
 
 def _relayed(raw: bytes) -> str:
-    """What the router takes over from a replica can be told to everybody."""
+    """What the router copies from a replica can be serialised for callers."""
     if raw[:1] == b"\x1a":
         receipt = inference_pb2.Receipt(usage=_check_finite(_parse_event(raw).usage))
     else:
@@ -106,7 +106,7 @@ def _spliced(raw: bytes) -> bytes:
 
 
 def _kept(raw: bytes) -> object:
-    """A document of the store, as whoever needs it reads it: what it cannot read it says, and goes on."""
+    """Read a store document; an unreadable one is reported and skipped."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):

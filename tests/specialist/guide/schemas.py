@@ -1,4 +1,4 @@
-"""Random JSON Schemas, and random regular expressions, for what a guide must keep to."""
+"""Random JSON Schemas and regular expressions."""
 
 from random import Random
 from typing import Any

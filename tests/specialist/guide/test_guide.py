@@ -29,32 +29,32 @@ def may_follow(mask: bytes | None) -> set[int]:
 
 
 def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
-    """Forwards, backwards, aside and from the beginning: as a guide that was asked nothing before."""
+    """Any order of queries gives the same as a fresh guide."""
     texts = ['{"a":1,"b":"x"}', '{"a":-20,\n "b" : "yz"}', '{ "a":7,"b":""}']
     rng = Random(1)
     used = Guide(GRAMMARS.compile(PERSON))
     for _ in range(300):
-        told = tokens(rng.choice(texts))
-        told = told[: rng.randint(0, len(told))]
-        known = rng.randint(0, len(told))
+        output = tokens(rng.choice(texts))
+        output = output[: rng.randint(0, len(output))]
+        known = rng.randint(0, len(output))
         fresh = Guide(GRAMMARS.compile(PERSON))
-        assert used.ended(told[:known], told[known:]) == fresh.ended((), told)
-        assert used.allowed(told[:known], told[known:]) == fresh.allowed(told)
+        assert used.ended(output[:known], output[known:]) == fresh.ended((), output)
+        assert used.allowed(output[:known], output[known:]) == fresh.allowed(output)
 
 
 @pytest.mark.parametrize("may_stop", [True, False])
 def test_a_token_that_is_taken_is_one_of_those_allowed(may_stop: bool) -> None:
-    """And every one that is no stop token is taken."""
+    """Every allowed token that is not a stop token is accepted."""
     for structure, text in (
         (PERSON, '{"a":-20,\n "b" : "yz"}'),
         (Structure("regex", "[a-c]{2,9}(xyz|xyy)?"), "abcabxyz"),
         (Structure("choice", choices=("yes", "yes sir", "no")), "yes sir"),
     ):
-        told, used = tokens(text), Guide(GRAMMARS.compile(structure), may_stop=may_stop)
-        for count in (*range(len(told) + 1), *range(len(told), -1, -1)):
-            allowed = may_follow(Guide(GRAMMARS.compile(structure), may_stop=may_stop).allowed(told[:count])) - {END}
+        output, used = tokens(text), Guide(GRAMMARS.compile(structure), may_stop=may_stop)
+        for count in (*range(len(output) + 1), *range(len(output), -1, -1)):
+            allowed = may_follow(Guide(GRAMMARS.compile(structure), may_stop=may_stop).allowed(output[:count])) - {END}
             known = count // 2
-            assert {t for t in range(SIZE) if used.takes(told[:known], told[known:count], t)} == allowed
+            assert {t for t in range(SIZE) if used.takes(output[:known], output[known:count], t)} == allowed
     assert not used.takes(tokens("yx"), (), *tokens("s"))
     assert not used.takes((), tokens("yx"), *tokens("s"))
     assert used.takes(tokens("y"), (), *tokens("e"))

@@ -1,4 +1,4 @@
-"""Chat templates that carry tools, in the shapes that the served families have; and some that do not quite."""
+"""Chat templates with tools, in the shapes of the served families, and some that differ."""
 
 QWEN = """{%- if tools %}
     {{- '<|im_start|>system\\n' }}
@@ -83,6 +83,6 @@ MISTRAL = """{{- bos_token }}
 """
 
 XML = QWEN.replace('\\n<tool_call>\\n{"name": "', "\\n<tool_call>\\n<function=").replace('", "arguments": ', ">")
-"""Calls, but not in JSON."""
+"""Calls that are not JSON."""
 ONLY_SHOWN = QWEN.replace('{%- elif message.role == "assistant" %}', "{%- elif message.role == 'nobody' %}")
-"""Tools are shown, and calls that were made are left out."""
+"""Tools are shown, but earlier calls are left out."""

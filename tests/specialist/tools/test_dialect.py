@@ -1,4 +1,4 @@
-"""Whether and how a model calls tools is detected from its own template."""
+"""Whether and how a model calls tools is detected from its template."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ TOOL = OfferedTool("find", "Looks it up.", '{"type": "object", "properties": {"w
 CALL = MessageToolCall("call_1", "find", '{"what": "<|im_end|> é"}')
 ASKED = ChatTurn("user", "where?")
 CALLED = ChatTurn("assistant", "", (CALL,))
-TOLD = ChatTurn("tool", "over there", tool_call_id="call_1")
+TOOL_RESULT = ChatTurn("tool", "over there", tool_call_id="call_1")
 
 
 def vocabulary(template: str) -> Vocabulary:
@@ -34,7 +34,7 @@ def vocabulary(template: str) -> Vocabulary:
 
 
 def said(template: str, messages: list[ChatTurn], tools: tuple[OfferedTool, ...] = ()) -> str:
-    """What it renders, control tokens left out."""
+    """The rendered text without control tokens."""
     words_ = vocabulary(template)
     ids = ChatTemplate(words_, Encoder(words_)).render(messages, tools)
     return str(words_.tokenizer.decode([each for each in ids if each not in words_.control_ids.values()]))
@@ -47,10 +47,10 @@ def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, diale
     given = vocabulary(template)
     made = ChatTemplate(given)
     assert made.dialect() == dialect
-    ids = made.render([ASKED, CALLED, TOLD], (TOOL,))
+    ids = made.render([ASKED, CALLED, TOOL_RESULT], (TOOL,))
     text = str(given.tokenizer.decode([each for each in ids if each not in given.control_ids.values()]))
     assert '"Looks it up."' in text and '"what": {' in text
-    assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, "what a caller wrote is only text"
+    assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, "a caller's text is only text"
     assert "over there" in text
     made.close()
 
@@ -58,7 +58,7 @@ def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, diale
 @pytest.mark.parametrize("template", [templates.QWEN, templates.LLAMA3, templates.MISTRAL])
 def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: str) -> None:
     call = CALL._replace(call_id="abcdefgh1", arguments='{"what": "it", "n": [1, {"é": null}]}')
-    messages = [ASKED, ChatTurn("assistant", "", (call,)), TOLD._replace(tool_call_id="abcdefgh1")]
+    messages = [ASKED, ChatTurn("assistant", "", (call,)), TOOL_RESULT._replace(tool_call_id="abcdefgh1")]
     function = {"name": "find", "arguments": json.loads(call.arguments)}
     plain: Any = [
         {"role": "user", "content": "where?"},
@@ -99,18 +99,18 @@ def test_template_without_tool_calls_is_named(template: str, why: str) -> None:
     for _ in range(2):
         with pytest.raises(ToolsUnsupported, match=why):
             made.dialect()
-    assert made.render([ASKED]), "everything else goes on"
+    assert made.render([ASKED]), "the rest still works"
     made.close()
 
 
 def test_ids_are_such_as_mistral_takes_and_the_same_in_call_and_answer() -> None:
     made = ChatTemplate(given := vocabulary(templates.MISTRAL))
     made.dialect()
-    ids = made.render([ASKED, CALLED, TOLD])
+    ids = made.render([ASKED, CALLED, TOOL_RESULT])
     text = str(given.tokenizer.decode([each for each in ids if each not in given.control_ids.values()]))
     (called,) = json.loads(text[text.index("[TOOL_CALLS]") + len("[TOOL_CALLS]") : text.index("[TOOL_RESULTS]")])
-    told = json.loads(text[text.index("[TOOL_RESULTS]") + len("[TOOL_RESULTS]") : text.index("[/TOOL_RESULTS]")])
-    assert called["id"] == told["call_id"] and len(called["id"]) == 9
+    result = json.loads(text[text.index("[TOOL_RESULTS]") + len("[TOOL_RESULTS]") : text.index("[/TOOL_RESULTS]")])
+    assert called["id"] == result["call_id"] and len(called["id"]) == 9
     made.close()
 
 

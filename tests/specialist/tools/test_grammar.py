@@ -1,4 +1,4 @@
-"""A model that draws at random still calls correctly where it must call."""
+"""A model that samples at random still calls correctly where it must call."""
 
 import json
 from random import Random
@@ -37,7 +37,7 @@ GRAMMARS = GrammarCache(WORDS, WORDS.tokenizer.get_vocab_size())
 
 
 def draw(calling: ToolCalling, seed: int, prefix: str = "", most: int = 400) -> tuple[ParsedText, bool]:
-    """Tokens at random, of those that are allowed; a control token or the end where there is one, half of the time."""
+    """Random allowed tokens; half of the time a control token or the end, if allowed."""
     structure = calling.structure(64)
     assert structure is not None
     guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)
@@ -99,7 +99,7 @@ def test_markers_may_be_tokens_without_a_text(dialect: ToolDialect, control: tup
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: ToolDialect) -> None:
-    """And writes freely otherwise."""
+    """Outside a call it writes freely."""
     begun = {"hermes": "Well.\n<tool_call>", "mistral": "Well. [TOOL_CALLS]", "llama": '{"na'}[dialect.name]
     calling = ToolCalling(ToolOffer(STRICT, "auto", one_at_most=True), dialect, {})
     for seed in range(8):
@@ -121,7 +121,7 @@ def test_without_constraints_a_model_writes_freely() -> None:
         assert ToolCalling(offer, HERMES, {}).structure(64) is not None
     lax = ToolCalling(ToolOffer(TOOLS, one_at_most=True), HERMES, {})
     said, ended = draw(lax, 1, '<tool_call>\n{"name": "move", "arguments": {"other": 1}}\n</tool_call>')
-    assert ended and said.calls[0].arguments == '{"other": 1}', "any object, where nobody is strict"
+    assert ended and said.calls[0].arguments == '{"other": 1}', "any object is allowed without strict"
 
 
 def test_schemas_that_cannot_be_kept_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Calls and text come out of an answer as they went in, however it was cut into pieces."""
+"""Calls and text are read from an answer, however it is cut into pieces."""
 
 import json
 from collections.abc import Sequence
@@ -122,13 +122,13 @@ def test_guided_answer_that_is_cut_off_keeps_what_was_written(
     whole = written(dialect, calls)
     cut = data.draw(st.integers(0, len(whole)))
     said = read(dialect, [whole[:cut]], guided=True)
-    told = [(call.name, call.arguments) for call in said.calls]
-    assert told[:-1] == calls[: max(0, len(told) - 1)]
-    if told:
-        name, arguments = calls[len(told) - 1]
-        assert told[-1][0] == name and arguments.startswith(told[-1][1])
+    answered = [(call.name, call.arguments) for call in said.calls]
+    assert answered[:-1] == calls[: max(0, len(answered) - 1)]
+    if answered:
+        name, arguments = calls[len(answered) - 1]
+        assert answered[-1][0] == name and arguments.startswith(answered[-1][1])
     assert said.text in whole[:cut]
-    assert cut < len(whole) or (not said.text and told == calls)
+    assert cut < len(whole) or (not said.text and answered == calls)
 
 
 def test_arguments_come_while_they_are_written_where_nothing_can_go_wrong() -> None:
@@ -148,7 +148,7 @@ def test_only_what_may_begin_a_call_is_held_back(text: str, safe: str) -> None:
 
 
 def test_linear_in_the_text() -> None:
-    """Tens of seconds, were a beginning looked at again with every character."""
+    """Quadratic reading would take tens of seconds."""
     for text in (
         "<tool_call>{" * 10_000,
         '<tool_call>{"a":1}' * 10_000,

@@ -1,4 +1,4 @@
-"""What conversations left behind, once more: all their tokens, kept for good and compared one by one."""
+"""Earlier conversations as plain token lists that are never dropped."""
 
 from kvpool import BlockTable
 from specialist.scheduling.step import ConversationMissReason
@@ -7,7 +7,7 @@ from tests.specialist.naive_sequence import NaiveSequence
 Name = tuple[bytes, bytes]
 
 
-class NaiveTalks:
+class NaiveConversations:
     def __init__(self) -> None:
         self._left: dict[Name, tuple[tuple[str, ...], tuple[int, ...]]] = {}
 
