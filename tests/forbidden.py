@@ -22,7 +22,7 @@ def may_skip(reason: str) -> bool:
     return _BEGIN in reason and os.environ.get(FORM) != "long"
 
 
-def do_without(reason: str) -> None:
+def note_missing(reason: str) -> None:
     """A part of a test is left out, and that is said; or the test fails, where it may not skip either."""
     if not may_skip(reason):
         pytest.fail(f"left out where nothing may be skipped: {reason}")

@@ -18,7 +18,7 @@ from specialist.scheduling.step import (
     StepFailure,
     Submitted,
 )
-from tests.specialist.naive_conversations import NaiveTalks
+from tests.specialist.naive_conversations import NaiveConversations
 from tests.specialist.naive_sequence import NaiveSequence, deadline, rank, victim_order
 from tests.specialist.naive_turns import NaiveTurns
 
@@ -37,7 +37,7 @@ class NaiveScheduler:
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget
         self.num_submitted = 0
-        self.talks = NaiveTalks()
+        self.talks = NaiveConversations()
         self.live: list[NaiveSequence] = []
         self.turns = NaiveTurns(config.age_bound)
         self.tables: dict[NaiveSequence, BlockTable] = {}
