@@ -194,7 +194,7 @@ ROWS = (
         "refused, or rolled back while it only shadows",
         (
             f"{_ADAPTERS}a_pickle_is_never_opened",
-            f"{_ADAPTERS}what_is_no_file_of_the_directory_is_refused",
+            f"{_ADAPTERS}a_file_outside_the_directory_is_refused",
             "tests/system/test_refresh.py::test_random_weights_never_serve",
         ),
     ),
