@@ -10,7 +10,7 @@ from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.replica import AssembledReplica
 from tests.conformance.shape import Factory, Shape
-from tests.specialist.server.harness import Heard, Served, ask, serving
+from tests.specialist.server.harness import Heard, Served, ask, serving, until
 
 SHAPE = Shape(num_blocks=48, block_size=8, chunk_tokens=32, max_running=6)
 
@@ -105,9 +105,12 @@ async def test_load_report_is_accurate(engine: Factory) -> None:
                 reports.append(report)
 
         watching = asyncio.create_task(watch())
-        await asyncio.gather(*(ask(served.client, request) for request in requests_of(4, 20)))
+        requests = requests_of(4, 20)
+        for request in requests:
+            request.max_tokens += 60  # for more than one report while several run
+        await asyncio.gather(*(ask(served.client, request) for request in requests))
         await served.idle()
-        await asyncio.sleep(0.1)
+        await until(lambda: not (reports[-1].waiting + reports[-1].running + reports[-1].blocks.used))
         watching.cancel()
         assert all(r.blocks.free + r.blocks.cached + r.blocks.used == r.blocks.total for r in reports)
         assert any(report.running > 1 for report in reports)

@@ -11,12 +11,12 @@ import pytest
 
 from octet.config.loader import read_ensemble
 from octet.config.reload import ConfigFile, ConfigWatch, Reloaded, ReloadEvent, ReloadRefused
+from simulation.event_loop import HeapLoop
 
 OLD = "specialists:\n  sql: {system: old}\n  shell:\nrules:\n  - {name: a, specialist: sql, contains: [SELECT]}\n"
 NEW = OLD.replace("system: old", "system: new")
 INTERVAL, SETTLE = 0.02, 0.05
 LONG = 0.5
-"""So long that even on a busy machine two writes come within it."""
 PATIENCE = 60.0
 
 
@@ -56,7 +56,7 @@ class Followed:
         assert self.events.empty(), self.events.get_nowait()
 
     def replace(self, text: str) -> None:
-        """As a careful editor does."""
+        """Replace the file in one step, as most editors do."""
         beside = self.path.with_suffix(".tmp")
         beside.write_text(text)
         beside.replace(self.path)
@@ -74,16 +74,22 @@ async def following(path: Path, settle: float) -> AsyncIterator[Followed]:
         task.cancel()
 
 
-def follow(path: Path, story: Callable[[Followed], Awaitable[None]], settle: float = SETTLE) -> None:
+def follow(path: Path, scenario: Callable[[Followed], Awaitable[None]], settle: float = SETTLE) -> None:
+    """Run the scenario in simulated time, so that a busy machine changes nothing."""
+
     async def main() -> None:
         async with following(path, settle) as followed:
-            await story(followed)
+            await scenario(followed)
 
-    asyncio.run(main())
+    loop = HeapLoop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
 
 
 def test_replaced_file_is_reloaded(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         followed.replace(NEW)
         event = await followed.reloaded()
         assert event.changed == ("specialists.sql.system",)
@@ -91,11 +97,11 @@ def test_replaced_file_is_reloaded(path: Path) -> None:
         followed.replace(OLD)
         assert (await followed.reloaded()).ensemble.specialist("sql").system == "old"
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         text = NEW + "  - {name: b, specialist: shell, contains: ['#!']}\n"
         with path.open("w") as file:
             for line in text.splitlines(keepends=True):
@@ -106,11 +112,11 @@ def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
         assert [rule.name for rule in event.ensemble.rules] == ["a", "b"]
         await followed.nothing()
 
-    follow(path, story, settle=LONG)
+    follow(path, scenario, settle=LONG)
 
 
 def test_invalid_file_is_refused_once(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         followed.replace(NEW + "rules: []\nintents: {q: nobody}\n")
         why = await followed.refused()
         assert why.splitlines() == [
@@ -124,11 +130,11 @@ def test_invalid_file_is_refused_once(path: Path) -> None:
         followed.replace(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         followed.replace(NEW + "block_size: 8\nrouter: {port: 1}\n")
         assert (await followed.refused()).endswith(
             "cannot change without a restart: specialists.sql.block_size, specialists.shell.block_size, router.port"
@@ -136,7 +142,7 @@ def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
         followed.replace(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
@@ -154,7 +160,7 @@ async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
     assert sorted((await reloaded()).changed) == sorted(both)
     watch.refused()
     watch.nudge()
-    assert sorted((await reloaded()).changed) == sorted(both), "said again when asked again"
+    assert sorted((await reloaded()).changed) == sorted(both), "a nudge reports it again"
     watch.refused()
     path.write_text(NEW)
     assert (await reloaded()).changed == ("specialists.sql.system",)
@@ -162,11 +168,11 @@ async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
     assert sorted((await reloaded()).changed) == sorted(both)
     watch.refused()
     path.write_text(OLD)
-    assert (await reloaded()).changed == ("specialists.sql.system",), "what is in force is the one before the last"
+    assert (await reloaded()).changed == ("specialists.sql.system",), "the refused configuration was never in force"
 
 
 def test_equal_content_is_no_event(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         path.touch()
         await followed.nothing()
         followed.replace(OLD)
@@ -175,11 +181,11 @@ def test_equal_content_is_no_event(path: Path) -> None:
         followed.watch.nudge()
         await followed.nothing()
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 def test_missing_file_is_reported_once_and_watched_again(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         path.unlink()
         assert "No such file or directory; the previous configuration stays in force" in await followed.refused()
         await followed.nothing()
@@ -190,18 +196,18 @@ def test_missing_file_is_reported_once_and_watched_again(path: Path) -> None:
         path.write_text(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 def test_short_absence_is_ignored(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         await followed.nothing()
         path.rename(path.with_suffix(".bak"))
         await asyncio.sleep(2 * INTERVAL)
         path.write_text(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(path, story, settle=LONG)
+    follow(path, scenario, settle=LONG)
 
 
 def test_relinked_file_is_reloaded(tmp_path: Path, path: Path) -> None:
@@ -209,29 +215,32 @@ def test_relinked_file_is_reloaded(tmp_path: Path, path: Path) -> None:
     link.symlink_to(path)
     (tmp_path / "new.yaml").write_text(NEW)
 
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         beside = tmp_path / "other"
         beside.symlink_to(tmp_path / "new.yaml")
         beside.replace(link)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(link, story)
+    follow(link, scenario)
 
 
 def test_edit_with_same_time_and_size_is_noticed(path: Path) -> None:
-    async def story(followed: Followed) -> None:
-        await followed.nothing()
-        before = path.stat()
-        path.write_text(NEW)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert len(NEW) == len(OLD)
-        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+    """In real time, because the kernel's time of the last change must differ."""
 
-    follow(path, story)
+    async def scenario() -> None:
+        async with following(path, SETTLE) as followed:
+            await followed.nothing()
+            before = path.stat()
+            path.write_text(NEW)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert len(NEW) == len(OLD)
+            assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    asyncio.run(scenario())
 
 
 def test_pipe_or_folder_is_refused_without_blocking(path: Path) -> None:
-    async def story(followed: Followed) -> None:
+    async def scenario(followed: Followed) -> None:
         path.unlink()
         os.mkfifo(path)
         assert "not a regular file" in await followed.refused()
@@ -242,7 +251,7 @@ def test_pipe_or_folder_is_refused_without_blocking(path: Path) -> None:
         path.write_text(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)
 
-    follow(path, story)
+    follow(path, scenario)
 
 
 async def test_nudge_checks_at_once(path: Path) -> None:

@@ -81,11 +81,12 @@ async def test_immediate_retries_are_never_cancelled() -> None:
 
         async def ask_for_ever(answers: list[tuple[grpc.StatusCode, str]]) -> None:
             while not answers or answers[-1] == DRAINING:
-                call = channel.unary_unary(ASK)(b"", timeout=20)
+                call = channel.unary_unary(ASK)(b"", timeout=60)
                 answers.append((await call.code(), await call.details()))
 
         asking = [asyncio.create_task(ask_for_ever(answers)) for answers in ends]
-        await asyncio.sleep(0.2)
+        while not all(ends):
+            await asyncio.sleep(0.01)
         await stop(server, gate)
         await asyncio.gather(*asking)
         assert all(len(answers) > 1 for answers in ends), "refused, and then the server was gone"
@@ -99,7 +100,7 @@ async def test_constant_arrivals_delay_the_shutdown_for_a_limited_time() -> None
 
         async def come() -> None:
             while True:
-                calls.append(channel.unary_unary(ASK)(b"", timeout=20))
+                calls.append(channel.unary_unary(ASK)(b"", timeout=60))
                 await asyncio.sleep(0.01)
 
         coming = asyncio.create_task(come())
@@ -155,7 +156,7 @@ async def test_grace_period_applies_to_running_calls() -> None:
 
     server, gate, address = await serving(hang)
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary(ASK)(b"", timeout=30)
+        call = channel.unary_unary(ASK)(b"", timeout=60)
         await inside.wait()
         began = time.monotonic()
         await stop(server, gate, 0.5)

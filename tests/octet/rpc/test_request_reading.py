@@ -17,7 +17,8 @@ from octet.v1 import specialist_pb2 as wire
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-SECONDS = 0.4
+SECONDS = 1.5
+"""After so long a call without a request ends; other tests have no such limit."""
 MOST_CALLS = 64
 
 
@@ -29,7 +30,7 @@ async def served(request_reader: RequestReader | None = None) -> AsyncIterator[s
     async def generate(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(wire.GenerateEvent())
 
-    reading = RequestReadInterceptor(request_reader or RequestReader(SECONDS))
+    reading = RequestReadInterceptor(request_reader or RequestReader(60.0))
     server = grpc.aio.server(interceptors=(reading,), maximum_concurrent_rpcs=MOST_CALLS)
     handlers = {
         "Describe": unary_handler(wire.DescribeRequest, wire.DescribeResponse, describe, 1000),
@@ -71,20 +72,20 @@ async def outcome(call: Any) -> tuple[grpc.StatusCode, int]:
 async def test_malformed_message_is_an_invalid_argument(method: str) -> None:
     async with served() as address, grpc.aio.insecure_channel(address) as channel:
         for raw in (b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x01\xff"):
-            received = await outcome(channel.stream_stream(method)(once(raw), timeout=10))
+            received = await outcome(channel.stream_stream(method)(once(raw), timeout=60))
             result = (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_MALFORMED)
             assert received == result or (raw[-2:] == b"\x01\xff" and method.endswith("Describe")), raw
 
 
 async def test_calls_without_a_request_free_their_place() -> None:
-    async with served() as address, grpc.aio.insecure_channel(address) as channel:
+    async with served(RequestReader(SECONDS)) as address, grpc.aio.insecure_channel(address) as channel:
         method = "/octet.v1.Specialist/Generate"
         calls = [channel.stream_stream(method)(never()) for _ in range(MOST_CALLS)]
         codes = [code for code, _ in await asyncio.gather(*(outcome(call) for call in calls))]
         assert set(codes) == {grpc.StatusCode.DEADLINE_EXCEEDED}
-        described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=10)
+        described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
         assert wire.DescribeResponse.FromString(described).context == 7
-        empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=10))
+        empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=60))
         assert empty == (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD)
 
 
@@ -96,10 +97,10 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
         for _ in range(2 * MOST_CALLS):
             calls.append(begin(never()))
             received.append(asyncio.create_task(outcome(calls[-1])))
-            described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=10)
+            described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
             assert wire.DescribeResponse.FromString(described).context == 7
         async with asyncio.timeout(60):
-            gone = await asyncio.gather(*received[:-7])  # the eighth went for the last who spoke
+            gone = await asyncio.gather(*received[:-7])  # the eighth was refused for the last call with a request
         result = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
         assert set(gone) == {result} and not any(task.done() for task in received[-7:])
         for call in calls:
@@ -136,15 +137,15 @@ async def test_expired_reads_do_not_count_as_pending() -> None:
     assert all(isinstance(each, Refusal) for each in received)
     crowd = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
     await asyncio.sleep(0)
-    assert await request_reader.read(Speaking()) == b"yes", "and all places are there again"
+    assert await request_reader.read(Speaking()) == b"yes", "all places are free again"
     received = await asyncio.gather(*crowd, return_exceptions=True)
     assert all(isinstance(each, Refusal) for each in received)
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    nobody: tuple[bytes, ...] = ()
-    for none in nobody:
-        yield none
+    requests: tuple[bytes, ...] = ()
+    for request in requests:
+        yield request
 
 
 async def test_request_streams_are_bounded() -> None:
@@ -156,7 +157,7 @@ async def test_request_streams_are_bounded() -> None:
         async with asyncio.timeout(60):
             while sum(task.done() for task in hearing) < refused:
                 await asyncio.sleep(0.01)
-        await channel.unary_unary(CHECK)(b"", timeout=10)
+        await channel.unary_unary(CHECK)(b"", timeout=60)
         codes = {task.result()[0] for task in hearing if task.done()}
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert sum(task.done() for task in hearing) == refused

@@ -20,7 +20,7 @@ async def connected(address: str, method: str, request: bytes) -> AsyncIterator[
         method_of = channel.unary_unary(method)
 
         def ask() -> Any:
-            return method_of.future(request, timeout=20)
+            return method_of.future(request, timeout=60)
 
         await asyncio.to_thread(ask().code)
         yield ask

@@ -114,7 +114,8 @@ def test_progress_is_shown_and_lines_have_names(tmp_path: Path) -> None:
         on.until_ready()
         lines = on.logged.splitlines()
         assert lines[0] == "back  | rehearsing ..."
-        assert re.fullmatch(rf"back  \| ready after 0\.[3-9] s, pid {on.pids[1]}", lines[1])
+        ready = re.fullmatch(rf"back  \| ready after (\d+\.\d) s, pid {on.pids[1]}", lines[1])
+        assert ready is not None and float(ready[1]) >= 0.3
         assert lines[2] == "front | rehearsing ..."
 
 
@@ -135,7 +136,7 @@ def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
 
 def test_process_that_can_never_run_stops_everything(tmp_path: Path) -> None:
     with stage("wrong", tmp_path) as on:
-        assert on.popen.wait(15) == 2
+        assert on.popen.wait(60) == 2
         assert on.logged.endswith("wrong cannot start, so everything stops: block_size must be in [1, 1024], got 0\n")
         assert on.output == ""
 
@@ -191,7 +192,7 @@ def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
         diary = tmp_path / "diary"
         patiently(lambda: diary.exists() and diary.read_text().count("chatty born") == 4)
         popen.send_signal(signal.SIGTERM)
-        assert popen.wait(15) == 0
+        assert popen.wait(60) == 0
         with os.fdopen(reading, "rb") as pipe:
             assert pipe.read() == b"." * filled
     finally:
@@ -257,7 +258,7 @@ def test_a_supervisor_that_is_killed_leaves_no_orphans(tmp_path: Path) -> None:
             assert len(on.pids) == 2 and all(map(is_alive, on.pids))
             on.popen.kill()
             on.popen.wait()
-            on.until(lambda on=on: not any(map(is_alive, on.pids)), 2)  # type: ignore[misc]
+            on.until(lambda on=on: not any(map(is_alive, on.pids)))  # type: ignore[misc]
 
 
 def test_nothing_is_lost_when_many_write_at_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def at_terminal(folder: Path) -> tuple[int, int]:
 
 
 def read_until(terminal: int, words: bytes) -> bytes:
-    seen, end = b"", time.monotonic() + 15
+    seen, end = b"", time.monotonic() + 60
     while words not in seen:
         readable, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
         assert readable, f"{words!r} never came: {seen!r}"
@@ -49,7 +49,7 @@ def test_rows_are_drawn_and_a_closed_terminal_ends_it(tmp_path: Path) -> None:
         children = children_of(pid)
         assert len(children) == 2
         os.close(terminal)
-        ended(pid, 10)
+        ended(pid, 60)
         assert not any(map(is_alive, children))
         diary = (tmp_path / "diary").read_text().splitlines()
         assert diary[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in diary
@@ -63,7 +63,7 @@ def test_the_interrupt_key_reaches_the_supervisor_alone(tmp_path: Path) -> None:
         read_until(terminal, b"pids: ")
         os.write(terminal, b"\x03")
         read_until(terminal, b"Shutting down: finishing running requests")
-        assert ended(pid, 10) == 0
+        assert ended(pid, 60) == 0
         diary = (tmp_path / "diary").read_text().splitlines()
         assert diary[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
     finally:

@@ -12,7 +12,7 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 from opentelemetry.proto.trace.v1 import trace_pb2 as wire
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def test_unary_call_ends_like_a_grpc_call() -> None:
 
 def test_deadline_cancellation_and_lost_connection_equal_grpc() -> None:
     async def late(channel: Any, _: Cable) -> object:
-        return (await outcome(stream(channel, "Hang", b"", timeout=0.15)))[:2]
+        await channel.call("/test.Test/Echo", b"")  # opens the connection
+        return (await outcome(stream(channel, "Hang", b"", timeout=0.5)))[:2]
 
     async def cancelled(channel: Any, _: Cable) -> object:
         call = stream(channel, "Hang", b"")
@@ -127,9 +128,9 @@ def test_draining_server_finishes_calls_and_the_next_call_uses_another_connectio
         async with served() as real:
             ours = Http2Channel(real.address, READING)
             begun = stream(ours, "Count", b"1 1")
-            hanging = stream(ours, "Hang", b"", timeout=10)
+            hanging = stream(ours, "Hang", b"", timeout=60)
             assert await hanging.read() == b"begun"
-            stopping = asyncio.create_task(real.server.stop(0.3))
+            stopping = asyncio.create_task(real.server.stop(1.0))
             assert (await outcome(begun))[0] == [b"00000x"]
             told = await outcome(hanging)
             assert told[1] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -183,7 +184,7 @@ def test_every_form_of_address_is_called(where: str, tmp_path: Path) -> None:
         async with served(address=where.format(tmp_path if is_path else 0)) as real:
             port = real.address.rpartition(":")[2]
             ours = Http2Channel(real.address if is_path else where.format(port), READING)
-            assert await ours.call("/test.Test/Echo", b"here", timeout=10) == b"here"
+            assert await ours.call("/test.Test/Echo", b"here", timeout=60) == b"here"
             await ours.close()
 
     scenes(story)
@@ -199,7 +200,7 @@ def test_name_with_an_unreachable_address(monkeypatch: pytest.MonkeyPatch) -> No
 
             monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
             ours = Http2Channel(f"replica.test:{port}", READING)
-            assert await ours.call("/test.Test/Echo", b"here", timeout=10) == b"here"
+            assert await ours.call("/test.Test/Echo", b"here", timeout=60) == b"here"
             await ours.close()
 
     scenes(story)

@@ -52,7 +52,7 @@ def test_both_transports_trust_the_same_certificates(
         async with served(tls) as real:
             trust = None if case == "no TLS" else ReplicaTls(ca, *own)
             channel = open_transport(kind, trust)(ReplicaTarget("0", real.address, name), READING)
-            result = await outcome(stream(channel, "Count", b"1 1", timeout=10))
+            result = await outcome(stream(channel, "Count", b"1 1", timeout=60))
             assert result[1] == expected
             assert expected == "OK" or kind == "grpc" or why in result[2]
             await channel.close()
@@ -67,7 +67,7 @@ def test_tls_server_without_http2_is_refused(pki: Path) -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         ours = Http2Channel(address, READING, client_tls_context(pki / "ca.pem"))
-        told = await outcome(stream(ours, "Count", b"1 1", timeout=10))
+        told = await outcome(stream(ours, "Count", b"1 1", timeout=60))
         assert told[1] is grpc.StatusCode.UNAVAILABLE and "HTTP/2" in told[2]
         await ours.close()
         server.close()

@@ -66,7 +66,7 @@ class PostgresServer:
         if self._process is not None and not self.is_down:
             self.thaw()
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=60)
 
     def freeze(self) -> None:
         self._signal_all(signal.SIGSTOP)
@@ -86,14 +86,14 @@ class PostgresServer:
     def execute(self, sql: str, url: str = "") -> list[Any]:
         import psycopg
 
-        with psycopg.connect(url or self.url(), autocommit=True, connect_timeout=5) as connection:
+        with psycopg.connect(url or self.url(), autocommit=True, connect_timeout=60) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def _wait(self) -> None:
         import psycopg
 
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while True:
             try:
                 self.execute("SELECT 1")

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,14 @@ async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> 
     while not condition():
         assert time.monotonic() < end, "it never came about"
         await asyncio.sleep(0.01)
+
+
+async def eventually_returns(call: Callable[[], Awaitable[object]], expected: object, seconds: float = 60.0) -> None:
+    """Wait until the call returns the expected value."""
+    end = time.monotonic() + seconds
+    while (found := await call()) != expected:
+        assert time.monotonic() < end, f"{found!r} instead of {expected!r}"
+        await asyncio.sleep(0.02)
 
 
 _SCHEDULED = Path("/proc/thread-self/schedstat")

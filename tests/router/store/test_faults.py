@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from threading import Event
@@ -220,14 +221,16 @@ async def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
 
 
 class Stuck(Faulty):
-    """Waits where it is told to, and nothing calls it off."""
+    """Waits at a statement, and nothing interrupts it."""
 
     at = ""
+    is_waiting = Event()
     free = Event()
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
         if Stuck.at and sql.startswith(Stuck.at):
-            Stuck.free.wait(30)
+            Stuck.is_waiting.set()
+            Stuck.free.wait(60)
         return super().execute(sql, values)
 
 
@@ -236,40 +239,46 @@ class StuckOpener(FaultyOpener):
         return Stuck(self._opener.open(), self._faults)
 
 
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Options of a store that gets stuck."""
-    monkeypatch.setattr("router.store.worker._TURN_SECONDS", 0.3)
-    monkeypatch.setattr("router.store.worker._ANSWER_SECONDS", 0.6)
+@contextmanager
+def stuck_at(statement: str, turn: float, answer: float) -> Iterator[None]:
+    """While stores wait at the statement, calls wait only so long for their turn and for their answer."""
     Stuck.free.clear()
-    yield {"wrap": lambda opener: StuckOpener(opener, Faults(Random(0)))}
-    Stuck.at = ""
-    Stuck.free.set()
+    Stuck.is_waiting.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("router.store.worker._TURN_SECONDS", turn)
+        patch.setattr("router.store.worker._ANSWER_SECONDS", answer)
+        Stuck.at = statement
+        try:
+            yield
+        finally:
+            Stuck.at = ""
+            Stuck.free.set()
 
 
-async def test_a_change_that_waited_too_long_is_never_made(shared_url: str, stuck: dict[str, Any]) -> None:
-    async with opened(shared_url, **stuck) as store:
-        Stuck.at = "SELECT identity"  # as every round does
-        await asyncio.sleep(0.1)
-        with pytest.raises(StoreUnavailable, match="no answer in") as gone:
-            await store.change("knob", "a", 0, {}, audit_row())
-        assert gone.value.certain
-        given_up = asyncio.create_task(store.change("knob", "b", 0, {}, audit_row()))
-        await asyncio.sleep(0.05)
-        given_up.cancel()
-        await asyncio.sleep(0)
-        Stuck.at = ""
-        Stuck.free.set()
+STUCK: dict[str, Any] = {"wrap": lambda opener: StuckOpener(opener, Faults(Random(0)))}
+
+
+async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> None:
+    async with opened(shared_url, **STUCK) as store:
+        with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # as every round does
+            await eventually(Stuck.is_waiting.is_set)
+            with pytest.raises(StoreUnavailable, match="no answer in") as gone:
+                await store.change("knob", "a", 0, {}, audit_row())
+            assert gone.value.certain
+            abandoned = asyncio.create_task(store.change("knob", "b", 0, {}, audit_row()))
+            await asyncio.sleep(0.05)
+            abandoned.cancel()
+            await asyncio.sleep(0)
         await eventually(lambda: not store.trouble)
         assert (await store.documents(), await store.audit()) == ([], [])
 
 
-async def test_a_change_that_is_stuck_half_way_is_not_called_undone(shared_url: str, stuck: dict[str, Any]) -> None:
+async def test_a_change_that_is_stuck_half_way_is_not_called_undone(shared_url: str) -> None:
     follower = Follower()
-    async with opened(shared_url, follower, **stuck) as store:
-        Stuck.at = "INSERT INTO audit"
-        with pytest.raises(StoreUnavailable) as gone:
-            await store.change("knob", "a", 0, {"n": 1}, audit_row())
-        assert not gone.value.certain
-        Stuck.free.set()
+    async with opened(shared_url, follower, **STUCK) as store:
+        with stuck_at("INSERT INTO audit", turn=0.3, answer=0.6):
+            changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
+            with pytest.raises(StoreUnavailable) as gone:
+                await changing
+            assert Stuck.is_waiting.is_set() and not gone.value.certain
         await eventually(lambda: follower.bodies() == {("knob", "a"): {"n": 1}})

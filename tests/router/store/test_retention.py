@@ -1,6 +1,5 @@
 """What is kept is bounded; what is new stays, and what is held at the end is written."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from octet.config.ensemble import StoreConfig
 from router.store.rows import ComparisonRow, ReceiptRow
 from router.store.sync import LONGEST_WINDOW
-from tests.router.store.stores import NOW, audit_row, counted, eventually, opened
+from tests.router.store.stores import NOW, audit_row, counted, eventually, eventually_returns, opened
 
 LIMITS: dict[str, Any] = {"receipts": 50, "comparisons": 30, "audit": 1000}
 
@@ -25,14 +24,10 @@ async def test_the_oldest_go_and_the_newest_stay(url: str, monkeypatch: pytest.M
         assert store._sync is not None
         store._sync._next_prune = 0.0
 
-        async def kept() -> list[int]:
-            return [row.at_ms - NOW async for row in store.comparisons(0)]
+        async def kept() -> tuple[list[int], ReceiptRow | None]:
+            return [row.at_ms - NOW async for row in store.comparisons(0)], await store.receipt("r2949")
 
-        for _ in range(200):
-            if await kept() == list(range(2970, 3000)) and await store.receipt("r2949") is None:
-                break
-            await asyncio.sleep(0.05)
-        assert await kept() == list(range(2970, 3000))
+        await eventually_returns(kept, (list(range(2970, 3000)), None))
         assert [await store.receipt(f"r{number}") is not None for number in (0, 2949, 2950, 2999)] == [
             *(False, False),
             *(True, True),
@@ -51,11 +46,11 @@ async def test_the_audit_is_bounded_and_deleted_documents_are_forgotten(url: str
         now += LONGEST_WINDOW + 1
         assert store._sync is not None
         store._sync._next_prune = 0.0
-        for _ in range(200):
-            if len(await store.audit()) == 5:
-                break
-            await asyncio.sleep(0.05)
-        assert [row.number for row in await store.audit()] == [10, 9, 8, 7, 6]
+
+        async def numbers() -> list[int]:
+            return [row.number for row in await store.audit()]
+
+        await eventually_returns(numbers, [10, 9, 8, 7, 6])
         assert [row.number for row in await store.audit(most=2, before=9)] == [8, 7]
         again = await store.change("knob", "a", 0, {}, audit_row())
         assert again.version > gone.version

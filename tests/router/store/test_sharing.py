@@ -73,7 +73,7 @@ async def test_readers_miss_nothing_of_independent_writers(shared_url: str) -> N
         reader = await stack.enter_async_context(opened(shared_url, follower))
         stores = [await stack.enter_async_context(opened(shared_url)) for _ in range(NUM_STORES)]
         writing = asyncio.gather(*(write(store, f"k{index}") for index, store in enumerate(stores)))
-        await asyncio.wait_for(asyncio.gather(writing, read(follower, reader)), 30)
+        await asyncio.wait_for(asyncio.gather(writing, read(follower, reader)), 60)
         assert [row.number for row in follower.audit] == list(range(1, NUM_STORES * NUM_CHANGES + 1))
 
 

@@ -1,6 +1,5 @@
 """Slices: everybody's are told to everybody else, once and late makes no difference, and the old ones go."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import pytest
 from octet.rpc.refusal import Refusal
 from router.store.rows import MAX_SLICE_BYTES, SliceRow
 from router.store.store import MAX_SLICES_WRITTEN, SlicePosition, Store
-from tests.router.store.stores import NOW, audit_row, eventually, opened
+from tests.router.store.stores import NOW, audit_row, eventually, eventually_returns, opened
 
 NOW_MS = NOW * 1000
 
@@ -62,11 +61,7 @@ async def test_expired_slices_are_not_read_and_are_deleted(url: str) -> None:
             )
             return int(found[0][0])
 
-        for _ in range(200):
-            if await all_rows() == 1:
-                break
-            await asyncio.sleep(0.05)
-        assert await all_rows() == 1
+        await eventually_returns(all_rows, 1)
 
 
 async def test_many_are_read_page_by_page_and_none_is_missed(url: str) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from tests.specialist.server.harness import Served, serving, sim
+from tests.specialist.server.harness import HANG_SECONDS, Served, serving, sim
 
 _ResultT = TypeVar("_ResultT")
 
@@ -16,7 +16,7 @@ class Background:
         self.served = served
         self._loop = loop
 
-    def run(self, coroutine: Coroutine[Any, Any, _ResultT], seconds: float = 20) -> _ResultT:
+    def run(self, coroutine: Coroutine[Any, Any, _ResultT], seconds: float = HANG_SECONDS) -> _ResultT:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
 
 
@@ -35,13 +35,13 @@ def in_background(**settings: Any) -> Iterator[Background]:
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        if not ready.wait(20):
+        if not ready.wait(HANG_SECONDS):
             raise TimeoutError("the replica did not start")
         yield made[0]
     finally:
         if made:
             made[0].run(_set(done[0]))
-        thread.join(20)
+        thread.join(HANG_SECONDS)
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Condition
 from typing import Any, TypeVar
 
 from octet.client.replica import SpecialistClient, SpecialistError
-from octet.clock import SystemClock
+from octet.clock import Clock, ManualClock, SystemClock
 from octet.identity import Lane
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim.engine import CostModel, FaultSource, SimModel
@@ -22,6 +23,9 @@ from specialist.server.validation import GenerateLimits
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
 """A step takes half a millisecond: long enough to be caught in the middle of an answer."""
+
+SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
+"""A decode step of one row takes 11 ms."""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -38,7 +42,7 @@ class Served:
 
     async def idle(self) -> None:
         """Until nothing is live, and then once more through the engine's thread."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while self.replica.scheduler.ledger.live or self.server.handler.num_live:
                 await asyncio.sleep(0.005)
 
@@ -50,14 +54,49 @@ class Served:
         assert not self.replica.scheduler.ledger.live
 
 
+HANG_SECONDS = 60.0
+"""After so long a test that waits for an event fails."""
+
+
+class PausableClock(ManualClock):
+    """Simulated time: a step of the sim engine takes no real time. A paused clock holds the engine inside its step, so
+    that callers act at a known time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = Condition()
+        self._is_paused = False
+        self._num_permits = 0
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def allow_step(self) -> None:
+        with self._changed:
+            self._num_permits = 1
+            self._changed.notify_all()
+
+    def resume(self) -> None:
+        with self._changed:
+            self._is_paused, self._num_permits = False, 0
+            self._changed.notify_all()
+
+    def sleep(self, seconds: float) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._is_paused or self._num_permits, HANG_SECONDS):
+                raise TimeoutError("the clock was not resumed")
+            self._num_permits -= self._is_paused
+        super().sleep(seconds)
+
+
 def small(**settings: Any) -> ReplicaSettings:
     return ReplicaSettings(**{"name": "writer", "engine": "sim", "num_blocks": 128, "context": 512, **settings})
 
 
 def sim(
-    cost: CostModel = FREE, *, faults: FaultSource = lambda step: None, **settings: Any
+    cost: CostModel = FREE, *, clock: Clock | None = None, faults: FaultSource = lambda step: None, **settings: Any
 ) -> Callable[[], AssembledReplica]:
-    return lambda: create_sim_replica(small(**settings), SystemClock(), cost, faults=faults)
+    return lambda: create_sim_replica(small(**settings), clock or SystemClock(), cost, faults=faults)
 
 
 @asynccontextmanager
@@ -120,6 +159,10 @@ def asking(text: str = "hello", **fields: Any) -> wire.GenerateRequest:
     return wire.GenerateRequest(**{"text": text, "max_tokens": 8, **fields})
 
 
+def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
+    return asking(**{"max_tokens": num_tokens, "ignore_eos": True, **fields})
+
+
 def expected(
     replica: AssembledReplica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
@@ -129,6 +172,52 @@ def expected(
     stop_ids = frozenset() if request.ignore_eos else replica.codec.stop_ids
     plain = Request("x", lane, prompt, max_tokens=request.max_tokens, stop_ids=stop_ids, seed=request.seed)
     return SimModel(NUM_SAMPLED).answer(plain)
+
+
+@asynccontextmanager
+async def serving_simulated(
+    cost: CostModel, *, max_waiting: int = 256, **settings: Any
+) -> AsyncIterator[tuple[Served, PausableClock]]:
+    """Serve in simulated time: the machine's load changes no deadline and no forecast."""
+    clock = PausableClock()
+    async with serving(sim(cost, clock=clock, **settings), max_waiting=max_waiting) as served:
+        try:
+            yield served, clock
+        finally:
+            clock.resume()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(HANG_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def begin_call(served: Served, request: wire.GenerateRequest) -> "asyncio.Task[Heard]":
+    return asyncio.create_task(ask(served.client, request))
+
+
+async def begin_paused(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> "asyncio.Task[Heard]":
+    """Begin a request, and pause the engine within a step after the first token."""
+    clock.pause()
+    task = begin_call(served, request)
+    bookings = served.server.controller.bookings
+
+    def has_generated() -> bool:
+        clock.allow_step()
+        return any(entry.generated for entry in bookings.running)
+
+    await until(has_generated)
+    return task
+
+
+async def ask_and_resume(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> Heard:
+    """Ask while the engine is paused, and resume it once the request is admitted."""
+    num_live = served.server.handler.num_live
+    task = begin_call(served, request)
+    await until(lambda: served.server.handler.num_live > num_live or task.done())
+    clock.resume()
+    return await task
 
 
 def adapter_directory(root: Path, name: str, content: bytes = b"weights") -> Path:

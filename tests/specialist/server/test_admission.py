@@ -1,8 +1,7 @@
-"""The controller behind a real socket: who is refused hears why at once, who is let in hears how long it will take."""
+"""Admission over a real socket: a refusal names its reason at once, and an admitted request gets its forecast."""
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,29 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import SimAdapters
 from specialist.engines.sim.engine import CostModel
 from specialist.scheduling.loop import SHADOW_PRIORITY
+from specialist.scheduling.sequence import FinishReason, Sequence
 from specialist.server import preparation
 from specialist.server.preparation import RequestPreparer
-from tests.specialist.server.harness import Heard, Served, adapter_directory, ask, asking, serving, sim
+from tests.specialist.server.harness import (
+    HANG_SECONDS,
+    SLOW,
+    Heard,
+    Served,
+    adapter_directory,
+    ask,
+    ask_and_resume,
+    asking,
+    begin_call,
+    begin_paused,
+    long_answer,
+    serving,
+    serving_simulated,
+    sim,
+    until,
+)
 
-SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
 BY_ROW = CostModel(0.002, 0.002, 0.0, 0.002, 0.012, 0.0, 0.0, 0.0)
-"""Two take nearly twice as long as one."""
-"""A decode step of one takes 11 ms."""
-
-
-def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
-    return asking(**{"max_tokens": num_tokens, "ignore_eos": True, **fields})
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-async def begin(served: Served, *requests: wire.GenerateRequest) -> "list[asyncio.Task[Heard]]":
-    """Until they run and have sent a chunk."""
-    books = served.server.controller.bookings
-    tasks = [asyncio.create_task(ask(served.client, request)) for request in requests]
-    await until(lambda: sum(entry.generated > 0 for entry in books.running) == len(requests))
-    return tasks
+"""A decode step of two rows takes nearly twice as long as a step of one."""
 
 
 def error_of(heard: Heard) -> wire.Error:
@@ -50,97 +46,95 @@ def error_of(heard: Heard) -> wire.Error:
 
 
 async def test_an_unreachable_deadline_is_refused_with_its_arithmetic() -> None:
-    async with serving(sim(SLOW)) as served:
+    async with serving_simulated(SLOW) as (served, _):
         heard = await ask(served.client, long_answer(400, timeout_ms=2000))
         assert heard.accepted is None and heard.error is not None
         assert heard.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
         error = error_of(heard)
         assert error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and error.field == "timeout_ms"
         assert "its own 400 tokens take" in error.message and "even alone" in error.message
-        assert not error.HasField("retry_after_ms"), "another try would not help"
+        assert not error.HasField("retry_after_ms"), "another attempt would not help"
         shorter = await ask(served.client, long_answer(20, timeout_ms=2000))
         assert shorter.error is None and len(shorter.tokens) == 20
 
 
-async def test_a_first_token_that_would_come_too_late_is_refused_and_one_that_does_ends_the_request() -> None:
-    async with serving(sim(SLOW, max_running=1)) as served:
-        (running,) = await begin(served, long_answer(200))
-        began = time.monotonic()
+async def test_request_is_refused_if_its_first_token_would_be_late() -> None:
+    async with serving_simulated(SLOW, max_running=1) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(200))
         refused = error_of(await ask(served.client, long_answer(5, first_token_timeout_ms=500)))
         assert refused.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and refused.HasField("retry_after_ms")
         assert refused.field == "first_token_timeout_ms" and "its first token takes" in refused.message
-        patient = ask(served.client, long_answer(5, first_token_timeout_ms=30_000))
-        assert time.monotonic() - began < 1.0
-        assert (await patient).error is None
-        alone = long_answer(150, first_token_timeout_ms=1500)
-        heard = await ask(served.client, alone)
-        assert heard.error is None and len(heard.tokens) == 150, "its first token was in time, the rest may take"
-        assert heard.accepted is not None and 0 < heard.accepted.forecast.slack < 1.5
-        assert (await running).error is None
+        patient = await ask_and_resume(served, clock, long_answer(5, first_token_timeout_ms=30_000))
+        assert patient.error is None and (await running).error is None
+        alone = await ask(served.client, long_answer(150, first_token_timeout_ms=1500))
+        assert alone.error is None and len(alone.tokens) == 150, "only the first token has a deadline"
+        assert alone.accepted is not None and 0 < alone.accepted.forecast.slack < 1.5
 
 
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"first_token_timeout_ms": 200}, "first_token_timeout_ms"),
+        ({"first_token_timeout_ms": 200, "timeout_ms": 300}, "first_token_timeout_ms"),
+        ({"first_token_timeout_ms": 300, "timeout_ms": 200}, ""),
+    ],
+)
 async def test_request_without_a_token_by_its_deadline_ends_and_names_the_deadline(
-    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, int], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forecast was wrong and admitted every request."""
     monkeypatch.setattr(AdmissionController, "decide", lambda *_: Admit(None))
     monkeypatch.setattr(AdmissionController, "sweep", lambda *_: QueueSweep())
-    async with serving(sim(SLOW, max_running=1)) as served:
-        (running,) = await begin(served, long_answer(100))
-        for fields in ({}, {"timeout_ms": 300}):
-            heard = await ask(served.client, long_answer(5, first_token_timeout_ms=200, **fields))
-            assert heard.usage is not None and heard.usage.finish_reason == wire.FINISH_REASON_DEADLINE
-            error = error_of(heard)
-            assert (error.reason, error.field) == (wire.ERROR_REASON_DEADLINE, "first_token_timeout_ms")
-        sooner = error_of(await ask(served.client, long_answer(5, first_token_timeout_ms=300, timeout_ms=200)))
-        assert (sooner.reason, sooner.field) == (wire.ERROR_REASON_DEADLINE, "")
+    async with serving_simulated(SLOW, max_running=1) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(100))
+        late = await ask_and_resume(served, clock, long_answer(5, **fields))
+        assert late.usage is not None and late.usage.finish_reason == wire.FINISH_REASON_DEADLINE
+        error = error_of(late)
+        assert (error.reason, error.field) == (wire.ERROR_REASON_DEADLINE, field)
         assert (await running).error is None
         await served.idle()
 
 
 async def test_a_verdict_does_not_wait_for_the_step_under_way() -> None:
     glacial = CostModel(0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)
-    async with serving(sim(glacial, max_running=1)) as served:
-        (running,) = await begin(served, long_answer(6))
-        quickest = 1.0
-        for _ in range(5):
-            asked_at = time.monotonic()
-            refused = await ask(served.client, long_answer(2, timeout_ms=1000))
-            quickest = min(quickest, time.monotonic() - asked_at)
-            assert error_of(refused).reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
-            assert error_of(refused).retry_after_ms > 0
-        assert quickest < 0.2, "a step takes half a second"
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    async with serving_simulated(glacial, max_running=1) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(6))
+        refused = error_of(await ask(served.client, long_answer(2, timeout_ms=1000)))
+        assert refused.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
+        assert refused.retry_after_ms > 0
+        assert not running.done()
+        clock.resume()
+        assert (await running).error is None
 
 
 async def test_held_prompt_is_admitted_and_delays_no_other_request() -> None:
-    async with serving(sim(SLOW)) as served:
-        (running,) = await begin(served, long_answer(100, timeout_ms=1900))
-        later = await ask(served.client, long_answer(50, text="w" * 400, timeout_ms=60_000))
+    async with serving_simulated(SLOW) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(100, timeout_ms=1900))
+        later = await ask_and_resume(served, clock, long_answer(50, text="w" * 400, timeout_ms=60_000))
         assert later.error is None and len(later.tokens) == 50
         heard = await running
         assert heard.error is None and len(heard.tokens) == 100
 
 
-async def test_a_later_request_that_would_make_another_late_is_refused() -> None:
+async def test_request_that_would_make_another_late_is_refused() -> None:
     """Beside it, every step takes nearly twice as long."""
-    async with serving(sim(BY_ROW)) as served:
-        (running,) = await begin(served, long_answer(100, timeout_ms=2200))
-        refused = await ask(served.client, long_answer(100, timeout_ms=60_000))
-        error = error_of(refused)
+    async with serving_simulated(BY_ROW) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(100, timeout_ms=2200))
+        error = error_of(await ask(served.client, long_answer(100, timeout_ms=60_000)))
         assert error.reason == wire.ERROR_REASON_WOULD_DELAY_OTHERS
         assert 0 < error.retry_after_ms <= 30_000
+        clock.resume()
         heard = await running
         assert heard.error is None and len(heard.tokens) == 100
 
 
-async def test_a_higher_priority_has_its_way_and_the_shed_one_hears_of_it() -> None:
-    async with serving(sim(SLOW)) as served:
-        (running,) = await begin(served, long_answer(100, timeout_ms=1900))
-        boss = await ask(served.client, long_answer(50, text="w" * 400, timeout_ms=60_000, priority=7))
-        assert boss.error is None and boss.accepted is not None
-        assert boss.accepted.forecast.displaced == 1 and boss.accepted.forecast.total > 0.5
+async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() -> None:
+    async with serving_simulated(SLOW) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(100, timeout_ms=1900))
+        urgent = long_answer(50, text="w" * 400, timeout_ms=60_000, priority=7)
+        higher = await ask_and_resume(served, clock, urgent)
+        assert higher.error is None and higher.accepted is not None
+        assert higher.accepted.forecast.displaced == 1 and higher.accepted.forecast.total > 0.5
         heard = await running
         error = error_of(heard)
         assert heard.usage is not None and 0 < heard.usage.completion_tokens < 100
@@ -151,19 +145,33 @@ async def test_a_higher_priority_has_its_way_and_the_shed_one_hears_of_it() -> N
         assert not len(served.server.controller.bookings)
 
 
+def record_ends(served: Served) -> list[int]:
+    """Record the priorities of requests in the order in which they end."""
+    ledger, ended = served.replica.scheduler.ledger, list[int]()
+    finish = ledger.finish
+
+    def recorded(sequence: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        ended.append(sequence.request.priority)
+        return finish(sequence, reason, detail)
+
+    ledger.finish = recorded  # type: ignore[method-assign]
+    return ended
+
+
 async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> None:
-    async with serving(sim(BY_ROW)) as served:
+    async with serving_simulated(BY_ROW) as (served, clock):
         patient = long_answer(90, seed=3)
         alone = await ask(served.client, patient)
         assert alone.usage is not None
         enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)  # and too little with another row
-        (waiting,) = await begin(served, patient)
-        boss = await ask(served.client, long_answer(60, timeout_ms=enough_alone, priority=7))
-        assert boss.error is None and boss.accepted is not None
-        forecast = boss.accepted.forecast
+        waiting = await begin_paused(served, clock, patient)
+        ended = record_ends(served)
+        higher = await ask_and_resume(served, clock, long_answer(60, timeout_ms=enough_alone, priority=7))
+        assert higher.error is None and higher.accepted is not None
+        forecast = higher.accepted.forecast
         assert (forecast.displaced, forecast.set_aside) == (0, 1)
-        assert not waiting.done()
         heard = await waiting
+        assert ended == [7, 0]
         assert heard.error is None and heard.tokens == alone.tokens
         assert heard.usage is not None and heard.usage.times_preempted >= 1
         await served.idle()
@@ -172,10 +180,10 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
 
 
 async def test_admitted_request_gets_its_forecast() -> None:
-    async with serving(sim(SLOW)) as served:
-        begun = time.monotonic()
+    async with serving_simulated(SLOW) as (served, clock):
+        begun = clock.now()
         heard = await ask(served.client, long_answer(50, timeout_ms=20_000))
-        took = time.monotonic() - begun
+        took = clock.now() - begun
         assert heard.accepted is not None
         forecast = heard.accepted.forecast
         assert forecast.wait == 0 and 0.4 < forecast.total < took * 1.2
@@ -184,27 +192,29 @@ async def test_admitted_request_gets_its_forecast() -> None:
         assert without.accepted is not None and not without.accepted.forecast.HasField("slack")
 
 
-async def test_a_shadow_takes_a_free_seat_only_and_gives_it_up() -> None:
-    async with serving(sim(SLOW, max_running=1)) as served:
-        (shadow,) = await begin(served, long_answer(300, shadow=True, priority=1000))
+async def test_a_shadow_takes_only_a_free_slot_and_is_shed_for_a_request() -> None:
+    async with serving_simulated(SLOW, max_running=1) as (served, clock):
+        shadow = await begin_paused(served, clock, long_answer(300, shadow=True, priority=1000))
         assert [entry.priority for entry in served.server.controller.bookings.active] == [SHADOW_PRIORITY]
         assert {seq.request.priority for seq in served.replica.scheduler.running} == {SHADOW_PRIORITY}
         report = await anext(aiter(served.client.watch_load()))
         assert report.shadows == 1 and report.revision == served.replica.lane.revision
         another = await ask(served.client, long_answer(2, shadow=True))
         assert error_of(another).reason == wire.ERROR_REASON_WOULD_DELAY_OTHERS
-        caller = await ask(served.client, long_answer(5, priority=-1000))
+        caller = await ask_and_resume(served, clock, long_answer(5, priority=-1000))
         assert caller.error is None
         assert error_of(await shadow).reason == wire.ERROR_REASON_SHED
 
 
-async def test_load_reports_tell_of_refusals_waits_and_errors() -> None:
+async def test_load_reports_contain_refusals_waits_and_errors() -> None:
     async with serving(sim(SLOW, max_running=1), watch_seconds=0.0) as served:
         reports = aiter(served.client.watch_load())
         assert not (await anext(reports)).refusing
-        tasks = await begin(served, long_answer(60))
-        tasks.append(asyncio.create_task(ask(served.client, long_answer(60))))
-        await until(lambda: len(served.server.controller.bookings) == 2)
+        bookings = served.server.controller.bookings
+        tasks = [begin_call(served, long_answer(100))]
+        await until(lambda: any(entry.generated for entry in bookings.running))
+        tasks.append(begin_call(served, long_answer(100)))
+        await until(lambda: len(bookings) == 2)
         refused = await ask(served.client, long_answer(60, timeout_ms=800))
         assert error_of(refused).reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
         report = await anext(reports)
@@ -213,37 +223,43 @@ async def test_load_reports_tell_of_refusals_waits_and_errors() -> None:
         assert 0 < report.usual_wait < 5
         assert report.HasField("estimate_error") and report.estimate_error.step_p90 > 0
         await asyncio.gather(*tasks)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
-                pass  # it ends by itself
+                pass  # it expires
 
 
-async def test_a_lone_caller_is_served_beside_a_shadow_as_if_it_were_not_there() -> None:
-    async with serving(sim(SLOW, num_blocks=512)) as served:
+async def test_a_shadow_does_not_count_against_a_request() -> None:
+    async with serving_simulated(SLOW, num_blocks=512) as (served, clock):
         for _ in range(10):
             served.server.controller.lengths.add(300, cut=False)
-        (shadow,) = await begin(served, long_answer(400, shadow=True, priority=1000))
-        heard = await ask(served.client, asking(max_tokens=400, timeout_ms=2000))
+        shadow = await begin_paused(served, clock, long_answer(400, shadow=True, priority=1000))
+        heard = await ask_and_resume(served, clock, asking(max_tokens=400, timeout_ms=2000))
         assert heard.accepted is not None
         shadow.cancel()
         await asyncio.gather(shadow, return_exceptions=True)
 
 
 async def test_shed_request_gets_a_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(sim(SLOW, max_running=1)) as served:
-        (running,) = await begin(served, long_answer(300))
-        waiting = asyncio.create_task(ask(served.client, long_answer(5, timeout_ms=60_000)))
+    async with serving_simulated(SLOW, max_running=1) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(300))
+        waiting = begin_call(served, long_answer(5, timeout_ms=60_000))
         controller = served.server.controller
         await until(lambda: len(controller.bookings) == 2)
         waits = tuple(entry.booking.key for entry in controller.bookings.line)
         monkeypatch.setattr(controller, "sweep", lambda now: QueueSweep(shed=waits))
+
+        def is_shed() -> bool:
+            clock.allow_step()
+            return waiting.done()
+
+        await until(is_shed)
         error = error_of(await waiting)
         assert error.reason == wire.ERROR_REASON_SHED and 0 < error.retry_after_ms <= 30_000
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_deadline_that_passes_while_words_are_counted_is_past(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deadline_that_passes_during_tokenising_is_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = RequestPreparer._encode
 
     def slow(self: RequestPreparer, prompt: Any) -> tuple[int, ...]:
@@ -257,30 +273,27 @@ async def test_a_deadline_that_passes_while_words_are_counted_is_past(monkeypatc
         assert error_of(heard).reason == wire.ERROR_REASON_DEADLINE
 
 
-async def test_nothing_is_tokenised_for_a_full_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(sim(SLOW, max_running=1), max_waiting=1) as served:
-        tasks = await begin(served, long_answer(200))
-        tasks.append(asyncio.create_task(ask(served.client, long_answer(5))))
+async def test_a_prompt_is_not_tokenised_if_the_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving_simulated(SLOW, max_running=1, max_waiting=1) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(200))
+        waiting = begin_call(served, long_answer(5))
         await until(lambda: len(served.server.controller.bookings) == 2)
         counted: list[object] = []
         monkeypatch.setattr(RequestPreparer, "_encode", lambda self, prompt: counted.append(prompt))
         error = error_of(await ask(served.client, long_answer(5)))
         assert error.reason == wire.ERROR_REASON_QUEUE_FULL and error.retry_after_ms > 0
         assert counted == []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        clock.resume()
+        await asyncio.gather(running, waiting)
 
 
 async def test_forecast_includes_the_step_under_way() -> None:
     glacial = CostModel(0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0)
-    async with serving(sim(glacial)) as served:
-        (running,) = await begin(served, long_answer(40))
-        heard = [await ask(served.client, long_answer(1)) for _ in range(4)]
-        waits = [each.accepted.forecast.wait for each in heard if each.accepted is not None]
-        assert max(waits) > 0.1, "somebody comes in the first two thirds of a step"
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    async with serving_simulated(glacial) as (served, clock):
+        running = await begin_paused(served, clock, long_answer(40))
+        heard = await ask_and_resume(served, clock, long_answer(1))
+        assert heard.accepted is not None and heard.accepted.forecast.wait > 0.1
+        assert (await running).error is None
 
 
 async def test_repeated_request_is_recognised_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +317,7 @@ async def test_a_lease_does_not_outlive_a_request_that_could_not_be_booked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def broken(*_: object) -> None:
-        raise RuntimeError("nobody knows why")
+        raise RuntimeError("an unexpected error")
 
     async with serving(sim(SLOW)) as served:
         adapters = served.replica.adapters

@@ -14,7 +14,17 @@ from specialist.scheduling.step import Step
 from specialist.server.preparation import RequestPreparer
 from specialist.server.server import ReplicaServer
 from specialist.server.settings import ServiceSettings
-from tests.specialist.server.harness import QUICK, Heard, adapter_directory, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import (
+    HANG_SECONDS,
+    QUICK,
+    Heard,
+    adapter_directory,
+    ask,
+    asking,
+    expected,
+    serving,
+    sim,
+)
 from tests.specialist.server.test_operate import NOT_SERVING, SERVING, health_of, refused
 
 GUILTY = "p" * 13
@@ -36,7 +46,7 @@ async def test_a_drain_during_the_warm_up_is_not_lost() -> None:
             return await client.drain()
 
     def warm_up() -> None:
-        drained.append(asyncio.run_coroutine_threadsafe(drain(), loop).result(10))
+        drained.append(asyncio.run_coroutine_threadsafe(drain(), loop).result(HANG_SECONDS))
         words_warm_up()
 
     replica.codec.warm_up = warm_up  # type: ignore[method-assign]
@@ -64,12 +74,12 @@ async def test_request_is_refused_if_serving_ends_while_it_is_tokenised(closing:
         def slow(text: str) -> tuple[int, ...]:
             if text == LONG:
                 tokenising.set()
-                go_on.wait(10)
+                go_on.wait(HANG_SECONDS)
             return prompt(text[: len(GUILTY)])
 
         served.replica.codec.encode = slow  # type: ignore[method-assign]
         asked = asyncio.create_task(ask(served.client, asking(LONG, adapters=["style"])))
-        await asyncio.to_thread(tokenising.wait, 10)
+        await asyncio.to_thread(tokenising.wait, HANG_SECONDS)
         others: list[asyncio.Task[Heard]] = []
         if closing == "drain":
             await served.client.drain()
@@ -93,13 +103,13 @@ async def test_a_verdict_does_not_wait_for_the_step_behind_it() -> None:
 
     def faults(step: Step) -> InjectedFault | None:
         if any(len(row.sequence.request.prompt) == len(GUILTY) for row in step.rows):
-            go_on.wait(10)
+            go_on.wait(HANG_SECONDS)
         return None
 
     async with serving(sim(faults=faults)) as served:
         events = served.client.generate(asking(GUILTY))
         try:
-            first = await asyncio.wait_for(anext(events), 3)
+            first = await asyncio.wait_for(anext(events), HANG_SECONDS / 2)
         finally:
             go_on.set()
         assert first.HasField("accepted")

@@ -13,7 +13,18 @@ from specialist.scheduling.sequence import GREEDY
 from specialist.scheduling.step import Admitted, Emitted, Finished
 from specialist.server.served_request import AnswerText, ServedRequest
 from tests.specialist.builders import make_request
-from tests.specialist.server.harness import QUICK, Served, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import (
+    QUICK,
+    Served,
+    ask,
+    ask_and_resume,
+    asking,
+    begin_paused,
+    expected,
+    serving,
+    serving_simulated,
+    sim,
+)
 from tests.specialist.server.test_answer import WORDS
 from tests.specialist.server.test_heartbeat import reports
 
@@ -80,13 +91,11 @@ async def test_idle_replica_sends_no_reports() -> None:
 
 async def test_preempted_request_reports_its_time_and_answers_the_same() -> None:
     # Both do not fit at once: 8 blocks of 16 tokens.
-    async with serving(sim(QUICK, num_blocks=9, context=120)) as served:
+    async with serving_simulated(QUICK, num_blocks=9, context=120) as (served, clock):
         low = asking("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
         high = asking("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
-        first = asyncio.create_task(ask(served.client, low))
-        while not any(entry.generated for entry in served.server.controller.bookings.running):
-            await asyncio.sleep(0.001)
-        second = await ask(served.client, high)
+        first = await begin_paused(served, clock, low)
+        second = await ask_and_resume(served, clock, high)
         usage = (await first).usage
         assert usage is not None and second.usage is not None
         assert usage.times_preempted > 0 and usage.timings.HasField("preempted")

@@ -28,7 +28,7 @@ class Compiling(GrammarCache):
 
     def compile(self, structure: Structure) -> Any:
         if SLOW in structure.choices:
-            assert self.go.wait(10)
+            assert self.go.wait(60)
         self.num_compiled += 1
         return super().compile(structure)
 
@@ -45,7 +45,7 @@ async def guide(forms: StructureCompiler, *choices: str) -> Any:
 
 
 async def test_an_innocent_form_has_its_own_time_from_its_own_beginning() -> None:
-    grammars = Compiling(GrammarLimits(seconds=0.4))
+    grammars = Compiling(GrammarLimits(seconds=1.0))
     grammars.vocabulary()
     forms = StructureCompiler(grammars)
     first = asyncio.create_task(guide(forms, SLOW))
@@ -53,7 +53,7 @@ async def test_an_innocent_form_has_its_own_time_from_its_own_beginning() -> Non
         await first
     assert caught.value.error.value == "one that takes longer"
     behind = asyncio.create_task(guide(forms, "yes", "no"))
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(1.2)
     assert not behind.done(), "the thread has not come to it yet"
     grammars.go.set()
     assert await behind is not None

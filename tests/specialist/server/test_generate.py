@@ -10,7 +10,18 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim.engine import InjectedFault
 from specialist.scheduling.step import Step
 from specialist.server.engine_thread import EngineReport
-from tests.specialist.server.harness import QUICK, Served, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import (
+    QUICK,
+    SLOW,
+    Served,
+    ask,
+    asking,
+    expected,
+    serving,
+    serving_simulated,
+    sim,
+    until,
+)
 
 
 async def test_verdict_then_chunks_then_usage() -> None:
@@ -76,20 +87,22 @@ async def test_no_stop_string_counts_before_min_tokens() -> None:
 
 
 async def test_a_deadline_ends_the_request_and_frees_its_blocks() -> None:
-    async with serving(sim(QUICK)) as served:
+    async with serving_simulated(QUICK) as (served, clock):
         heard = await ask(served.client, asking(max_tokens=500, ignore_eos=True, stop=["never"], timeout_ms=60))
         assert heard.usage is not None and heard.usage.finish_reason == wire.FINISH_REASON_DEADLINE
         assert heard.error is not None and heard.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
         assert heard.error.error is not None and heard.error.error.reason == wire.ERROR_REASON_DEADLINE
         assert 0 < len(heard.tokens) < 500
+        clock.pause()
         by_call = await ask(served.client, asking(max_tokens=500, ignore_eos=True, stop=["never"]), timeout=0.06)
         assert by_call.error is not None and by_call.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
+        clock.resume()
         await served.idle()
         served.check_whole()
 
 
 async def test_a_cancelled_call_frees_its_blocks() -> None:
-    async with serving(sim(QUICK)) as served:
+    async with serving(sim(SLOW)) as served:
         events = served.client.generate(asking(max_tokens=500, ignore_eos=True))
         async for event in events:
             if event.HasField("chunk"):
@@ -163,14 +176,13 @@ async def _fill(served: Served, count: int) -> list["asyncio.Task[object]"]:
         asyncio.create_task(ask(served.client, asking(f"filler {i}", max_tokens=400, ignore_eos=True)))
         for i in range(count)
     ]
-    async with asyncio.timeout(60):
-        while len(served.replica.scheduler.ledger.live) < count:
-            await asyncio.sleep(0.002)
+    await until(lambda: served.server.handler.num_live == count)
     return tasks  # type: ignore[return-value]
 
 
 async def test_full_queue_refuses_with_a_retry_after() -> None:
-    async with serving(sim(QUICK, max_running=2), max_waiting=3) as served:
+    async with serving_simulated(QUICK, max_running=2, max_waiting=3) as (served, clock):
+        clock.pause()
         fillers = await _fill(served, 5)
         refused = await ask(served.client, asking())
         assert refused.accepted is None and refused.error is not None and refused.error.error is not None
@@ -178,6 +190,7 @@ async def test_full_queue_refuses_with_a_retry_after() -> None:
         assert refused.error.error.reason == wire.ERROR_REASON_QUEUE_FULL
         assert refused.error.error.limit == "at most 3 requests"
         assert 1 <= refused.error.error.retry_after_ms < 10_000
+        clock.resume()
         await asyncio.gather(*fillers)
 
 
@@ -202,9 +215,7 @@ async def test_one_hand_over_a_step_not_a_token() -> None:
         all_have_asked.clear()
         asked = [asyncio.create_task(ask(served.client, request)) for request in requests]
         try:
-            async with asyncio.timeout(60):
-                while served.server.handler.num_live < 20:
-                    await asyncio.sleep(0.002)
+            await until(lambda: served.server.handler.num_live == 20)
         finally:
             all_have_asked.set()
         all_heard = await asyncio.gather(*asked)

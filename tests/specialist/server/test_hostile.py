@@ -22,7 +22,7 @@ from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits
 from tests.specialist.server.background import Background, in_background
-from tests.specialist.server.harness import QUICK, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import QUICK, ask, asking, expected, serving, serving_simulated, sim, until
 from tests.specialist.server.test_aborts import resident_bytes
 
 GENERATE = "/octet.v1.Specialist/Generate"
@@ -36,7 +36,7 @@ DOCUMENTED = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusC
 class Outcome:
     code: grpc.StatusCode
     error: wire.Error | None
-    seconds: float
+    seconds: float  # of CPU time, of client and server
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def background() -> Iterator[Background]:
 async def send_raw(address: str, raw: bytes, method: str = GENERATE) -> Outcome:
     async with grpc.aio.insecure_channel(address, options=(("grpc.max_send_message_length", -1),)) as channel:
         await channel.channel_ready()
-        started = time.perf_counter()
-        call = channel.unary_stream(method)(raw, timeout=20)
+        started = time.process_time()
+        call = channel.unary_stream(method)(raw, timeout=60)
         try:
             async for _ in call:
                 pass
-            return Outcome(grpc.StatusCode.OK, None, time.perf_counter() - started)
+            return Outcome(grpc.StatusCode.OK, None, time.process_time() - started)
         except grpc.aio.AioRpcError as failure:
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             details = dict(failure.trailing_metadata() or ()).get("octet-error-bin")
             error = wire.Error.FromString(details) if isinstance(details, bytes) else None
             return Outcome(failure.code(), error, seconds)
@@ -191,8 +191,7 @@ async def test_refusal_of_a_long_prompt_names_both_numbers() -> None:
         assert "100" in str(heard.error) and "63" in str(heard.error), heard.error
 
 
-def seconds_to_refuse(background: Background, size: int) -> float:
-    """The median of a few calls."""
+def median_seconds_to_refuse(background: Background, size: int) -> float:
     raw = wire.GenerateRequest(text="x" * size).SerializeToString()
     outcomes = [background.run(send_raw(background.served.address, raw)) for _ in range(7)]
     for outcome in outcomes:
@@ -203,8 +202,8 @@ def seconds_to_refuse(background: Background, size: int) -> float:
 
 @pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
 def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
-    """In one of three rounds, because other processes use the machine too."""
-    assert any(seconds_to_refuse(background, size) < 0.05 for _ in range(3))
+    """In one of three rounds, because CPU time, too, depends on what else the machine does."""
+    assert any(median_seconds_to_refuse(background, size) < 0.05 for _ in range(3))
 
 
 def test_what_is_larger_still_is_not_even_received(background: Background) -> None:
@@ -214,16 +213,20 @@ def test_what_is_larger_still_is_not_even_received(background: Background) -> No
 
 async def test_one_connection_never_has_all_the_calls() -> None:
     """One connection has all its calls waiting for a drain while another caller is served."""
-    async with serving(sim(QUICK), max_waiting=256) as served, grpc.aio.insecure_channel(served.address) as greedy:
+    async with (
+        serving_simulated(QUICK, max_waiting=256) as (served, clock),
+        grpc.aio.insecure_channel(served.address) as greedy,
+    ):
+        clock.pause()
         await greedy.channel_ready()
         blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
-        while not served.replica.scheduler.ledger.live:
-            await asyncio.sleep(0.001)
+        await until(lambda: served.server.handler.num_live)
         drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
         calls = [drain(b"") for _ in range(600)]
         await asyncio.sleep(0.05)
         assert not blocker.done()
         assert (await served.client.describe()).context == 512
+        clock.resume()
         await blocker
         codes = Counter([await call.code() for call in calls])
         assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
@@ -293,10 +296,10 @@ def test_and_the_replica_serves_on(background: Background) -> None:
 
 async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
     """Its window is full after a few kilobytes; from then on its tokens wait here, up to a bound."""
-    settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 0.5}
+    settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
     async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
-        neighbour = asking("the neighbour", max_tokens=300, seed=5, ignore_eos=True)
+        neighbour = asking("the neighbour", max_tokens=60, seed=5, ignore_eos=True)
         before = resident_bytes()
         async with grpc.aio.insecure_channel(served.address, options=narrow) as channel:
             method = channel.unary_stream(GENERATE, wire.GenerateRequest.SerializeToString)

@@ -1,7 +1,6 @@
 """Load reports, adapters, drain, describe, health and reflection."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -15,7 +14,20 @@ from specialist.engines.sim.engine import InjectedFault
 from specialist.server.server import ReplicaServer, WarmUpFailed
 from specialist.server.settings import ServiceSettings
 from tests.octet.rpc.unseen import asked_unseen, codes_of, connected
-from tests.specialist.server.harness import QUICK, Served, adapter_directory, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import (
+    HANG_SECONDS,
+    QUICK,
+    adapter_directory,
+    ask,
+    asking,
+    begin_call,
+    begin_paused,
+    expected,
+    serving,
+    serving_simulated,
+    sim,
+    until,
+)
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -42,7 +54,7 @@ async def test_ready_only_when_warm() -> None:
     words_warm_up = replica.codec.warm_up
 
     def warm_up() -> None:
-        seen.append(asyncio.run_coroutine_threadsafe(health_of(server.port), loop).result(10))
+        seen.append(asyncio.run_coroutine_threadsafe(health_of(server.port), loop).result(HANG_SECONDS))
         words_warm_up()
 
     replica.codec.warm_up = warm_up  # type: ignore[method-assign]
@@ -53,11 +65,9 @@ async def test_ready_only_when_warm() -> None:
 
 
 async def test_drain_refuses_what_is_new_and_finishes_the_rest() -> None:
-    async with serving(sim(QUICK)) as served:
+    async with serving_simulated(QUICK) as (served, clock):
         request = asking(max_tokens=300, ignore_eos=True)
-        running = asyncio.create_task(ask(served.client, request))
-        while not served.replica.scheduler.ledger.live:
-            await asyncio.sleep(0.001)
+        running = await begin_paused(served, clock, request)
         draining = asyncio.create_task(served.client.drain())
         while await health_of(served.server.port) == SERVING:
             await asyncio.sleep(0.001)
@@ -66,6 +76,7 @@ async def test_drain_refuses_what_is_new_and_finishes_the_rest() -> None:
         assert late.error.code == grpc.StatusCode.UNAVAILABLE
         assert late.error.error.reason == wire.ERROR_REASON_DRAINING
         assert not draining.done()
+        clock.resume()
         assert (await running).tokens == expected(served.replica, request)
         assert await draining == 1
         served.check_whole()
@@ -74,16 +85,8 @@ async def test_drain_refuses_what_is_new_and_finishes_the_rest() -> None:
             break
 
 
-async def settled(reports: AsyncIterator[wire.LoadReport], served: Served) -> wire.LoadReport:
-    async with asyncio.timeout(60):
-        async for report in reports:
-            if not report.running and not report.waiting:
-                return report
-    raise AssertionError("the watch ended")
-
-
 async def test_load_reports_are_true() -> None:
-    async with serving(sim(QUICK, num_blocks=20, max_running=4), max_waiting=50) as served:
+    async with serving_simulated(QUICK, num_blocks=20, max_running=4, max_waiting=50) as (served, clock):
         reports = served.client.watch_load(min_interval_ms=5)
         first = await anext(reports)
         assert not first.HasField("prefill_rate") and not first.HasField("decode_rate")
@@ -95,9 +98,19 @@ async def test_load_reports_are_true() -> None:
 
         watching = asyncio.create_task(watch())
         prompts = [asking(f"{i} " * 20, max_tokens=60, ignore_eos=True, priority=i % 3) for i in range(12)]
-        await asyncio.gather(*(ask(served.client, request) for request in prompts))
+        clock.pause()
+        calls = [begin_call(served, request) for request in prompts]
+        await until(lambda: served.server.handler.num_live == len(prompts))
+
+        def are_reported() -> bool:
+            clock.allow_step()
+            return seen[-1].running >= 2 and seen[-1].waiting >= 4
+
+        await until(are_reported)
+        clock.resume()
+        await asyncio.gather(*calls)
         await served.idle()
-        await asyncio.sleep(0.1)
+        await until(lambda: not (seen[-1].running + seen[-1].waiting + seen[-1].blocks.used))
         watching.cancel()
         for report in seen:
             blocks = report.blocks
@@ -222,22 +235,22 @@ async def test_reflection_lists_the_service() -> None:
 
 
 async def test_dead_step_loop_ends_every_stream_and_health() -> None:
-    async with serving(sim(QUICK)) as served:
-        requests = [asking(f"{i}", max_tokens=400, ignore_eos=True) for i in range(6)]
-        running = [asyncio.create_task(ask(served.client, request)) for request in requests]
-        while len(served.replica.scheduler.ledger.live) < 6:
-            await asyncio.sleep(0.001)
+    async with serving_simulated(QUICK) as (served, clock):
+        clock.pause()
+        running = [begin_call(served, asking(f"{i}", max_tokens=400, ignore_eos=True)) for i in range(6)]
+        await until(lambda: served.server.handler.num_live == 6)
 
         def broken() -> None:
             raise AssertionError("a bug in the scheduler")
 
         served.replica.scheduler.assemble_step = broken  # type: ignore[method-assign]
+        clock.resume()
         for heard in await asyncio.gather(*running):
             assert heard.usage is None and heard.error is not None and heard.error.error is not None
             assert heard.error.code == grpc.StatusCode.INTERNAL
             assert heard.error.error.reason == wire.ERROR_REASON_REPLICA_FAILED
             assert "scheduler" not in str(heard.error)
-        await asyncio.wait_for(served.server.failed.wait(), 5)
+        await asyncio.wait_for(served.server.failed.wait(), HANG_SECONDS)
         assert await health_of(served.server.port) == await health_of(served.server.port, "") == NOT_SERVING
         late = await ask(served.client, asking())
         assert late.error is not None and late.error.code == grpc.StatusCode.INTERNAL
@@ -275,7 +288,7 @@ async def test_watcher_does_not_delay_the_end() -> None:
     async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
         reports = client.watch_load(min_interval_ms=60_000)
         await anext(reports)
-        async with asyncio.timeout(3):
-            await server.stop(30)
+        async with asyncio.timeout(HANG_SECONDS / 2):
+            await server.stop(600)
         with pytest.raises(StopAsyncIteration):
             await anext(reports)

@@ -1,5 +1,6 @@
 """A specialist in a process of its own, and the signals that end it."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from tests.specialist.server.harness import HANG_SECONDS
+from tests.specialist.server.test_operate import SERVING, health_of
 
 ROOT = Path(__file__).parents[3]
 OCTET = """
@@ -42,7 +46,7 @@ class Process:
 
     def rest(self) -> tuple[int, str, str]:
         out = self.stdout.read()  # `communicate` would miss what was read ahead with what has been looked at
-        _, err = self.popen.communicate(timeout=30)
+        _, err = self.popen.communicate(timeout=HANG_SECONDS)
         return self.popen.returncode, out, err
 
 
@@ -57,9 +61,14 @@ def specialist() -> Iterator[tuple[Process, str]]:
         process.popen.communicate()
 
 
+def address_of(ready_line: str) -> str:
+    return ready_line.split(" ready on ")[1].split()[0]
+
+
 def asking(ready_line: str, num_tokens: int) -> Process:
-    address = ready_line.split(" ready on ")[1].split()[0]
-    return Process("generate", "hello", "--replica", address, "--max-tokens", str(num_tokens), "--ignore-eos")
+    return Process(
+        "generate", "hello", "--replica", address_of(ready_line), "--max-tokens", str(num_tokens), "--ignore-eos"
+    )
 
 
 def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
@@ -78,7 +87,7 @@ def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
         replica.popen.send_signal(signal.SIGTERM)
         status, rest, _ = caller.rest()
         assert (status, begin + rest) == (0, undisturbed)
-        assert replica.popen.wait(timeout=20) == 0
+        assert replica.popen.wait(timeout=HANG_SECONDS) == 0
 
 
 def test_the_second_interrupt_does_not_wait() -> None:
@@ -86,8 +95,10 @@ def test_the_second_interrupt_does_not_wait() -> None:
         caller = asking(ready_line, 4000)
         caller.stdout.read(3)
         replica.popen.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        assert replica.popen.poll() is None, "what runs is finished first"
+        port = int(address_of(ready_line).rpartition(":")[2])
+        while asyncio.run(health_of(port)) == SERVING:
+            time.sleep(0.01)
+        assert replica.popen.poll() is None, "a running request is finished first"
         replica.popen.send_signal(signal.SIGINT)
-        assert replica.popen.wait(timeout=10) == 130
+        assert replica.popen.wait(timeout=HANG_SECONDS) == 130
         assert caller.rest()[0] == 3

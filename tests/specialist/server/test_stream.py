@@ -5,6 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulation.event_loop import HeapLoop
 from specialist.scheduling.sequence import SampledLogprobs
 from specialist.server.served_request import AnswerChunk, Enqueued, OutputStream, RequestUpdate, RequestUsage
 
@@ -63,7 +64,7 @@ GAP = 0.1
 async def _hear(
     stream: OutputStream, sent: list[tuple[float, RequestUpdate]]
 ) -> list[tuple[float, list[RequestUpdate]]]:
-    """What is taken when, if each is put so many seconds after the beginning."""
+    """Return what is taken and when. Each update is put so many seconds after the beginning."""
     loop = asyncio.get_running_loop()
     began, heard = loop.time(), list[tuple[float, list[RequestUpdate]]]()
     for at, news in sent:
@@ -74,25 +75,30 @@ async def _hear(
     return heard
 
 
-def heard_of(gap: float, *sent: tuple[float, RequestUpdate]) -> list[tuple[float, list[RequestUpdate]]]:
+def taken_in_simulated_time(gap: float, *sent: tuple[float, RequestUpdate]) -> list[tuple[float, list[RequestUpdate]]]:
     async def scenario() -> list[tuple[float, list[RequestUpdate]]]:
         return await _hear(OutputStream(10_000, lambda: None, gap), list(sent))
 
-    return asyncio.run(scenario())
+    loop = HeapLoop()
+    try:
+        received: list[tuple[float, list[RequestUpdate]]] = loop.run_until_complete(scenario())
+    finally:
+        loop.close()
+    return received
 
 
 def test_a_piece_that_comes_soon_after_another_waits_for_those_behind_it() -> None:
     a, b, c, d = (AnswerChunk(letter, (1,)) for letter in "abcd")
-    heard = heard_of(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
+    heard = taken_in_simulated_time(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
     assert [news for _, news in heard] == [[Enqueued(0), a], [AnswerChunk("bc", (1, 1))], [d], [USAGE]]
     (first, _), (second, _), (third, _), _ = heard
     assert first < 0.02 and second - first >= GAP - 0.001, "the first at once, the next not before its time"
-    assert third < 0.3 + GAP / 2, "who comes after a pause does not wait"
+    assert third < 0.3 + GAP / 2, "a chunk after a pause does not wait"
 
 
 def test_usage_does_not_wait_for_the_gap() -> None:
     a, b = AnswerChunk("a", (1,)), AnswerChunk("b", (1,))
-    heard = heard_of(30.0, (0.0, a), (0.01, b), (0.02, USAGE))
+    heard = taken_in_simulated_time(30.0, (0.0, a), (0.01, b), (0.02, USAGE))
     assert [news for _, news in heard] == [[a], [b, USAGE]] and heard[-1][0] < 5.0
 
 
@@ -123,4 +129,4 @@ async def test_too_much_is_noticed_although_it_is_not_its_time() -> None:
     for _ in range(50):
         stream.put(AnswerChunk("ten bytes.", (1,)))
     assert overflows == [1]
-    assert await asyncio.wait_for(stream.take(), 5.0) == []
+    assert await asyncio.wait_for(stream.take(), 60.0) == []

@@ -32,8 +32,7 @@ from specialist.engines.sim.engine import CostModel
 from tests.router.keys.keyed import book_of, made
 from tests.router.serving.harness import Heard, Routed, asking, routing
 from tests.router.serving.spy import ACCEPTED, Spy, spying
-from tests.specialist.server.harness import QUICK, serving, sim
-from tests.specialist.server.test_admission import SLOW
+from tests.specialist.server.harness import QUICK, SLOW, serving, sim
 from tests.system.cast import breaker, operate, until
 from tests.system.test_wiring import Torn
 
