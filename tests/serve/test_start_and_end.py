@@ -50,7 +50,7 @@ def test_signal_during_preparation_leaves_nothing_behind(
         folder = Path(popen.stdout.readline().strip() if popen.stdout is not None else "")
         assert folder.is_dir() and folder.parent == parent
         popen.send_signal(number)
-        assert popen.wait(15) == status
+        assert popen.wait(60) == status
     assert folder.exists() == (number == signal.SIGKILL)
 
 
@@ -91,7 +91,7 @@ def test_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=60).returncode == 3
     serving = ["sh", "-c", f"{command} serve {file} --port 0 {closed}"]
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
-        patiently(lambda: len(children_of(popen.pid)) == 4, 30)
+        patiently(lambda: len(children_of(popen.pid)) == 4, 60)
         popen.send_signal(signal.SIGTERM)
         _, output = popen.communicate(timeout=60)
     assert popen.returncode == 0 and b"Traceback" not in output

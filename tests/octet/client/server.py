@@ -113,7 +113,7 @@ class Script:
     def _finish(self, act: Act, call: Call, receipt: wire.Receipt, context: Any) -> None:
         if act.hangs:
             self.live.set()
-            call.ended.wait(20)
+            call.ended.wait(60)
         if act.code != grpc.StatusCode.OK:
             beside: list[tuple[str, bytes]] = []
             if act.error is not None:

@@ -99,24 +99,24 @@ def test_zero_retries_means_none() -> None:
 @pytest.mark.parametrize("given_id", [None, "mine"])
 def test_retry_waits_for_the_retry_after_and_has_a_new_id(given_id: str | None) -> None:
     with scripted(busy(150), busy(150)) as script, Client(script.address) as client:
-        client.infer("x", request_id=given_id, timeout=5, first_token_timeout=3)
+        client.infer("x", request_id=given_id, timeout=60, first_token_timeout=50)
     arrivals = [call.arrival for call in script.calls]
     assert len(arrivals) == 3
     assert all(later - earlier >= 0.15 for earlier, later in pairwise(arrivals))
     assert len({call.request.request_id for call in script.calls}) == (3 if given_id is None else 1)
     left = [call.request.timeout_ms for call in script.calls]
-    assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 4000, "one timeout for all attempts"
+    assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 30_000, "one timeout for all attempts"
     first = [call.request.first_token_timeout_ms for call in script.calls]
-    assert first[0] > first[1] + 100 and first[1] > first[2] + 100 and first[2] > 2000
+    assert first[0] > first[1] + 100 and first[1] > first[2] + 100 and first[2] > 20_000
 
 
-@pytest.mark.parametrize("patience", [{"timeout": 2.0}, {"timeout": 20.0, "first_token_timeout": 2.0}])
+@pytest.mark.parametrize("patience", [{"timeout": 15.0}, {"timeout": 60.0, "first_token_timeout": 15.0}])
 def test_wait_beyond_the_timeout_fails_at_once(patience: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the client waits in vain"))
-    with scripted(busy(5_000)) as script, Client(script.address) as client:
+    with scripted(busy(20_000)) as script, Client(script.address) as client:
         with pytest.raises(Busy) as caught:
             client.infer("x", **patience)  # type: ignore[arg-type]
-        assert caught.value.retry_after == 5.0
+        assert caught.value.retry_after == 20.0
     assert len(script.calls) == 1
 
 

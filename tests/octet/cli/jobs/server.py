@@ -73,7 +73,7 @@ class Jobs:
         if not self._stored[-1].status.HasField("ended_unix_ms") and not self.released.is_set():
             self.hangs.set()
             context.add_callback(self.released.set)
-            self.released.wait(20)
+            self.released.wait(60)
 
 
 @contextmanager

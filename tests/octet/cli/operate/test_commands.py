@@ -168,7 +168,7 @@ def test_router_killed_during_a_call_is_not_mistaken_for_tls(capsys: Captured) -
         killing = Thread(target=kill)
         killing.start()
         assert main(["knobs", "set", "review.priority_floor=1", "--address", address]) == 3
-        killing.join(20)
+        killing.join(60)
     output = capsys.readouterr().err
     assert output.startswith(
         f"octet knobs set: nothing listens at {address} any more: the server stopped during the call; "
@@ -229,7 +229,7 @@ def test_options_before_the_verb_count(capsys: Captured) -> None:
     with operated() as at:
         assert main(["knobs", "--address", at.address, "--json", "set", "review.priority_floor=3"]) == 0
         assert json.loads(capsys.readouterr().out)["value"] == 3
-        assert main(["adapters", "--address", at.address, "load", "stl", "x", "--timeout", "5"]) == 0
+        assert main(["adapters", "--address", at.address, "load", "stl", "x", "--timeout", "60"]) == 0
 
 
 def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
