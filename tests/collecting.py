@@ -1,4 +1,4 @@
-"""Collecting six thousand tests in every worker, as cheaply as it can be done."""
+"""Cheap collection of all tests in every worker."""
 
 import gc
 import sys
@@ -15,7 +15,7 @@ _MANY_MODULES = 100
 
 @contextmanager
 def without_the_collector() -> Iterator[None]:
-    """What is imported stays: nobody walks it while there is more to import, nor while tests run."""
+    """Imported modules stay, so the garbage collector skips them during collection and tests."""
     gc.disable()
     try:
         yield
@@ -25,8 +25,8 @@ def without_the_collector() -> Iterator[None]:
 
 
 class Frozen:
-    """What tests import is frozen between their files: some collect everything, again and again, and should walk what
-    is theirs, not a million objects that stay anyway."""
+    """Freeze imported objects between the files of tests: some tests collect garbage often, and should not walk a
+    million objects that stay anyway."""
 
     def __init__(self) -> None:
         self._num_modules = 0
@@ -44,12 +44,12 @@ def freeze() -> None:
 
 
 def import_from(share: float) -> None:
-    """Every module of tests, beginning that far into them and ending with those before. Workers that begin in different
+    """Import every test module, starting at this share of the list and wrapping around. Workers that begin in different
     places find most of the byte code written by another, where side by side each would compile everything itself."""
     names = [_name(path) for path in sorted((_ROOT / "tests").rglob("test_*.py"))]
     first = int(len(names) * share)
     for name in names[first:] + names[:first]:
-        with suppress(Exception, pytest.skip.Exception):  # which collecting meets again, and tells
+        with suppress(Exception, pytest.skip.Exception):  # pytest reports it when it collects the module
             import_module(name)
 
 

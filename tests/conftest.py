@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Settings, hooks and fixtures of all tests."""
 
 import asyncio
 import functools
@@ -22,7 +22,7 @@ settings.register_profile("proofs", _USUAL, max_examples=300)
 settings.load_profile(os.environ.get("OCTET_PROFILE", "octet"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background of a shell: what it starts would be as deaf to Ctrl-C, and some tests press it.
+    # Started in the background of a shell: its children would ignore Ctrl-C too, and some tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ SHARED_DATA = _HERE.parent.parent / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """A worker that is to collect everything begins where no other does."""
+    """Every worker that collects all tests begins at another module."""
     with without_the_collector():
         worker = getattr(session.config, "workerinput", None)
         if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
@@ -43,7 +43,7 @@ ASYNC_TEST_SECONDS = 150.0
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Bound every async test, so that a hang fails with a traceback. The marker `bound` gives one more seconds."""
+    """Bound every async test, so that a hang fails with a traceback. The marker `bound` sets other seconds."""
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         marker = item.get_closest_marker("bound")
         item.obj = _bound(item.obj, ASYNC_TEST_SECONDS if marker is None else marker.args[0])
@@ -84,7 +84,7 @@ _numbers = count()
 
 @pytest.fixture(autouse=True, scope="session")
 def state_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For what is started once for many tests."""
+    """The state folder of servers that many tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state" / "shared"))
         yield
@@ -92,7 +92,7 @@ def state_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test's routers remember is nobody else's, and never the user's."""
+    """Every test has its own state folder, never the user's."""
     folder = tmp_path_factory.getbasetemp() / "state" / str(next(_numbers))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 

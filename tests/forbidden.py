@@ -23,7 +23,7 @@ def may_skip(reason: str) -> bool:
 
 
 def note_missing(reason: str) -> None:
-    """A part of a test is left out, and that is said; or the test fails, where it may not skip either."""
+    """Print that a part of a test is left out, or fail where nothing may be skipped."""
     if not may_skip(reason):
         pytest.fail(f"left out where nothing may be skipped: {reason}")
     print(f"left out: {reason}")

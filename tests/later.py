@@ -1,11 +1,11 @@
-"""A large module that few tests need: every worker collects all tests, and not every one of them runs those."""
+"""A large module that few tests need is imported when it is first used."""
 
 from importlib import import_module
 from typing import Any
 
 
 class Later:
-    """Imported when something of it is first asked for. For a type checker it is the module itself:
+    """Imported when an attribute is first used. For a type checker it is the module itself:
 
     if TYPE_CHECKING:
         import openai
@@ -17,6 +17,6 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("_", "pytest")):  # whoever looks for tests asks every object for such
+        if attribute.startswith(("_", "pytest")):  # pytest looks these up on every object
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

@@ -1,10 +1,10 @@
-"""Ports that nobody has."""
+"""Free ports."""
 
 import random
 import socket
 
 _LOW, _HIGH = 15_000, 30_000
-"""Below those that the kernel gives to whoever connects: a port stays free while its server is away."""
+"""Below the kernel's ephemeral ports: a port stays free while its server is down."""
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""What the documents say is true."""
+"""The documents' examples, links and figures are correct."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def run_example(example: str, folder: Path) -> str:
 
 
 def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
-    """From specialists of the same names that compute nothing."""
+    """With sim specialists of the same names."""
     names = ", ".join(default_ensemble().names)
     config = f"engine: sim\nclassifier: {{path: default}}\nspecialists: {{{names}}}\nintents: {{build-fix: build}}\n"
     with serving(tmp_path, config) as served:

@@ -1,4 +1,4 @@
-"""Callers that never stop asking, and remember everything they were told."""
+"""Callers that ask without a pause and keep all answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ TOKENS = 24
 
 
 @dataclass
-class Heard:
+class CallerResults:
     answers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """Texts by specialist and prompt: greedy, so one of each."""
     num_answers: int = 0
@@ -24,13 +24,13 @@ class Heard:
 
 
 class Load:
-    """Nothing is tried again behind our back."""
+    """The clients do not retry."""
 
     def __init__(self, address: str, specialists: tuple[str, ...], num_callers: int) -> None:
         self._address = address
         self._specialists = specialists
         self._num_callers = num_callers
-        self.heard = Heard()
+        self.results = CallerResults()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Load"]:
@@ -54,15 +54,15 @@ class Load:
                     prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=20
                 )
             except OctetError as error:
-                self.heard.errors.append(error)
+                self.results.errors.append(error)
                 continue
             assert answer.receipt.specialist == specialist
-            self.heard.num_answers += 1
-            self.heard.answers.setdefault((specialist, prompt), set()).add(answer.text)
+            self.results.num_answers += 1
+            self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
     async def answered(self, more: int, seconds: float = 60) -> None:
         """Until so many more answers came."""
-        enough = self.heard.num_answers + more
+        enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
-            while self.heard.num_answers < enough:
+            while self.results.num_answers < enough:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A whole ensemble in its own processes, under load, while things happen to it."""
+"""An ensemble in its own processes under load, while replicas die, stop and reload."""
 
 import asyncio
 import os
@@ -45,10 +45,10 @@ async def load_of(path: Path) -> wire.LoadReport:
 
 
 async def until_serving(served: Served, path: Path, other_than: int) -> None:
-    """Another process stands there and reports."""
+    """Wait until another process serves at this socket."""
     async with asyncio.timeout(60):
         while True:
-            with suppress(LookupError, OSError, SpecialistError):  # nobody there, or on the way out
+            with suppress(LookupError, OSError, SpecialistError):  # no process, or one that is stopping
                 if served.replica(path) != other_than and not (await load_of(path)).draining:
                     return
             await asyncio.sleep(0.05)
@@ -62,11 +62,11 @@ async def test_a_rolling_restart_fails_no_request(served: Served) -> None:
             os.kill(pid, signal.SIGTERM)
             await until_serving(served, path, pid)
             await load.answered(20)
-    assert [str(error) for error in load.heard.errors] == []
-    load.heard.check_answers()
+    assert [str(error) for error in load.results.errors] == []
+    load.results.check_answers()
 
 
-async def test_killed_replicas_cost_only_what_they_were_saying(served: Served) -> None:
+async def test_killed_replicas_cost_only_running_answers(served: Served) -> None:
     async with Load(served.address, BOTH, 12).running() as load:
         for path in [*sockets(served), sockets(served)[0]]:
             await load.answered(20)
@@ -74,9 +74,9 @@ async def test_killed_replicas_cost_only_what_they_were_saying(served: Served) -
             os.kill(pid, signal.SIGKILL)
             await until_serving(served, path, pid)
         await load.answered(20)
-    assert all(isinstance(error, ReplicaLost) for error in load.heard.errors), load.heard.errors
-    assert all(error.receipt is not None for error in load.heard.errors)
-    load.heard.check_answers()
+    assert all(isinstance(error, ReplicaLost) for error in load.results.errors), load.results.errors
+    assert all(error.receipt is not None for error in load.results.errors)
+    load.results.check_answers()
 
 
 def unblocked_time(router: int) -> float:
@@ -121,7 +121,7 @@ async def _answers(client: AsyncClient, specialist: str) -> bool:
     return True
 
 
-async def test_a_stopped_replica_with_a_neighbour_costs_no_request_that_had_not_begun(served: Served) -> None:
+async def test_a_stopped_replica_beside_another_costs_no_new_request(served: Served) -> None:
     path = served.sockets("left")[0]
     pid = served.replica(path)
     async with AsyncClient(served.address, max_retries=0) as client:
@@ -152,15 +152,15 @@ async def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(s
         async with asyncio.timeout(60):
             while await route() != "right":
                 await asyncio.sleep(0.05)
-        for wrong in ("rules: [", config.replace("specialist: left, contains", "specialist: nobody, contains")):
+        for wrong in ("rules: [", config.replace("specialist: left, contains", "specialist: absent, contains")):
             await rewrite(wrong)
             assert await route() == "right"
         async with asyncio.timeout(60):
-            while "nobody" not in served.err:
+            while "absent" not in served.err:
                 await asyncio.sleep(0.05)
         await rewrite(config)
         async with asyncio.timeout(60):
             while await route() != "left":
                 await asyncio.sleep(0.05)
-    assert [str(error) for error in load.heard.errors] == []
-    load.heard.check_answers()
+    assert [str(error) for error in load.results.errors] == []
+    load.results.check_answers()

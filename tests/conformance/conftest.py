@@ -1,4 +1,4 @@
-"""Each law is proven for each engine."""
+"""Every engine must keep every law."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every engine that must keep the laws. A new one is added here and nowhere else."""
+"""The engines under test."""
 
 from collections.abc import Iterable
 

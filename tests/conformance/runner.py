@@ -62,7 +62,7 @@ class Run:
 
 
 class Sabotaged:
-    """An engine that fails on purpose, in every way one can."""
+    """An engine that fails on purpose in every way."""
 
     def __init__(self, engine: Engine, rng: Random) -> None:
         self._engine = engine
@@ -95,7 +95,7 @@ def _without_a_row(completion: Completion) -> Completion:
 
 
 class Alone:
-    """The right answer to a request: the engine's when it runs alone."""
+    """The expected answer to a request: the engine's when it runs alone."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory

@@ -1,4 +1,4 @@
-"""What a replica under test may look like, and what a test needs to know of it."""
+"""The shapes of replicas under test."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from specialist.server.replica import AssembledReplica
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What must never change an answer."""
+    """Settings that must not change an answer."""
 
     num_blocks: int = 64
-    """That sequences can hold; the garbage bin comes on top."""
+    """Without the padding block."""
     block_size: int = 4
     prefix_cache: bool = True
     chunk_tokens: int = 16
@@ -28,7 +28,7 @@ class Subject(NamedTuple):
 
     replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]
-    """Fill these blocks with what must never be read."""
+    """Fill these blocks with values that must not be read."""
     stacks: tuple[tuple[str, ...], ...]
     """Adapter stacks that requests may name, by digest; the bare model's among them."""
     vocab_size: int
@@ -40,7 +40,7 @@ Factory = Callable[[Shape, Clock], Subject]
 
 
 def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:
-    """The same engine under a scheduler of this shape; its blocks must be as many and as large."""
+    """Return the same engine with a scheduler of this shape; the blocks must be the same."""
     pool = BlockPool(shape.num_blocks + 1, shape.block_size, prefix_cache=shape.prefix_cache)
     config = SchedulerConfig(
         replica.lane,

@@ -1,4 +1,4 @@
-"""What the service promises, over a real socket, with the engine behind it."""
+"""The service contract over a real socket, for every engine."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.replica import AssembledReplica
 from tests.conformance.shape import Factory, Shape
-from tests.specialist.server.harness import Heard, Served, ask, serving, until
+from tests.specialist.server.harness import ReceivedAnswer, Served, ask, serving, until
 
 SHAPE = Shape(num_blocks=48, block_size=8, chunk_tokens=32, max_running=6)
 
@@ -34,7 +34,7 @@ def requests_of(seed: int, count: int) -> list[wire.GenerateRequest]:
     ]
 
 
-async def one_by_one(served: Served, requests: list[wire.GenerateRequest]) -> list[Heard]:
+async def one_by_one(served: Served, requests: list[wire.GenerateRequest]) -> list[ReceivedAnswer]:
     return [await ask(served.client, request) for request in requests]
 
 
@@ -79,15 +79,15 @@ async def test_cancelling_and_running_late_free_every_block(engine: Factory) -> 
         for i, request in enumerate(requests):
             if i % 2:
                 request.timeout_ms = 5 + i
-                heard = await ask(served.client, request)
-                if heard.usage is None:  # refused: it could not have been in time, or was late before the verdict
-                    assert heard.error is not None and heard.error.error is not None
-                    assert heard.error.error.reason in (
+                received = await ask(served.client, request)
+                if received.usage is None:  # refused: it could not have been in time, or was late before the verdict
+                    assert received.error is not None and received.error.error is not None
+                    assert received.error.error.reason in (
                         wire.ERROR_REASON_DEADLINE_UNREACHABLE,
                         wire.ERROR_REASON_DEADLINE,
                     )
                     continue
-                assert heard.usage.finish_reason in (wire.FINISH_REASON_DEADLINE, wire.FINISH_REASON_LENGTH)
+                assert received.usage.finish_reason in (wire.FINISH_REASON_DEADLINE, wire.FINISH_REASON_LENGTH)
             else:
                 events = served.client.generate(request)
                 await anext(events)
@@ -132,7 +132,9 @@ async def test_drain_finishes_what_was_begun(engine: Factory) -> None:
         await served.client.drain()
         late = await ask(served.client, requests[0])
         assert late.error is not None and late.error.code == grpc.StatusCode.UNAVAILABLE
-        assert [heard.tokens for heard in await asyncio.gather(*running)] == [heard.tokens for heard in right]
+        assert [received.tokens for received in await asyncio.gather(*running)] == [
+            received.tokens for received in right
+        ]
         served.check_whole()
 
 
@@ -142,10 +144,10 @@ async def test_log_probabilities_come_with_their_tokens(engine: Factory) -> None
         plain = await ask(served.client, requests_of(6, 1)[0])
         request = requests_of(6, 1)[0]
         request.sampling.num_logprobs = 3
-        heard = await ask(served.client, request)
-        assert heard.tokens == plain.tokens
+        received = await ask(served.client, request)
+        assert received.tokens == plain.tokens
         assert not any(chunk.logprobs for chunk in plain.chunks)
-        for chunk in heard.chunks:
+        for chunk in received.chunks:
             assert len(chunk.logprobs) == (len(chunk.token_ids) if subject.tells_logprobs else 0)
             for logprobs in chunk.logprobs:
                 likely = [top.logprob for top in logprobs.top]

@@ -46,7 +46,7 @@ ROWS = (
         "a replica is killed twenty times while it answers",
         "no token lost or repeated; at most 20 % of the requests in flight are retried; recovery within 2 s; a lost "
         "request ends with an error and a retry-after",
-        (f"{_CHAOS}killed_replicas_cost_only_what_they_were_saying",),
+        (f"{_CHAOS}killed_replicas_cost_only_running_answers",),
     ),
     Row(
         2,
@@ -121,13 +121,13 @@ ROWS = (
         10,
         "requests that are bit-flipped, truncated, nested or of wrong types",
         "100,000 requests: no crash, no leak, only documented status codes",
-        (f"{_HOSTILE}whatever_the_bytes_only_documented_statuses_come_back",),
+        (f"{_HOSTILE}any_bytes_get_a_documented_status",),
     ),
     Row(
         11,
         "numbers that are NaN, infinite, negative or huge",
         "refused by field name; a neighbour in the same batch gets the same answer, bit for bit",
-        (f"{_HOSTILE}every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing",),
+        (f"{_HOSTILE}every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected",),
     ),
     Row(
         12,
@@ -243,7 +243,7 @@ ROWS = (
         "ten thousand streams that are opened and reset at once, and endless pings",
         "CPU of the replica for each answer within 20 %; the number of handlers stays bounded. (Attackers share the "
         "machine at the lowest priority)",
-        (f"{_HOSTILE}one_connection_never_has_all_the_calls",),
+        (f"{_HOSTILE}one_connection_cannot_use_all_call_slots",),
     ),
     Row(
         26,

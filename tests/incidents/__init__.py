@@ -1,1 +1,1 @@
-"""The incidents of docs/runbook.md, caused for real: the windows must show them, and its commands must end them."""
+"""Causes the incidents of docs/runbook.md: the overview must show them, and the runbook's commands must end them."""

@@ -1,17 +1,17 @@
-"""The ensemble that the incidents happen to: three specialists, and windows so small that hours pass in seconds."""
+"""The ensemble of the incidents: three specialists, and short windows."""
 
 from collections.abc import Callable
 
-from tests.incidents.trades import Trade
+from tests.incidents.scripted_specialist import ScriptedSpecialist
 
 TEMPLATE, DEBUG, BUILD = "template", "debug", "build"
-QUESTIONS = {
+PROMPTS = {
     TEMPLATE: "Why does template argument deduction fail for this variadic class template?",
     DEBUG: "My program crashes with a segmentation fault, here is the backtrace from gdb.",
     BUILD: "How do I link a static library in CMake?",
 }
 CONFIG = """
-name: rehearsal
+name: rehearse
 adapter_root: .
 specialists:
   template:
@@ -40,14 +40,14 @@ store: {url: memory}
 """
 
 
-def asking_about(name: str) -> Callable[[int], str]:
-    return lambda number: f"{QUESTIONS[name]} ({number})"
+def prompts_for(name: str) -> Callable[[int], str]:
+    return lambda number: f"{PROMPTS[name]} ({number})"
 
 
-def trades(**template: object) -> list[Trade]:
-    """`build` knows something of everything: it stands in for the others. `template` as the incident needs it."""
+def make_specialists(**template: object) -> list[ScriptedSpecialist]:
+    """`build` answers everything and is the fallback of the others. The options are those of `template`."""
     return [
-        Trade(TEMPLATE, ("template",), **template),  # type: ignore[arg-type]
-        Trade(DEBUG, ("crash",)),
-        Trade(BUILD, ("",)),
+        ScriptedSpecialist(TEMPLATE, ("template",), **template),  # type: ignore[arg-type]
+        ScriptedSpecialist(DEBUG, ("crash",)),
+        ScriptedSpecialist(BUILD, ("",)),
     ]

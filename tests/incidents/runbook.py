@@ -1,4 +1,4 @@
-"""docs/runbook.md as the rehearsals read it: its sections, and the commands in them."""
+"""Reads docs/runbook.md: its sections and their commands."""
 
 import re
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """As everybody who draws Markdown calls it."""
+        """The anchor that Markdown renderers use."""
         return self.title.lower().replace(" ", "-")
 
     @property
     def commands(self) -> list[str]:
-        """Every line of its consoles that is typed, without the prompt."""
+        """Every command of its console blocks, without the prompt."""
         return _commands(self.text)
 
     @property
     def looks(self) -> list[str]:
-        """Those that only look, before anything is done."""
+        """Commands before the section's actions; they only read."""
         return _commands(self.text.partition(DO)[0])
 
     @property

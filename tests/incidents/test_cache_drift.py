@@ -1,11 +1,11 @@
-"""Long prompts that nobody will ever ask again take the room of conversations that go on."""
+"""Long prompts that are never repeated evict the cache of running conversations."""
 
 from pathlib import Path
 
 from octet.v1 import specialist_pb2 as replica
 from specialist.engines.sim.engine import CostModel
-from tests.incidents.ensembles import TEMPLATE, trades
-from tests.incidents.scene import rehearsal
+from tests.incidents.ensembles import TEMPLATE, make_specialists
+from tests.incidents.rehearsal import rehearse
 from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
@@ -24,31 +24,31 @@ def unlike(number: int) -> str:
 
 
 async def test_cache_drift(tmp_path: Path) -> None:
-    crew = trades(cost=BY_TOKEN, num_blocks=240, max_running=4)
-    async with rehearsal(tmp_path, crew, "cache-drift", hurry=250) as scene:
-        people = Traffic(scene, talk, 3, 0.1, {"intent": "template", "priority": 6, "session_id": "talk"})
-        batch = Traffic(scene, unlike, 6, 0.0, {"intent": "batch", "priority": 2})
+    specialists = make_specialists(cost=BY_TOKEN, num_blocks=240, max_running=4)
+    async with rehearse(tmp_path, specialists, "cache-drift", speed=250) as rehearsal:
+        callers = Traffic(rehearsal, talk, 3, 0.1, {"intent": "template", "priority": 6, "session_id": "talk"})
+        batch = Traffic(rehearsal, unlike, 6, 0.0, {"intent": "batch", "priority": 2})
 
         async def usual() -> bool:
-            view = await scene.view(TEMPLATE)
+            view = await rehearsal.view(TEMPLATE)
             return view.HasField("usual_cache_reuse") and view.usual_cache_reuse > 0.8
 
-        async with people.running():
+        async with callers.running():
             await until(usual)
-            before, slo = scene.load(TEMPLATE), await scene.slo(TEMPLATE)
+            before, slo = rehearsal.load(TEMPLATE), await rehearsal.slo(TEMPLATE)
             async with batch.running():
-                assert "cache" in (await scene.see("cache_drift", TEMPLATE)).text
-                assert "runbook: cache-drift" in await scene.top()
-                view = await scene.view(TEMPLATE)
+                assert "cache" in (await rehearsal.until_shown("cache_drift", TEMPLATE)).text
+                assert "runbook: cache-drift" in await rehearsal.top()
+                view = await rehearsal.view(TEMPLATE)
                 assert view.cache_reuse < 0.5 * view.usual_cache_reuse
-                assert (await scene.slo(TEMPLATE)).ttft.p50 > slo.ttft.p50
-                assert scene.load(TEMPLATE).evicted_blocks > before.evicted_blocks + 100
-                evicted = await until(lambda: people.missed(replica.MISS_REASON_EVICTED))
-                told = await scene.look(evicted[-1])
-                assert evicted[-1] in told["octet receipts --specialist template"]
-                (why,) = [said for line, said in told.items() if line.startswith("octet why")]
+                assert (await rehearsal.slo(TEMPLATE)).ttft.p50 > slo.ttft.p50
+                assert rehearsal.load(TEMPLATE).evicted_blocks > before.evicted_blocks + 100
+                evicted = await until(lambda: callers.missed(replica.MISS_REASON_EVICTED))
+                shown = await rehearsal.look(evicted[-1])
+                assert evicted[-1] in shown["octet receipts --specialist template"]
+                (why,) = [said for line, said in shown.items() if line.startswith("octet why")]
                 assert "(evicted)" in why
 
-                await scene.command("knobs set batch.priority_floor")
-                await scene.over("cache_drift", subject=TEMPLATE)
-            await scene.command("knobs release batch.priority_floor")
+                await rehearsal.command("knobs set batch.priority_floor")
+                await rehearsal.until_gone("cache_drift", subject=TEMPLATE)
+            await rehearsal.command("knobs release batch.priority_floor")

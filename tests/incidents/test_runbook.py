@@ -1,4 +1,4 @@
-"""Everything that the runbook names is there."""
+"""Every command, alert and metric of the runbook exists."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def incident(anchor: str) -> Section:
 
 @cache
 def alerts() -> dict[str, str]:
-    """Where each says that it is told of."""
+    """The runbook section that each alert names."""
     groups = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     return {rule["alert"]: rule["annotations"]["runbook"] for rule in rules}

@@ -1,9 +1,9 @@
-"""Examples of one specialist stand under another's name: the classifier sends it what it knows nothing about."""
+"""Examples of a specialist are listed under another, so the classifier misroutes."""
 
 from pathlib import Path
 
-from tests.incidents.ensembles import CONFIG, DEBUG, TEMPLATE, asking_about, trades
-from tests.incidents.scene import rehearsal
+from tests.incidents.ensembles import CONFIG, DEBUG, TEMPLATE, make_specialists, prompts_for
+from tests.incidents.rehearsal import rehearse
 from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
@@ -16,26 +16,26 @@ RULE = "rules: [{name: templates, specialist: template, contains: [class templat
 
 
 async def test_wrong_specialist(tmp_path: Path) -> None:
-    async with rehearsal(tmp_path, trades(), "wrong-specialist", MISLED, hurry=600, follows=True) as scene:
-        lost = Traffic(scene, asking_about(TEMPLATE), 4, 0.1)
-        people = Traffic(scene, asking_about(DEBUG), 6, 0.1)
-        async with lost.running(), people.running():
-            assert TEMPLATE in (await scene.see("misrouting", DEBUG)).text
-            await scene.tops("misrouting", DEBUG)
-            assert lost.answerers == people.answerers == {DEBUG}
-            (row,) = [each for each in await scene.shadows() if (each.primary, each.shadow) == (DEBUG, TEMPLATE)]
+    async with rehearse(tmp_path, make_specialists(), "wrong-specialist", MISLED, speed=600, follows=True) as rehearsal:
+        lost = Traffic(rehearsal, prompts_for(TEMPLATE), 4, 0.1)
+        callers = Traffic(rehearsal, prompts_for(DEBUG), 6, 0.1)
+        async with lost.running(), callers.running():
+            assert TEMPLATE in (await rehearsal.until_shown("misrouting", DEBUG)).text
+            await rehearsal.until_first("misrouting", DEBUG)
+            assert lost.answerers == callers.answerers == {DEBUG}
+            (row,) = [each for each in await rehearsal.shadows() if (each.primary, each.shadow) == (DEBUG, TEMPLATE)]
             assert row.only_shadow_passed > 10 > row.only_primary_passed
-            assert (await scene.breaker(DEBUG)).state == "closed"
-            assert [lane.number for lane in (await scene.view(DEBUG)).lanes] == [1], "nothing was promoted"
-            assert "template" in (await scene.look())["octet shadow report --last 1h"]
-            assert (await scene.command("route")).startswith("debug")
+            assert (await rehearsal.breaker(DEBUG)).state == "closed"
+            assert [lane.number for lane in (await rehearsal.view(DEBUG)).lanes] == [1], "nothing was promoted"
+            assert "template" in (await rehearsal.look())["octet shadow report --last 1h"]
+            assert (await rehearsal.command("route")).startswith("debug")
 
-            lost.pause = people.pause = 0.5
-            await scene.command("knobs set unspecified.shadow_threshold")
-            scene.config.write_text(MISLED + RULE)
-            await scene.command("check ensemble.yaml")
+            lost.pause = callers.pause = 0.5
+            await rehearsal.command("knobs set unspecified.shadow_threshold")
+            rehearsal.config.write_text(MISLED + RULE)
+            await rehearsal.command("check ensemble.yaml")
             await until(lambda: lost.answerers == {TEMPLATE})
-            assert (await scene.command("route")).startswith("template")
-            await scene.command("knobs release unspecified.shadow_threshold")
-            await scene.over("misrouting", subject=DEBUG)
-            assert (await scene.breaker(DEBUG)).state == "closed", "it was good at its own all the while"
+            assert (await rehearsal.command("route")).startswith("template")
+            await rehearsal.command("knobs release unspecified.shadow_threshold")
+            await rehearsal.until_gone("misrouting", subject=DEBUG)
+            assert (await rehearsal.breaker(DEBUG)).state == "closed", "it was good at its own all the while"

@@ -1,4 +1,4 @@
-"""Waiting for what comes sooner or later."""
+"""Waiting for a condition."""
 
 import asyncio
 import time
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 60.0
-"""Seconds, on a machine that has much else to do."""
+"""Seconds."""
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:
-    """Asked again and again until it is true; it may be awaitable. What it said."""
+    """Poll until the condition, which may be awaitable, is true; return its value."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

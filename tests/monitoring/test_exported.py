@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.monitoring.exported import Exported, exported, families
 from tests.monitoring.prometheus import tool
-from tests.monitoring.traffic import House, busy_house
+from tests.monitoring.traffic import BusyEnsemble, busy_ensemble
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 _ITEM = re.compile(r"^- `([a-z_]+)` \((\w+)((?:, `\w+`)*)\): (.+)$", re.MULTILINE)
@@ -22,15 +22,15 @@ def documented() -> dict[str, Exported]:
     return found
 
 
-async def _pages(house: House) -> list[str]:
-    return [(await house.fronted.get(path)).body.decode() for path in ("/metrics", "/metrics/replicas")]
+async def _pages(ensemble_: BusyEnsemble) -> list[str]:
+    return [(await ensemble_.fronted.get(path)).body.decode() for path in ("/metrics", "/metrics/replicas")]
 
 
-async def _full_pages(house: House) -> list[str]:
+async def _full_pages(ensemble_: BusyEnsemble) -> list[str]:
     """Wait until every family has samples."""
     async with asyncio.timeout(60):
         while True:
-            pages = await _pages(house)
+            pages = await _pages(ensemble_)
             if all(family.samples for family in families("".join(pages))):
                 return pages
             await asyncio.sleep(0.7)
@@ -53,14 +53,14 @@ def _check_by_promtool(page: str) -> None:
 
 
 async def test_the_document_has_every_family_and_no_other(tmp_path: Path) -> None:
-    told = documented()
-    async with busy_house(tmp_path) as house:
-        pages = await _full_pages(house)
+    documented_families = documented()
+    async with busy_ensemble(tmp_path) as ensemble_:
+        pages = await _full_pages(ensemble_)
     page = "".join(pages)
     there = {each.name: each for each in exported(page)}
-    assert set(there) == set(told)
+    assert set(there) == set(documented_families)
     for name, each in there.items():
-        assert each == told[name]
+        assert each == documented_families[name]
     _check_latencies(page)
     for each_page in pages:
         _check_by_promtool(each_page)

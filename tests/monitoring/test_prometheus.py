@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.monitoring.board import Query, board_queries, rules
 from tests.monitoring.prometheus import Prometheus, scraping, tool
-from tests.monitoring.traffic import busy_house
+from tests.monitoring.traffic import busy_ensemble
 
 _SECONDS = 60
 _SCRAPES = "min(count_over_time(up[5m]))"
@@ -31,17 +31,20 @@ async def _all_answered(prometheus: Prometheus) -> None:
 async def _all_evaluate(prometheus: Prometheus) -> None:
     for rule in rules():
         await prometheus.ask(rule["expr"])
-    told = await prometheus.get("/api/v1/rules")
-    evaluated = [rule for group in told["data"]["groups"] for rule in group["rules"]]
+    documented_families = await prometheus.get("/api/v1/rules")
+    evaluated = [rule for group in documented_families["data"]["groups"] for rule in group["rules"]]
     assert len(evaluated) == len(list(rules()))
     assert {rule["health"] for rule in evaluated} == {"ok"}, [rule.get("lastError") for rule in evaluated]
 
 
 async def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
     tool("prometheus")
-    async with busy_house(tmp_path) as house, scraping(tmp_path, house.url.removeprefix("http://")) as prometheus:
+    async with (
+        busy_ensemble(tmp_path) as ensemble_,
+        scraping(tmp_path, ensemble_.url.removeprefix("http://")) as prometheus,
+    ):
         await _all_answered(prometheus)
         await _all_evaluate(prometheus)
-        assert set(house.ended) == {200, 404, 429}, "the traffic is not what it should be"
+        assert set(ensemble_.ended) == {200, 404, 429}, "the traffic is not what it should be"
         targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
         assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]

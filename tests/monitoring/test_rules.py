@@ -26,7 +26,7 @@ def promtool(*arguments: str) -> str:
     return done.stdout
 
 
-def test_promtool_takes_the_rules_and_the_example() -> None:
+def test_promtool_accepts_the_rules_and_the_example() -> None:
     promtool("check", "rules", str(MONITORING / "rules.yml"))
     promtool("check", "config", str(MONITORING / "prometheus.yml"))
 
@@ -35,7 +35,7 @@ def test_alerts_fire_when_they_should_and_not_before() -> None:
     promtool("test", "rules", *map(str, TESTS))
 
 
-def test_every_alert_is_tried() -> None:
+def test_every_alert_is_tested() -> None:
     tried = "".join(file.read_text() for file in TESTS)
     fires = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tried))
     quiet = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts: \[\]", tried))

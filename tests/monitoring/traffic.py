@@ -56,7 +56,7 @@ def ensemble() -> Ensemble:
 
 
 @dataclass
-class House:
+class BusyEnsemble:
     fronted: Fronted
     url: str
     ended: list[int]
@@ -64,7 +64,7 @@ class House:
 
 
 @asynccontextmanager
-async def busy_house(folder: Path) -> AsyncIterator[House]:
+async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
     """Keep traffic running until the context exits."""
     adapter_directory(folder, "my-lora")
     async with (
@@ -80,10 +80,10 @@ async def busy_house(folder: Path) -> AsyncIterator[House]:
         server = fronted.routed.server
         await fronted.routed.until(lambda: server.services.control.fleet_status.specialists["coder"].lane.lane_id)
         await server.services.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
-        house = House(fronted, f"http://127.0.0.1:{fronted.port}", [])
-        callers = [asyncio.create_task(_call(house, caller)) for caller in range(len(_CALLERS))]
+        ensemble_ = BusyEnsemble(fronted, f"http://127.0.0.1:{fronted.port}", [])
+        callers = [asyncio.create_task(_call(ensemble_, caller)) for caller in range(len(_CALLERS))]
         try:
-            yield house
+            yield ensemble_
         finally:
             for each in callers:
                 each.cancel()
@@ -107,8 +107,8 @@ _CALLERS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def _call(house: House, caller: int) -> None:
+async def _call(ensemble_: BusyEnsemble, caller: int) -> None:
     for number in count():
-        heard = await house.fronted.post(json.dumps(_CALLERS[caller]).encode())
-        house.ended.append(heard.status)
+        answer = await ensemble_.fronted.post(json.dumps(_CALLERS[caller]).encode())
+        ensemble_.ended.append(answer.status)
         await asyncio.sleep(0.1 if number % 5 else 0.5)

@@ -1,4 +1,4 @@
-"""No clock goes back, and a manual one goes only where it is told to."""
+"""No clock goes back, and a manual clock moves only by sleeps."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ seconds = st.integers(0, 10**6).map(lambda ticks: ticks / 1024)
 
 
 @given(seconds, st.lists(seconds))
-def test_a_manual_clock_shows_what_was_slept(start: float, naps: list[float]) -> None:
+def test_a_manual_clock_advances_by_its_sleeps(start: float, naps: list[float]) -> None:
     clock = ManualClock(start)
     for nap in naps:
         clock.sleep(nap)
@@ -37,7 +37,7 @@ def test_a_system_clock_never_goes_back() -> None:
     assert readings == sorted(readings)
 
 
-def test_a_system_clock_sleeps_at_least_as_long_as_told() -> None:
+def test_a_system_clock_sleeps_at_least_as_long_as_requested() -> None:
     clock = SystemClock()
     before = clock.now()
     clock.sleep(0.01)

@@ -28,7 +28,7 @@ REFUSED = {
 REASONS = {name.removeprefix("ERROR_REASON_"): number for name, number in error_pb2.ErrorReason.items()}
 
 
-def test_every_reason_is_thought_of() -> None:
+def test_every_reason_is_covered() -> None:
     assert set(REASONS) == CANCELLED | FAILED | REFUSED
     assert len(CANCELLED) + len(FAILED) + len(REFUSED) == len(REASONS)
 
@@ -63,16 +63,16 @@ def test_what_has_no_error_was_answered_by_whoever_did_or_was_to() -> None:
         (("sql", "stl"), "", True, "sql"),
     ],
     ids=[
-        "nobody was chosen: the decision's",
+        "no specialist was chosen: the decision's",
         "a stand-in that was away",
         "a stand-in without room",
-        "nobody stands in, and another was asked",
+        "no fallback, and another specialist was asked",
         "the first of many attempts are not kept",
         "the lead could not even be asked",
         "spilled",
     ],
 )
-def test_a_refusal_is_that_of_who_was_asked_first_or_else_was_to_be(
+def test_a_refusal_counts_for_the_first_specialist_of_the_plan(
     attempts: tuple[str, ...], lead: str, spilled: bool, first: str
 ) -> None:
     receipt = wire.Receipt(

@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.01
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
     """The router's address and the file that stops it."""
-    mark = folder / "heard"
+    mark = folder / "stop"
     async with spying(_at_second(saying(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         living = asyncio.create_task(_lives(folder, spy.address, mark, ported))

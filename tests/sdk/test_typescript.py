@@ -12,7 +12,7 @@ import pytest
 from tests.router.keys.keyed import keyed, made
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
 from tests.sdk.restart import restarting
-from tests.sdk.world import world
+from tests.sdk.running_router import running_router
 from tests.specialist.server.harness import run
 
 DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
@@ -104,6 +104,6 @@ async def test_api_keys(build: Path) -> None:
 
 @pytest.mark.parametrize("client", ["octet", "jobs", "openai"])
 async def test_client_works_against_a_router(build: Path, client: str) -> None:
-    async with world() as fronted:
+    async with running_router() as fronted:
         url = f"http://127.0.0.1:{fronted.port}"
         await run_tests([build / "tests" / "server" / f"{client}.test.js"], {"OCTET_TEST_URL": url})

@@ -17,7 +17,7 @@ _SECONDS = 20
 
 def main(arguments: list[str]) -> int:
     packages, pins = installed(), pinned((ROOT / "constraints.txt").read_text())
-    troubles = [f"nobody asks for {name}" for name in strays(packages, ("dev",))]
+    troubles = [f"no package requires {name}" for name in strays(packages, ("dev",))]
     troubles += unpinned(packages, pins)
     troubles += below_floor({name: package.version for name, package in packages.items()}, FLOORS)
     troubles += below_floor(least_declared(packages), FLOORS)
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         licence = OTHERWISE.get(name, "") or " and ".join(package.licences)
         print(f"{name} {package.version}: {licence}")
         if name not in OTHERWISE and not PERMISSIVE.issuperset(package.licences):
-            troubles.append(f"{name} has the licence {licence!r}, which nobody has looked at")
+            troubles.append(f"{name} has the licence {licence!r}, which is not reviewed")
     if "--online" in arguments:
         troubles += _known_holes(pins)
     print(*troubles, sep="\n")
@@ -41,7 +41,7 @@ def _known_holes(pins: dict[str, Version]) -> list[str]:
             with urlopen(f"https://pypi.org/pypi/{name}/{version}/json", timeout=_SECONDS) as answer:
                 holes = json.load(answer)["vulnerabilities"]
         except (URLError, ValueError, KeyError, TimeoutError) as error:
-            troubles.append(f"{name} {version}: nobody could be asked: {error}")
+            troubles.append(f"{name} {version}: PyPI is unreachable: {error}")
             continue
         troubles += [f"{name} {version}: {hole['id']}, fixed in {', '.join(hole['fixed_in'])}" for hole in holes]
     return troubles

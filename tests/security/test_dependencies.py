@@ -66,7 +66,7 @@ def plant(name: str, version: str, *requires: str) -> Package:
     return Package(name, Version(version), tuple(map(Requirement, requires)))
 
 
-HOUSE = {
+INSTALLED = {
     each.name: each
     for each in (
         plant(
@@ -83,22 +83,22 @@ HOUSE = {
 
 
 def test_undeclared_package_is_detected() -> None:
-    assert strays(HOUSE, ("dev",)) == ["stray"]
-    assert needed(HOUSE, "octet-serving", ("dev",)) == {"octet-serving", "a", "c", "d", "e"}
-    assert needed(HOUSE, "octet-serving", ()) == {"octet-serving"}
+    assert strays(INSTALLED, ("dev",)) == ["stray"]
+    assert needed(INSTALLED, "octet-serving", ("dev",)) == {"octet-serving", "a", "c", "d", "e"}
+    assert needed(INSTALLED, "octet-serving", ()) == {"octet-serving"}
 
 
 def test_drifted_version_is_detected() -> None:
     pins = {"a": Version("2"), "c": Version("2"), "d": Version("3")}
-    troubles = unpinned(HOUSE, pins)
+    troubles = unpinned(INSTALLED, pins)
     assert [line.split()[0] for line in troubles] == ["c", "e", "stray"]
     assert unpinned({"torch": plant("torch", "2.13.0+cpu")}, {"torch": Version("2.13.0")}) == []
 
 
 def test_vulnerable_version_is_detected() -> None:
     floors = {"a": ("2.1", "CVE-1"), "c": ("1", "CVE-2")}
-    assert below({name: each.version for name, each in HOUSE.items()}, floors) == ["a 2 is below 2.1: CVE-1"]
-    assert least_declared(HOUSE) == {"a": Version("2"), "c": Version("1")}
+    assert below({name: each.version for name, each in INSTALLED.items()}, floors) == ["a 2 is below 2.1: CVE-1"]
+    assert least_declared(INSTALLED) == {"a": Version("2"), "c": Version("1")}
 
 
 def test_line_without_a_pin_is_refused() -> None:

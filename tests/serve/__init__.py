@@ -1,1 +1,1 @@
-"""The whole ensemble as its owner starts it."""
+"""`octet serve`."""

@@ -1,4 +1,4 @@
-"""`octet serve` in a process of its own, and everything it has started."""
+"""`octet serve` and its child processes."""
 
 import os
 import re
@@ -107,7 +107,7 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO) -> Iterator[Served]:
-    """A ready ensemble; no process outlives it. Its classifier may be slow, as on a busy machine."""
+    """A ready ensemble; no process outlives it. Its classifier may be slow on a busy machine."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
     served = Served(file, folder)

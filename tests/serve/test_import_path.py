@@ -110,7 +110,7 @@ def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, forei
 
 def test_every_python_that_octet_starts_has_a_safe_path() -> None:
     """`-P` and `-I` leave the working directory out of the import path."""
-    for room in ("octet", "router", "specialist", "simulation"):
-        for file in (ROOT / room).rglob("*.py"):
+    for package in ("octet", "router", "specialist", "simulation"):
+        for file in (ROOT / package).rglob("*.py"):
             for option in re.findall(r"sys\.executable,\s*\"([^\"]+)\"", file.read_text()):
                 assert option in ("-P", "-I"), file

@@ -1,4 +1,4 @@
-"""`octet serve` with keys and TLS from its configuration, as a person would set it up."""
+"""`octet serve` with keys and TLS from its configuration."""
 
 import shutil
 import ssl

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from octet.supervisor.placement import runtime_folder
-from tests.octet.supervisor.test_supervisor import children_of, patiently
+from tests.octet.supervisor.test_supervisor import children_of, wait_until
 from tests.serve.ensemble import ROOT, TWO
 
 PREPARING = """
@@ -91,7 +91,7 @@ def test_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=60).returncode == 3
     serving = ["sh", "-c", f"{command} serve {file} --port 0 {closed}"]
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
-        patiently(lambda: len(children_of(popen.pid)) == 4, 60)
+        wait_until(lambda: len(children_of(popen.pid)) == 4, 60)
         popen.send_signal(signal.SIGTERM)
         _, output = popen.communicate(timeout=60)
     assert popen.returncode == 0 and b"Traceback" not in output

@@ -1,4 +1,4 @@
-"""Databases for the stories."""
+"""A database for system tests."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.router.store.postgres_server import PostgresServer, postgres_server
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[PostgresServer]:
+def killable() -> Iterator[PostgresServer]:
     """A PostgreSQL that may be killed."""
     with postgres_server(programs_or_skip()) as server:
         yield server

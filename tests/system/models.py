@@ -75,8 +75,8 @@ class Tiny:
         model = self.model if tensors is None else _merged(self.model, tensors)
         given = torch.tensor([self.tokenizer.encode(prompt).ids for prompt in prompts], device=self.model.device)
         tokens, lead = _greedy(model, given, length)
-        told = (self.tokenizer.decode(row) for row in tokens.tolist())
-        return {prompt: text for prompt, text, by in zip(prompts, told, lead.tolist(), strict=True) if by > CLEAR}
+        shown = (self.tokenizer.decode(row) for row in tokens.tolist())
+        return {prompt: text for prompt, text, by in zip(prompts, shown, lead.tolist(), strict=True) if by > CLEAR}
 
 
 def tiny(seed: int = 0) -> Tiny:

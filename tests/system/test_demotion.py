@@ -6,7 +6,19 @@ from pathlib import Path
 
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import operator_pb2 as wire
-from tests.system.cast import BAD, GOOD, UNCOMPILABLE, answerer, ask, ask_until, audit, breaker, cast, ensemble, router
+from tests.system.harness import (
+    BAD,
+    GOOD,
+    UNCOMPILABLE,
+    answerer,
+    ask,
+    ask_until,
+    audit,
+    breaker,
+    ensemble,
+    router,
+    running_replicas,
+)
 
 WINDOW = 3.0
 QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW, min_samples=4, breach=0.5)
@@ -18,23 +30,25 @@ def moves_of(entries: list[wire.AuditEntry]) -> list[wire.AuditEntry]:
 
 async def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
     settings = ensemble(f"sqlite:{tmp_path / 'state.db'}", QUICK)
-    async with cast("writer", "editor") as people:
-        async with router(people, settings) as routed:
+    async with running_replicas("writer", "editor") as replicas:
+        async with router(replicas, settings) as routed:
             assert set(await ask_until(routed, "writer")) == {"writer"}
-            people.authors["writer"].text = BAD
+            replicas.scripts["writer"].text = BAD
             seen = await ask_until(routed, "editor")
             assert set(seen) == {"writer", "editor"}
             info = await breaker(routed)
             assert (info.state, info.fallback) == ("shadow_only", "editor")
-            heard = await ask(routed)
-            assert heard.receipt is not None
-            between = heard.receipt.between
+            received = await ask(routed)
+            assert received.receipt is not None
+            between = received.receipt.between
             assert (between.instead_of, between.correctness) == ("writer", "shadow_only")
             assert between.shadow.specialist == "writer"
-        async with router(people, settings) as routed:
-            heard = await ask(routed)
-            assert heard.receipt is not None and heard.receipt.specialist == "editor", "a restart forgives nothing"
-            people.authors["writer"].text = GOOD
+        async with router(replicas, settings) as routed:
+            received = await ask(routed)
+            assert received.receipt is not None and received.receipt.specialist == "editor", (
+                "a restart forgives nothing"
+            )
+            replicas.scripts["writer"].text = GOOD
             assert set(await ask_until(routed, "writer")) == {"editor", "writer"}
             moves = moves_of(await audit(routed))
         assert [(move.what, move.before, move.after) for move in moves] == [
@@ -46,11 +60,14 @@ async def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
         assert min(apart) >= WINDOW * 1000 - 50
 
 
-async def test_what_stops_compiling_is_noticed_by_a_compiler() -> None:
+async def test_code_that_stops_compiling_demotes_its_specialist() -> None:
     patient = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=600.0, min_samples=3, breach=0.5)
-    async with cast("writer", "editor") as people, router(people, ensemble("memory", patient, "cpp")) as routed:
+    async with (
+        running_replicas("writer", "editor") as replicas,
+        router(replicas, ensemble("memory", patient, "cpp")) as routed,
+    ):
         assert await answerer(routed) == "writer"
-        people.authors["writer"].text = UNCOMPILABLE
+        replicas.scripts["writer"].text = UNCOMPILABLE
         await ask_until(routed, "editor", seconds=120)
         info = await breaker(routed)
         assert (info.state, info.verifier) == ("shadow_only", "cpp")

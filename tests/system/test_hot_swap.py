@@ -1,4 +1,4 @@
-"""Adapters are swapped under load: every answer is that of the digest on its receipt, and nobody is refused."""
+"""Adapters are swapped under load: every answer is that of the digest on its receipt, and no request is refused."""
 
 import asyncio
 import os
@@ -49,8 +49,8 @@ Golden = Mapping[tuple[str, ...], Mapping[str, str]]
 
 
 @dataclass
-class Heard:
-    """What the clients got."""
+class Received:
+    """The answers and failures of all clients."""
 
     answers: list[tuple[str, int, Answer]] = field(default_factory=list)
     """Prompt, tokens asked for, answer."""
@@ -66,7 +66,7 @@ class Heard:
 
 
 class Swapper:
-    """An operator who never leaves things as they are."""
+    """An operator that swaps adapters all the time."""
 
     def __init__(self, operator: Operator, digests: list[str]) -> None:
         self._operator = operator
@@ -105,7 +105,7 @@ class Swapper:
 
 
 @dataclass(frozen=True)
-class Scene:
+class SwapSetup:
     served: Served
     golden: Golden
     digests: list[str]
@@ -118,7 +118,7 @@ class Scene:
     def listener(self, socket: Path) -> int | None:
         try:
             return self.served.replica(socket)
-        except (LookupError, OSError):  # nobody yet, or gone while it was looked at
+        except (LookupError, OSError):  # no process yet, or it exited meanwhile
             return None
 
 
@@ -128,7 +128,7 @@ def model() -> Tiny:
 
 
 @pytest.fixture
-def scene(model: Tiny, tmp_path: Path) -> Iterator[Scene]:
+def setup(model: Tiny, tmp_path: Path) -> Iterator[SwapSetup]:
     model.save(tmp_path / "model")
     folders = [tmp_path / "adapters" / f"content-{number}" for number in range(NUM_CONTENTS)]
     digests = [model.adapter(folder, seed) for seed, folder in enumerate(folders, 1)]
@@ -137,15 +137,15 @@ def scene(model: Tiny, tmp_path: Path) -> Iterator[Scene]:
         golden[(digest,)] = model.answers(PROMPTS, LENGTH, load_file(folder / "adapter_model.safetensors"))
     assert len({text for answers in golden.values() for text in answers.values()}) > NUM_CONTENTS * len(PROMPTS) // 2
     with serving(tmp_path, CONFIG) as served:
-        yield Scene(served, golden, digests, tmp_path / "adapters")
+        yield SwapSetup(served, golden, digests, tmp_path / "adapters")
 
 
 @contextmanager
-def load_on(scene: Scene, heard: Heard) -> Iterator[None]:
-    """Clients that ask and ask."""
+def load_on(setup: SwapSetup, received: Received) -> Iterator[None]:
+    """Clients that ask without a pause."""
     over = Event()
     with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-        clients = [pool.submit(ask_on, scene, heard, over, seed) for seed in range(NUM_CLIENTS)]
+        clients = [pool.submit(ask_on, setup, received, over, seed) for seed in range(NUM_CLIENTS)]
         try:
             yield
         finally:
@@ -154,44 +154,44 @@ def load_on(scene: Scene, heard: Heard) -> Iterator[None]:
             client.result()
 
 
-def ask_on(scene: Scene, heard: Heard, over: Event, seed: int) -> None:
+def ask_on(setup: SwapSetup, received: Received, over: Event, seed: int) -> None:
     random = Random(seed)
-    prompts = sorted(set[str].intersection(*(set(answers) for answers in scene.golden.values())))
-    with Client(scene.served.address) as client:
+    prompts = sorted(set[str].intersection(*(set(answers) for answers in setup.golden.values())))
+    with Client(setup.served.address) as client:
         while not over.is_set():
             prompt, length = random.choice(prompts), random.choice((8, 40, LENGTH))
             home = random.choice((None, "one", "two", "three", "four"))
             try:
-                heard.answers.append((prompt, length, client.infer(prompt, max_tokens=length, session=home, **HOW)))
+                received.answers.append((prompt, length, client.infer(prompt, max_tokens=length, session=home, **HOW)))
             except OctetError as error:
-                heard.failures.append(error)
+                received.failures.append(error)
 
 
-def check_golden(scene: Scene, heard: Heard) -> None:
-    for prompt, length, answer in heard.answers:
+def check_golden(setup: SwapSetup, received: Received) -> None:
+    for prompt, length, answer in received.answers:
         lane = answer.receipt.lane
-        assert answer.text == scene.golden[lane.adapter_digests][prompt][:length], (prompt, answer.receipt)
+        assert answer.text == setup.golden[lane.adapter_digests][prompt][:length], (prompt, answer.receipt)
 
 
-def check_nobody_was_asked_for_what_it_has_not(heard: Heard) -> None:
-    reasons = {attempt.reason for _, _, answer in heard.answers for attempt in answer.receipt.attempts}
+def check_nobody_was_asked_for_what_it_has_not(received: Received) -> None:
+    reasons = {attempt.reason for _, _, answer in received.answers for attempt in answer.receipt.attempts}
     assert "" in reasons and "unknown_adapter" not in reasons
 
 
-def num_swapped_under(heard: Heard, operator: Operator) -> int:
+def num_swapped_under(received: Received, operator: Operator) -> int:
     """Answers during which another lane came to serve."""
     entries = list(operator.audit("teller", most=1000))
     swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
-    receipts = [answer.receipt for _, _, answer in heard.answers]
+    receipts = [answer.receipt for _, _, answer in received.answers]
     spans = [(each.created_unix_ms, each.created_unix_ms + 1000 * each.timings.total) for each in receipts]
     return sum(any(start < swap < end for swap in swaps) for start, end in spans)
 
 
-def check_nothing_is_left(scene: Scene, operator: Operator) -> None:
+def check_nothing_is_left(setup: SwapSetup, operator: Operator) -> None:
     lanes = [lane for lane in operator.lanes("teller") if lane.status in ("serving", "candidate", "previous")]
     wanted = sorted(digest for lane in lanes for digest in lane.digests)
     assert wanted
-    wait_until(lambda: all(sorted(held_by(path)) == wanted for path in scene.sockets))
+    wait_until(lambda: all(sorted(held_by(path)) == wanted for path in setup.sockets))
 
 
 def held_by(socket: Path) -> list[str]:
@@ -204,31 +204,31 @@ def held_by(socket: Path) -> list[str]:
     return asyncio.run(ask())
 
 
-def swap_for(seconds: float, pause: float, swapper: Swapper, heard: Heard) -> None:
+def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received) -> None:
     """Callers get answers after every move, also on a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
         swapper.move()
-        enough = len(heard.answers) + 2 * NUM_CLIENTS
-        wait_until(lambda enough=enough: len(heard.answers) >= enough)  # type: ignore[misc]
+        enough = len(received.answers) + 2 * NUM_CLIENTS
+        wait_until(lambda enough=enough: len(received.answers) >= enough)  # type: ignore[misc]
         time.sleep(max(0.0, began + pause - time.monotonic()))
 
 
-def lose_one(scene: Scene, operator: Operator, heard: Heard) -> str:
-    """Killed while the files of all adapters are away: it comes back, and answers nobody until it has them again. Its
-    name."""
-    socket, away = scene.sockets[0], scene.adapters.with_name("away")
+def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
+    """Kill a replica while all adapter files are away: it restarts, and serves no request until it has them again.
+    Returns its name."""
+    socket, away = setup.sockets[0], setup.adapters.with_name("away")
     victim = next(each.name for each in operator.replicas() if each.address == f"unix:{socket}")
-    scene.adapters.rename(away)
-    killed = scene.served.replica(socket)
+    setup.adapters.rename(away)
+    killed = setup.served.replica(socket)
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: scene.listener(socket) not in (None, killed))
+    wait_until(lambda: setup.listener(socket) not in (None, killed))
     wait_until(lambda: any(each.name == victim and each.status == "serving" for each in operator.replicas()))
-    since = len(heard.answers) + NUM_CLIENTS
-    wait_until(lambda: len(heard.answers) > since + 20)
-    assert not heard.of(victim, since), "it has not the adapter of the lane that serves"
-    away.rename(scene.adapters)
+    since = len(received.answers) + NUM_CLIENTS
+    wait_until(lambda: len(received.answers) > since + 20)
+    assert not received.of(victim, since), "it has not the adapter of the lane that serves"
+    away.rename(setup.adapters)
     return victim
 
 
@@ -239,37 +239,39 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def swap_with_a_loss(scene: Scene, seconds: float, pause: float) -> dict[str, int]:
-    """Half of the time both replicas live; then one is killed, and comes back. What was seen, in figures."""
-    heard = Heard()
-    with Operator(scene.served.address, who="swapper") as operator:
+def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str, int]:
+    """Swap with both replicas, kill one, and swap again. Returns what was counted."""
+    received = Received()
+    with Operator(setup.served.address, who="swapper") as operator:
         wait_until(lambda: operator.lanes("teller"))
-        swapper = Swapper(operator, scene.digests)
-        with load_on(scene, heard):
-            swap_for(seconds / 2, pause, swapper, heard)
-            assert heard.failures == []
-            victim = lose_one(scene, operator, heard)
-            back = len(heard.answers)
-            swap_for(seconds / 2, pause, swapper, heard)
-            wait_until(lambda: heard.of(victim, back))
-        assert len(heard.failures) <= NUM_CLIENTS and all(isinstance(each, ReplicaLost) for each in heard.failures)
-        check_golden(scene, heard)
-        check_nobody_was_asked_for_what_it_has_not(heard)
-        assert len(heard.digests) >= min(NUM_CONTENTS, swapper.num_moves // 2)
-        num_under = num_swapped_under(heard, operator)
+        swapper = Swapper(operator, setup.digests)
+        with load_on(setup, received):
+            swap_for(seconds / 2, pause, swapper, received)
+            assert received.failures == []
+            victim = lose_one(setup, operator, received)
+            back = len(received.answers)
+            swap_for(seconds / 2, pause, swapper, received)
+            wait_until(lambda: received.of(victim, back))
+        assert len(received.failures) <= NUM_CLIENTS and all(
+            isinstance(each, ReplicaLost) for each in received.failures
+        )
+        check_golden(setup, received)
+        check_nobody_was_asked_for_what_it_has_not(received)
+        assert len(received.digests) >= min(NUM_CONTENTS, swapper.num_moves // 2)
+        num_under = num_swapped_under(received, operator)
         assert num_under > 0
-        check_nothing_is_left(scene, operator)
+        check_nothing_is_left(setup, operator)
     return {
         "moves": swapper.num_moves,
-        "answers": len(heard.answers),
-        "of the one that came back": len(heard.of(victim, back)),
-        "digests": len(heard.digests),
+        "answers": len(received.answers),
+        "of the one that came back": len(received.of(victim, back)),
+        "digests": len(received.digests),
         "swapped under": num_under,
-        "lost with the one killed": len(heard.failures),
+        "lost with the one killed": len(received.failures),
     }
 
 
-def test_every_answer_is_that_of_the_digest_on_its_receipt(scene: Scene) -> None:
+def test_every_answer_is_that_of_the_digest_on_its_receipt(setup: SwapSetup) -> None:
     """A whole minute, a swap every two seconds: OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
-    swap_with_a_loss(scene, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))
+    swap_with_a_loss(setup, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

@@ -1,5 +1,5 @@
-"""A refresh that breaks C++ is caught by the compiler while it shadows; one that does not is promoted. Both by
-themselves, and the audit tells it."""
+"""An adapter that breaks C++ is rolled back while it shadows, because its code does not compile; a good one is
+promoted. Both are automatic and audited."""
 
 import json
 import os
@@ -60,14 +60,13 @@ kernels, and the model is undecided whether to add a `main`. With one, 64 tokens
 left to chance."""
 NUM_CLIENTS = 2
 BREATH = 1.0
-"""Seconds between two questions of a client: what answers takes its time from shadows and compilers, and they run when
-nobody else wants to."""
+"""Seconds between two requests of a client. Shadows and compilers run at low priority and need the time."""
 PATIENCE = 600.0
-"""Seconds: compilers run when nobody else wants to, and this machine may be busy."""
+"""Seconds, because compilers run at low priority."""
 
 
 @dataclass(frozen=True)
-class Scene:
+class RefreshSetup:
     served: Served
     folder: Path
     model: ModelConfig
@@ -87,7 +86,7 @@ class Scene:
         return done.stdout
 
     def audit(self) -> list[dict[str, Any]]:
-        """Oldest first, as the command tells it."""
+        """Oldest first, as the command reports it."""
         entries: list[dict[str, Any]] = json.loads(self.octet("audit", "writer", "--json"))["audit"]
         return entries[::-1]
 
@@ -123,43 +122,43 @@ def _decided(operator: Operator, digest: str) -> LaneInfo:
 
 
 @pytest.fixture(scope="module")
-def scene(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def setup(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RefreshSetup]:
     folder = tmp_path_factory.mktemp("refresh")
     with serving(folder, CONFIG) as served, Operator(served.address) as operator:
         served.until(lambda: operator.lanes("writer"))
-        yield Scene(served, folder, open_checkpoint(demo_gguf).config)
+        yield RefreshSetup(served, folder, open_checkpoint(demo_gguf).config)
 
 
 def lanes_that_answered(answers: list[Answer]) -> set[tuple[str, ...]]:
     return {answer.receipt.lane.adapter_digests for answer in answers}
 
 
-def test_random_weights_never_serve(scene: Scene) -> None:
-    digest = scene.adapter("random-lora", strength=0.5)
-    said = scene.octet("adapters", "load", "writer", "./random-lora", "--reason", "the nightly refresh", "--as", "ann")
+def test_random_weights_never_serve(setup: RefreshSetup) -> None:
+    digest = setup.adapter("random-lora", strength=0.5)
+    said = setup.octet("adapters", "load", "writer", "./random-lora", "--reason", "the nightly refresh", "--as", "ann")
     assert said == f"lane 2 of writer, random-lora, is candidate: shadows: 0 of {NEEDED} samples\n"
-    lane, answers = scene.ask_until_decided(digest)
+    lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.pass_rate) == ("rolled_back", "lanes", 0.0)
-    assert lanes_that_answered(answers) == {()}, "nobody got a word of it"
-    begun, loaded, rolled_back = scene.audit()
+    assert lanes_that_answered(answers) == {()}, "no caller got an answer of it"
+    begun, loaded, rolled_back = setup.audit()
     assert (begun["what"], begun["after"]) == ("begin_lane", "lane 1 (bare model) serving")
     assert (loaded["who"], loaded["what"], loaded["why"]) == ("ann", "load_lane", "the nightly refresh")
     assert loaded["after"] == rolled_back["before"] == "lane 2 (random-lora) candidate"
     assert (rolled_back["who"], rolled_back["what"]) == ("lanes", "roll_back")
     assert re.match(r"0 of 1\d passed \(0\.0%\), below \d\d\.\d%", rolled_back["why"])
     assert rolled_back["after"] == "lane 1 (bare model)"
-    assert re.search(r"^writer +2 +random-lora +rolled_back .* 0\.0% ", scene.octet("lanes", "writer"), re.MULTILINE)
-    assert re.search(r"^code +writer +writer\+random-lora +fresh_lane ", scene.octet("shadow", "report"), re.MULTILINE)
+    assert re.search(r"^writer +2 +random-lora +rolled_back .* 0\.0% ", setup.octet("lanes", "writer"), re.MULTILINE)
+    assert re.search(r"^code +writer +writer\+random-lora +fresh_lane ", setup.octet("shadow", "report"), re.MULTILINE)
 
 
-def test_what_breaks_nothing_is_promoted(scene: Scene) -> None:
-    digest = scene.adapter("gentle-lora", strength=0.001)
-    scene.octet("adapters", "load", "writer", "./gentle-lora", "--reason", "the next night's", "--as", "ann")
-    lane, answers = scene.ask_until_decided(digest)
+def test_a_harmless_adapter_is_promoted(setup: RefreshSetup) -> None:
+    digest = setup.adapter("gentle-lora", strength=0.001)
+    setup.octet("adapters", "load", "writer", "./gentle-lora", "--reason", "the next night's", "--as", "ann")
+    lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.adapter) == ("serving", "lanes", "gentle-lora")
-    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "it had to earn it"
-    with Client(scene.served.address) as client:
+    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "it needs samples first"
+    with Client(setup.served.address) as client:
         assert client.infer(PROMPTS[0], timeout=PATIENCE, **HOW).receipt.lane.adapter_digests == (digest,)
-    promoted = next(entry for entry in scene.audit() if entry["what"] == "promote")
+    promoted = next(entry for entry in setup.audit() if entry["what"] == "promote")
     assert promoted["who"] == "lanes" and promoted["after"].endswith("(gentle-lora) serving")
     assert re.match(r"\d+ of 1\d passed \((100|9\d|8\d)\.\d%\)", promoted["why"])

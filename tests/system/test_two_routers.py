@@ -1,4 +1,4 @@
-"""Routers that share a PostgreSQL agree within a second, and outlive it."""
+"""Routers that share a PostgreSQL database agree within a second and survive its outage."""
 
 import asyncio
 import time
@@ -12,19 +12,19 @@ from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import operator_pb2 as wire
 from tests.router.serving.harness import Routed
 from tests.router.store.postgres_server import PostgresServer
-from tests.system.cast import (
+from tests.system.harness import (
     BAD,
     GOOD,
-    Cast,
+    Replicas,
     answerer,
     ask,
     ask_until,
     audit,
     breaker,
-    cast,
     ensemble,
     operate,
     router,
+    running_replicas,
     until,
 )
 
@@ -33,8 +33,8 @@ QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW,
 CHANGE = wire.Change(who="alice", why="a test")
 
 
-async def two(stack: AsyncExitStack, people: Cast, url: str) -> list[Routed]:
-    return [await stack.enter_async_context(router(people, ensemble(url, QUICK))) for _ in range(2)]
+async def two(stack: AsyncExitStack, replicas: Replicas, url: str) -> list[Routed]:
+    return [await stack.enter_async_context(router(replicas, ensemble(url, QUICK))) for _ in range(2)]
 
 
 async def hold(routed: Routed, how: str) -> None:
@@ -56,10 +56,10 @@ async def seconds_until(routed: Routed, name: str) -> float:
     return time.monotonic() - began
 
 
-async def test_a_change_at_one_router_reaches_the_other_within_a_second(mortal: PostgresServer) -> None:
-    url = mortal.new_database()
-    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-        first, second = await two(stack, people, url)
+async def test_a_change_at_one_router_reaches_the_other_within_a_second(killable: PostgresServer) -> None:
+    url = killable.new_database()
+    async with AsyncExitStack() as stack, running_replicas("writer", "editor") as replicas:
+        first, second = await two(stack, replicas, url)
         delays = []
         for _ in range(5):
             await hold(first, "open")
@@ -77,13 +77,13 @@ async def test_a_change_at_one_router_reaches_the_other_within_a_second(mortal: 
         assert sorted(delays)[len(delays) // 2] < 1.0, delays  # the median: other processes use the machine too
 
 
-async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(mortal: PostgresServer) -> None:
-    url = mortal.new_database()
-    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-        first, second = await two(stack, people, url)
-        people.authors["writer"].text = BAD
+async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(killable: PostgresServer) -> None:
+    url = killable.new_database()
+    async with AsyncExitStack() as stack, running_replicas("writer", "editor") as replicas:
+        first, second = await two(stack, replicas, url)
+        replicas.scripts["writer"].text = BAD
         await asyncio.gather(ask_until(first, "editor"), ask_until(second, "editor"))
-        people.authors["writer"].text = GOOD
+        replicas.scripts["writer"].text = GOOD
         await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
         moves = [entry for entry in await audit(first) if entry.who == "breaker"]
         assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], "once, not once each"
@@ -100,8 +100,8 @@ class Client:
 
     async def run(self) -> None:
         while not self.stopping:
-            heard = await ask(self.routed)
-            self.codes[heard.code.name] += 1
+            received = await ask(self.routed)
+            self.codes[received.code.name] += 1
             await asyncio.sleep(0.005)
 
 
@@ -111,15 +111,15 @@ async def until_answered(clients: list[Client], more: int) -> None:
     await until(lambda: all(client.codes["OK"] >= each for client, each in zip(clients, enough, strict=True)))
 
 
-async def test_a_database_outage_under_load_costs_no_answer(mortal: PostgresServer) -> None:
-    url = mortal.new_database()
-    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-        first, second = await two(stack, people, url)
+async def test_a_database_outage_under_load_costs_no_answer(killable: PostgresServer) -> None:
+    url = killable.new_database()
+    async with AsyncExitStack() as stack, running_replicas("writer", "editor") as replicas:
+        first, second = await two(stack, replicas, url)
         await hold(first, "open")
         clients = [Client(routed) for routed in (first, second)]
         running = [asyncio.create_task(client.run()) for client in clients]
         await until_answered(clients, 20)
-        await asyncio.to_thread(mortal.kill)
+        await asyncio.to_thread(killable.kill)
         await until_answered(clients, 30)
         refused = ""
         try:
@@ -128,7 +128,7 @@ async def test_a_database_outage_under_load_costs_no_answer(mortal: PostgresServ
             refused = error.code().name
         assert refused == "UNAVAILABLE", "a change that cannot be stored is not made"
         assert await answerer(first) == "editor", "a stored change stays"
-        await asyncio.to_thread(mortal.start)
+        await asyncio.to_thread(killable.start)
         while (await breaker(first)).hold != "open" or first.server.services.store.trouble:
             await asyncio.sleep(0.05)
         while second.server.services.store.trouble:

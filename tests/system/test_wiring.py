@@ -1,4 +1,4 @@
-"""Everything in between is really in between: each thread of the wiring, pulled once through the whole router."""
+"""Every control of a router takes effect on real requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ from octet.v1 import specialist_pb2 as replica_wire
 from router.routing.classifier.base import Distribution
 from tests.router.serving.harness import Heard, Routed, routing
 from tests.router.serving.spy import hang
-from tests.system.cast import BAD, Cast, ask, breaker, cast, operate, until
+from tests.system.harness import BAD, Replicas, ask, breaker, operate, running_replicas, until
 
 CHANGE = wire.Change(who="alice", why="a test")
 ALL = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0)
 
 
-class Torn:
-    """A classifier that is never sure: writer a little more than editor."""
+class UnsureClassifier:
+    """Never sure: writer is a little more likely than editor."""
 
     digest = "1" * 64
 
@@ -56,24 +56,24 @@ def settings(**changes: Any) -> Ensemble:
     return replace(whole, **changes)
 
 
-def played(story: Callable[[Cast, Routed], Awaitable[None]], ensemble: Ensemble) -> None:
+def run_scenario(scenario: Callable[[Replicas, Routed], Awaitable[None]], ensemble: Ensemble) -> None:
     async def play() -> None:
         async with (
-            cast("writer", "editor") as people,
-            routing(people.addresses, ensemble=ensemble, opinions=Torn()) as routed,
+            running_replicas("writer", "editor") as replicas,
+            routing(replicas.addresses, ensemble=ensemble, opinions=UnsureClassifier()) as routed,
         ):
             await until(lambda: has_lanes(routed))
-            await story(people, routed)
+            await scenario(replicas, routed)
 
     asyncio.run(play())
 
 
 async def has_lanes(routed: Routed) -> bool:
-    """What the replicas run is known, and so what their answers count for."""
+    """Return whether the lanes of the replicas are known."""
     return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
 
 
-async def turn(routed: Routed, name: str, value: float) -> None:
+async def set_knob(routed: Routed, name: str, value: float) -> None:
     await operate(routed, "SetKnob", wire.SetKnobRequest(name=name, value=value, change=CHANGE), wire.KnobInfo)
 
 
@@ -93,52 +93,52 @@ async def is_reported(routed: Routed, expected: tuple[str, str, int]) -> bool:
     return [(row.primary, row.shadow, row.compared) for row in report.rows] == [expected]
 
 
-def receipt_of(heard: Heard) -> inference_pb2.Receipt:
-    assert heard.receipt is not None
-    return heard.receipt
+def receipt_of(received: Heard) -> inference_pb2.Receipt:
+    assert received.receipt is not None
+    return received.receipt
 
 
-def test_a_second_opinion_is_asked_for_below_the_threshold_and_is_kept() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        await turn(routed, "unspecified.shadow_threshold", 0.5)
+def test_a_request_below_the_threshold_is_shadowed_and_compared() -> None:
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        await set_knob(routed, "unspecified.shadow_threshold", 0.5)
         assert not receipt_of(await ask(routed)).between.HasField("shadow")
-        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(5):
             receipt = receipt_of(await ask(routed))
             assert (receipt.specialist, receipt.between.shadow.specialist) == ("writer", "editor")
             assert receipt.between.shadow.why == "low_confidence"
-        await until(lambda: people.authors["editor"].num_shadows == 5)
+        await until(lambda: replicas.scripts["editor"].num_shadows == 5)
         await until(lambda: routed.server.services.evaluations.counters.compared == 5)
         await until(lambda: is_reported(routed, ("writer", "editor", 5)))
 
-    played(story, settings(shadow=ShadowConfig(budget=1.0)))
+    run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0)))
 
 
 def test_shadows_are_paid_for_by_answers() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        await turn(routed, "unspecified.shadow_threshold", 0.6)
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(40):
             await ask(routed)
         sent = (await counts(routed)).sent
         assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "one for every ten answers, and one to begin with"
 
-    played(story, settings(shadow=ShadowConfig(budget=0.1)))
+    run_scenario(scenario, settings(shadow=ShadowConfig(budget=0.1)))
 
 
 def test_a_tenth_is_judged_where_a_tenth_is_to_be() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
         for _ in range(150):
             await ask(routed)
         await until(lambda: not routed.server.services.evaluations.num_waiting)
         judged = (await breaker(routed)).samples
         assert 2 <= judged <= 45, "neither none nor all"
 
-    played(story, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
+    run_scenario(scenario, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
 
 
 def test_an_answer_that_was_not_delivered_is_not_evaluated() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        await turn(routed, "unspecified.shadow_threshold", 0.6)
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         release = asyncio.Event()
 
         async def half(_: replica_wire.GenerateRequest, context: Context) -> None:
@@ -147,30 +147,30 @@ def test_an_answer_that_was_not_delivered_is_not_evaluated() -> None:
             await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
             await release.wait()
 
-        people.spies["writer"].behave = half
+        replicas.spies["writer"].behave = half
         call = routed.generate(inference_pb2.InferRequest(prompt="?", max_tokens=4))
         async for event in call:
             if event.WhichOneof("event") == "chunk":
                 break
-        await until(lambda: people.spies["editor"].asked)
+        await until(lambda: replicas.spies["editor"].asked)
         call.cancel()
         await routed.idle()
-        backstage = routed.server.services
-        await until(lambda: not backstage.shadows.num_inflight and not backstage.evaluations.num_waiting)
-        assert (backstage.evaluations.counters.submitted, backstage.evaluations.budget.taken) == (0, 0)
+        services = routed.server.services
+        await until(lambda: not services.shadows.num_inflight and not services.evaluations.num_waiting)
+        assert (services.evaluations.counters.submitted, services.evaluations.budget.taken) == (0, 0)
 
-    played(story, settings(shadow=ShadowConfig(budget=1.0)))
+    run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0)))
 
 
 def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        people.spies["editor"].behave = hang
-        await turn(routed, "unspecified.shadow_threshold", 0.6)
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        replicas.spies["editor"].behave = hang
+        await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(100):
             assert (await ask(routed)).code is grpc.StatusCode.OK, "a request that waited for its shadow never ends"
         assert 4 <= (await counts(routed)).sent <= 8, "as many as are allowed, and all of them hang"
 
-    played(story, settings(shadow=ShadowConfig(budget=1.0, max_inflight=8)))
+    run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0, max_inflight=8)))
 
 
 async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
@@ -178,12 +178,12 @@ async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
 
 
 def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        behave = people.spies["writer"].behave
-        people.spies["writer"].behave = no_room
-        heard = await ask(routed)
-        receipt = receipt_of(heard)
-        assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "somebody else had room"
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        behave = replicas.spies["writer"].behave
+        replicas.spies["writer"].behave = no_room
+        received = await ask(routed)
+        receipt = receipt_of(received)
+        assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "another specialist had room"
 
         async def has_level(name: str, least: float, **fields: Any) -> bool:
             for _ in range(6):
@@ -193,14 +193,14 @@ def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
 
         await until(lambda: has_level("unspecified/writer.shadow_threshold", 0.6))
         await until(lambda: _moved(routed))
-        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # nobody else may take it: only the floor helps
+        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # no other specialist may answer
         await until(lambda: has_level("unspecified/writer.priority_floor", 6, **forced))
         below = await ask(routed, **forced)
         assert (below.code, below.reason) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             error_pb2.ERROR_REASON_BELOW_FLOOR,
         )
-        people.spies["writer"].behave = behave
+        replicas.spies["writer"].behave = behave
 
         async def is_back() -> bool:
             threshold = await knob(routed, "unspecified/writer.shadow_threshold")
@@ -214,18 +214,18 @@ def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
     quick = EscalationConfig(
         refused=0.05, min_requests=4, sustain=1.5, relax=1.5, threshold_step=0.4, floor_step=6, max_floor=6
     )
-    played(story, settings(escalation=quick))
+    run_scenario(scenario, settings(escalation=quick))
 
 
 async def _moved(routed: Routed) -> bool:
-    """Who is not sure of the first choice is sent to the second at once."""
+    """Return whether requests go to the second choice at once."""
     receipt = receipt_of(await ask(routed))
     return receipt.specialist == "editor" and not receipt.between.spilled
 
 
-def test_what_a_file_changes_reaches_every_part() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        await turn(routed, "unspecified.shadow_threshold", 0.6)
+def test_a_reload_reaches_every_part() -> None:
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         await ask(routed)
         assert (await counts(routed)).sent == 0, "there is no budget"
         changed = replace(
@@ -239,23 +239,23 @@ def test_what_a_file_changes_reaches_every_part() -> None:
         await routed.server.reload(changed)
         for _ in range(3):
             await ask(routed)
-        await until(lambda: people.authors["editor"].num_shadows)
+        await until(lambda: replicas.scripts["editor"].num_shadows)
         info = await breaker(routed)
         assert (info.floor, info.verifier) == (0.9, "none")
         await until(lambda: not routed.server.services.evaluations.num_waiting)
         assert routed.server.services.evaluations.counters.judged == before, "nothing is judged by `none`"
 
-    played(story, settings())
+    run_scenario(scenario, settings())
 
 
 def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
     ensemble = settings(store=StoreConfig(url=f"sqlite:{tmp_path / 'state.db'}"))
     ids: list[str] = []
 
-    async def first(people: Cast, routed: Routed) -> None:
+    async def first(replicas: Replicas, routed: Routed) -> None:
         ids.append(receipt_of(await ask(routed)).request_id)
 
-    async def second(people: Cast, routed: Routed) -> None:
+    async def second(replicas: Replicas, routed: Routed) -> None:
         request = inference_pb2.GetReceiptRequest(request_id=ids[0])
         receipt = await routed.call("GetReceipt", request, inference_pb2.Receipt)
         assert (receipt.request_id, receipt.specialist) == (ids[0], "writer")
@@ -264,41 +264,41 @@ def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
         )
         assert missing.reason == error_pb2.ERROR_REASON_UNKNOWN_REQUEST
 
-    played(first, ensemble)
-    played(second, ensemble)
+    run_scenario(first, ensemble)
+    run_scenario(second, ensemble)
 
 
 def test_a_replica_that_is_drained_gets_nothing() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
         request = wire.DrainReplicaRequest(replica="writer-0", change=CHANGE)
         await operate(routed, "DrainReplica", request, wire.ReplicaInfo)
-        before = len(people.spies["writer"].asked)
-        heard = await ask(routed)
-        assert receipt_of(heard).specialist == "editor"
-        assert len(people.spies["writer"].asked) == before
+        before = len(replicas.spies["writer"].asked)
+        received = await ask(routed)
+        assert receipt_of(received).specialist == "editor"
+        assert len(replicas.spies["writer"].asked) == before
 
-    played(story, settings())
+    run_scenario(scenario, settings())
 
 
-def test_route_tells_what_generate_would_do() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        await turn(routed, "unspecified.priority_floor", 6)
-        told = await routed.call("Route", inference_pb2.InferRequest(prompt="x"), inference_pb2.Receipt)
-        heard = await ask(routed)
-        assert told.error.reason == heard.reason == error_pb2.ERROR_REASON_BELOW_FLOOR
-        assert told.decision.primary == "writer" and told.between.priority_floor == 6
-        assert told.between.knobs_by and not people.spies["writer"].asked
+def test_route_reports_what_generate_would_do() -> None:
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        await set_knob(routed, "unspecified.priority_floor", 6)
+        shown = await routed.call("Route", inference_pb2.InferRequest(prompt="x"), inference_pb2.Receipt)
+        received = await ask(routed)
+        assert shown.error.reason == received.reason == error_pb2.ERROR_REASON_BELOW_FLOOR
+        assert shown.decision.primary == "writer" and shown.between.priority_floor == 6
+        assert shown.between.knobs_by and not replicas.spies["writer"].asked
 
-    played(story, settings())
+    run_scenario(scenario, settings())
 
 
 def test_a_bad_answer_counts_for_the_lane_that_gave_it() -> None:
-    async def story(people: Cast, routed: Routed) -> None:
-        people.authors["writer"].text = BAD
+    async def scenario(replicas: Replicas, routed: Routed) -> None:
+        replicas.scripts["writer"].text = BAD
         for _ in range(6):
             await ask(routed)
         await until(lambda: not routed.server.services.evaluations.num_waiting)
         assert ((await breaker(routed)).samples, (await breaker(routed)).pass_rate) == (6, 0.0)
         assert (await breaker(routed, "editor")).samples == 0
 
-    played(story, settings())
+    run_scenario(scenario, settings())

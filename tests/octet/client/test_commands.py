@@ -22,7 +22,7 @@ from tests.octet.client.server import Act, busy, refuse, scripted
 ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
-NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
+NO_SPECIALIST = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
 
 
 def ask(command: str, *arguments: str, acts: Sequence[Act] = ()) -> tuple[int, list[Any]]:
@@ -149,7 +149,7 @@ def test_json_output_is_one_event_per_line(capsys: Captured) -> None:
         (refuse(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED), 4, "no"),
         (refuse(grpc.StatusCode.DEADLINE_EXCEEDED, wire.ERROR_REASON_DEADLINE), 4, "no"),
         (refuse(grpc.StatusCode.CANCELLED, wire.ERROR_REASON_CANCELLED), 4, "no"),
-        (NOBODY, 5, "force a specialist by name"),
+        (NO_SPECIALIST, 5, "force a specialist by name"),
     ],
 )
 @pytest.mark.parametrize("command", ["generate", "route", "receipt", "cancel"])
@@ -246,7 +246,7 @@ def test_route_prints_one_line_or_all_details(capsys: Captured) -> None:
 
 
 def test_route_without_a_specialist_shows_the_candidates(capsys: Captured) -> None:
-    assert ask("route", "x", "--explain", acts=[NOBODY])[0] == 5
+    assert ask("route", "x", "--explain", acts=[NO_SPECIALIST])[0] == 5
     output = capsys.readouterr()
     assert "distribution" in output.out and len(output.err.splitlines()) == 1
     assert ask("route", "x", acts=[Act(is_nobody=True)])[0] == 5

@@ -48,7 +48,7 @@ STEPS = st.lists(
 
 
 @dataclass
-class Told:
+class ConversationResult:
     history: list[tuple[str, str]] = field(default_factory=list)
     sent: list[list[tuple[str, str]]] = field(default_factory=list)
     sessions: set[str] = field(default_factory=set)
@@ -59,15 +59,15 @@ def pairs(messages: Sequence[Any]) -> list[tuple[str, str]]:
     return [(each["role"], each["content"]) for each in messages]
 
 
-def result(conversation: Any, script: Script, failures: list[str]) -> Told:
+def result(conversation: Any, script: Script, failures: list[str]) -> ConversationResult:
     requests = [call.request for call in script.calls]
     sent = [[(each.role, each.content) for each in request.messages] for request in requests]
     assert conversation.receipt is None or conversation.receipt.request_id
     sessions = {request.session_id for request in requests} | {conversation.session_id}
-    return Told(pairs(conversation.messages), sent, sessions, failures)
+    return ConversationResult(pairs(conversation.messages), sent, sessions, failures)
 
 
-def talk(steps: list[Step]) -> Told:
+def talk(steps: list[Step]) -> ConversationResult:
     failures: list[str] = []
     with scripted(*(step.act for step in steps)) as script, Client(script.address, max_retries=0) as client:
         conversation = client.conversation(system="be brief", seed=1)
@@ -85,7 +85,7 @@ def talk(steps: list[Step]) -> Told:
         return result(conversation, script, failures)
 
 
-async def talk_async(steps: list[Step]) -> Told:
+async def talk_async(steps: list[Step]) -> ConversationResult:
     failures: list[str] = []
     with scripted(*(step.act for step in steps)) as script:
         async with AsyncClient(script.address, max_retries=0) as client:

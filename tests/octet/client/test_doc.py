@@ -15,7 +15,7 @@ from tests.test_docs import ROOT, run_example
 
 DOCUMENT = (ROOT / "docs" / "sdk.md").read_text()
 STREAM, ASYNC, CONVERSATION, ERRORS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
+NO_SPECIALIST = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIA
         (ASYNC, [], "one two threestl 0.81 the classifier is sure\n"),
         (CONVERSATION, [], "one two three\none two three2 stl\n"),
         (ERRORS, [], "one two three\n"),
-        (ERRORS, [NOBODY], "no specialist for this; considered: ['stl', 'template']\n"),
+        (ERRORS, [NO_SPECIALIST], "no specialist for this; considered: ['stl', 'template']\n"),
         (ERRORS, [busy(90_000)], "try again in 90.0 seconds\n"),
     ],
 )

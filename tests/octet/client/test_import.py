@@ -61,5 +61,5 @@ def test_operator_client_is_loaded_on_demand() -> None:
 
 def test_exports_exactly_the_public_names() -> None:
     assert all(hasattr(octet, name) for name in octet.__all__)
-    with pytest.raises(AttributeError, match="Nobody"):
-        _ = octet.Nobody
+    with pytest.raises(AttributeError, match="Absent"):
+        _ = octet.Absent

@@ -117,10 +117,10 @@ def test_operator_name_defaults_to_user_and_machine(monkeypatch: pytest.MonkeyPa
         default_operator_name().endswith(f"@{socket.gethostname()}") and len(default_operator_name().split("@")[0]) > 0
     )
 
-    def nobody() -> str:
+    def unknown_user() -> str:
         raise KeyError("no such user")
 
-    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", unknown_user)
     assert default_operator_name().startswith("uid-")
     with Operator("127.0.0.1:1") as operator:
         assert operator.who == default_operator_name()

@@ -65,7 +65,7 @@ def test_refusals_are_typed_and_have_receipts() -> None:
     def ask(client: Client) -> None:
         invalid = refused(InvalidRequest, lambda: client.infer("x", priority=10))
         assert invalid.field == "priority" and invalid.receipt is not None and invalid.receipt.error is not None
-        assert refused(NotFound, lambda: client.route("x", force="nobody")).reason == "unknown_specialist"
+        assert refused(NotFound, lambda: client.route("x", force="absent")).reason == "unknown_specialist"
         assert refused(NotFound, lambda: client.receipt("never")).reason == "unknown_request"
         assert refused(NotFound, lambda: client.cancel("never")).request_id == "never"
         late = refused(

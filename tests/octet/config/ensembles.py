@@ -183,23 +183,23 @@ def some_names(most: int) -> st.SearchStrategy[list[str]]:
 
 @st.composite
 def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
-    everyone = draw(st.lists(names, min_size=1, max_size=most, unique=True))
+    all_names = draw(st.lists(names, min_size=1, max_size=most, unique=True))
     own = draw(some_names(2))
     tasks = tuple(
         draw(configs(TaskConfig, name=st.just(name))) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
     )
-    anyone = st.none() | st.sampled_from(everyone)
+    any_name = st.none() | st.sampled_from(all_names)
     task = st.none() | st.sampled_from([*own, *(usual.name for usual in DEFAULT_TASKS)])
     return Ensemble(
-        specialists=tuple(draw(specialists(name, everyone)) for name in everyone),
+        specialists=tuple(draw(specialists(name, all_names)) for name in all_names),
         name=draw(names),
         intents=tuple(
-            draw(configs(IntentConfig, name=st.just(name), specialist=anyone, task=task))
+            draw(configs(IntentConfig, name=st.just(name), specialist=any_name, task=task))
             for name in draw(some_names(2))
         ),
-        rules=tuple(draw(rules(name, everyone)) for name in draw(some_names(2))),
+        rules=tuple(draw(rules(name, all_names)) for name in draw(some_names(2))),
         tasks=with_default_tasks(tasks),
-        default_specialist=draw(anyone),
+        default_specialist=draw(any_name),
         classifier=draw(configs(ClassifierConfig)),
         dispatch=draw(dispatches()),
         correctness=draw(configs(CorrectnessConfig)),

@@ -24,7 +24,7 @@ def test_the_eight_and_their_blocks() -> None:
     assert {(one.model, one.kv_memory, one.replicas) for one in ENSEMBLE.specialists} == {("demo", 192 << 20, 1)}
 
 
-def test_each_has_words_of_its_own() -> None:
+def test_each_has_its_own_text() -> None:
     for key in ("describe", "system", "examples"):
         said = [getattr(specialist, key) for specialist in ENSEMBLE.specialists]
         assert all(said)
@@ -54,5 +54,5 @@ def test_unrelated_request_is_rejected() -> None:
     assert ENSEMBLE.classifier.path == "default"
 
 
-def test_it_reads_like_any_file() -> None:
+def test_it_is_read_like_any_file() -> None:
     assert parse_ensemble(default_text(), None) == replace(ENSEMBLE, source=None) == ENSEMBLE

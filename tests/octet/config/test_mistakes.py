@@ -78,7 +78,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     ),
     (ONE + "tasks:\n  default: {temperature: 3}\n", 4, "must be a number 0 or in [0.0001, 2], got '3'"),
     (ONE + "tasks:\n  poem: {top_p: 0}\n", 4, "must be a number in (0, 1], got '0'"),
-    (ONE + "default_specialist: nobody\n", 3, "default_specialist names an unknown specialist 'nobody'"),
+    (ONE + "default_specialist: absent\n", 3, "default_specialist names an unknown specialist 'absent'"),
     (ONE + "dispatch: {stall_seconds: -1}\n", 3, "must be seconds, such as 2, 250ms or 1m, in (0, 86,400], got '-1'"),
     (ONE + "dispatch: {cool_down: 1m}\n", 3, "cool_down (60 s) must be at most max_cool_down (30 s)"),
     (ONE + "    verify: c++\n", 3, "is not known: there is no verifier 'c++': use one of cpp"),
@@ -122,7 +122,7 @@ def test_mistake_is_reported_once_with_line_and_allowed_values(text: str, line: 
 def test_all_mistakes_are_reported_together_by_line() -> None:
     independent = [(text[len(ONE) :], words) for text, _, words in MISTAKES if text.startswith(ONE + "    max_tokens")]
     text = "specialists:\n" + "".join(f"  s{index}:\n{body}" for index, (body, _) in enumerate(independent))
-    text += "intents:\n  q: nobody\nrules:\n  - {name: r, specialist: s0}\ndispatch: {choices: x}\n"
+    text += "intents:\n  q: absent\nrules:\n  - {name: r, specialist: s0}\ndispatch: {choices: x}\n"
     with pytest.raises(ConfigInvalid) as refused:
         parse_ensemble(text, None)
     problems = refused.value.problems

@@ -117,11 +117,11 @@ def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
 
 def test_invalid_file_is_refused_once(path: Path) -> None:
     async def scenario(followed: Followed) -> None:
-        followed.replace(NEW + "rules: []\nintents: {q: nobody}\n")
+        followed.replace(NEW + "rules: []\nintents: {q: absent}\n")
         why = await followed.refused()
         assert why.splitlines() == [
             f"{path}:6: the key 'rules' is already on line 4: keep one of them",
-            f"{path}:7: intents.q.specialist names an unknown specialist 'nobody': known here: sql, shell",
+            f"{path}:7: intents.q.specialist names an unknown specialist 'absent': known here: sql, shell",
         ]
         path.touch()
         await followed.nothing()

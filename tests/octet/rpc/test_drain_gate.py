@@ -11,7 +11,7 @@ import pytest
 
 from octet.rpc import drain_gate
 from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
-from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
+from tests.octet.rpc.pending_calls import NUM_CALLS, codes_of, connected, details_of, send_pending_calls
 from tests.specialist.server.harness import run
 
 ASK = "/a.Server/Ask"
@@ -48,7 +48,7 @@ def test_grpc_alone_cancels_calls_it_has_not_handed_over() -> None:
     async def scenario() -> bool:
         server, _, address = await serving(_refuse)
         async with connected(address, ASK, b"") as ask:
-            calls = asked_unseen(ask)
+            calls = send_pending_calls(ask)
             await server.stop(GRACE)
             return grpc.StatusCode.CANCELLED in await codes_of(calls)
 
@@ -58,7 +58,7 @@ def test_grpc_alone_cancels_calls_it_has_not_handed_over() -> None:
 async def test_calls_not_handed_over_get_a_status() -> None:
     server, gate, address = await serving(_refuse)
     async with connected(address, ASK, b"") as ask:
-        calls = asked_unseen(ask)
+        calls = send_pending_calls(ask)
         await stop(server, gate)
         assert await codes_of(calls) == {DRAINING[0]} and DRAINING[1] in await details_of(calls)
 
@@ -69,7 +69,7 @@ async def test_blocked_loop_is_not_taken_for_quiet() -> None:
     async with connected(address, ASK, b"") as ask:
         stopping = asyncio.create_task(stop(server, gate))
         await asyncio.sleep(0.05)
-        calls = asked_unseen(ask)
+        calls = send_pending_calls(ask)
         await stopping
         assert await codes_of(calls) == {DRAINING[0]} and DRAINING[1] in await details_of(calls)
 

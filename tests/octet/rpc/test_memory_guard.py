@@ -32,17 +32,17 @@ def test_deferrable_work_is_refused_first_and_then_all_work(used: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "waiting", "everybody"),
+    ("given", "waiting", "any_work"),
     [("", TIGHT, FULL), ("0.5,0.75", 0.5, 0.75), ("1,1", 1.0, 1.0), ("off", 3.0, 3.0)],
 )
-def test_the_environment_moves_the_limits(given: str, waiting: float, everybody: float) -> None:
+def test_the_environment_moves_the_limits(given: str, waiting: float, any_work: float) -> None:
     limits = MemoryLimits.from_environment({MEMORY_LIMITS_VARIABLE: given})
     for share in (0.4, 0.5, 0.6, 0.75, 0.93, 0.96, 1.0, 2.0):
         memory = MemoryUsage(round(share * LIMIT), LIMIT)
         guard = MemoryGuard([memory].pop, ManualClock(), limits)
         assert guard.share == pytest.approx(share)
         assert refuses(guard, can_wait=True) == (share >= waiting)
-        assert refuses(guard, can_wait=False) == (share >= everybody)
+        assert refuses(guard, can_wait=False) == (share >= any_work)
 
 
 @pytest.mark.parametrize("given", ["0.9", "0.95,0.9", "0,0.5", "0.9,1.1", "nan,nan", "on", "0.1,0.2,0.3"])

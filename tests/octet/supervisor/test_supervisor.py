@@ -1,4 +1,4 @@
-"""The supervisor with real processes that do what processes do."""
+"""The supervisor with real processes."""
 
 import os
 import re
@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.octet.supervisor.plays import NUM_SHOUTERS, NUM_SHOUTS
+from tests.octet.supervisor.processes import NUM_LINES, NUM_WRITERS
 
 ROOT = Path(__file__).parents[3]
 
 
-class Stage:
-    """A supervisor under way, what it writes, and what its children have noted."""
+class SupervisorProcess:
+    """A running supervisor, its output, and the events that its children wrote."""
 
-    def __init__(self, play: str, folder: Path) -> None:
-        self._diary = folder / "diary"
+    def __init__(self, name: str, folder: Path) -> None:
+        self._events = folder / "events"
         self._output = folder / "said"
         self._logged = folder / "logged"
         with self._output.open("w") as output, self._logged.open("w") as logged:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.octet.supervisor.plays", play, str(folder)],
+                [sys.executable, "-m", "tests.octet.supervisor.processes", name, str(folder)],
                 cwd=ROOT,
                 stdout=output,
                 stderr=logged,
@@ -42,8 +42,8 @@ class Stage:
         return self._logged.read_text()
 
     @property
-    def diary(self) -> list[str]:
-        return self._diary.read_text().splitlines() if self._diary.exists() else []
+    def events(self) -> list[str]:
+        return self._events.read_text().splitlines() if self._events.exists() else []
 
     @property
     def pids(self) -> list[int]:
@@ -52,7 +52,7 @@ class Stage:
     def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, f"said {self.output!r}, logged {self.logged!r}, diary {self.diary}"
+            assert time.monotonic() < end, f"said {self.output!r}, logged {self.logged!r}, events {self.events}"
             time.sleep(0.01)
 
     def until_ready(self) -> None:
@@ -64,22 +64,22 @@ class Stage:
 
 
 @contextmanager
-def stage(play: str, folder: Path) -> Iterator[Stage]:
+def supervised(name: str, folder: Path) -> Iterator[SupervisorProcess]:
     """No process outlives it."""
-    on_stage = Stage(play, folder)
+    process = SupervisorProcess(name, folder)
     try:
-        yield on_stage
+        yield process
     finally:
-        on_stage.popen.kill()
-        on_stage.popen.wait()
+        process.popen.kill()
+        process.popen.wait()
         try:
-            on_stage.until(lambda: not any(map(is_alive, on_stage.pids)))
+            process.until(lambda: not any(map(is_alive, process.pids)))
         finally:
-            kill_all(on_stage.pids)
+            kill_all(process.pids)
 
 
 def kill_all(pids: Sequence[int]) -> None:
-    """Those that a broken supervisor would leave behind."""
+    """Kill processes that a broken supervisor left."""
     for pid in pids:
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
@@ -94,11 +94,11 @@ def is_alive(pid: int) -> bool:
 
 
 def test_stages_start_from_below_and_stop_from_above(tmp_path: Path) -> None:
-    with stage("drain", tmp_path) as on:
-        on.until_ready()
-        assert on.output.startswith("all ready: back in costume, front in costume\n")
-        assert on.end() == 0
-        assert on.diary == [
+    with supervised("drain", tmp_path) as running:
+        running.until_ready()
+        assert running.output.startswith("all ready: back is ready, front is ready\n")
+        assert running.end() == 0
+        assert running.events == [
             "back ready",
             "front ready",
             "front asked to stop",
@@ -106,78 +106,80 @@ def test_stages_start_from_below_and_stop_from_above(tmp_path: Path) -> None:
             "back asked to stop",
             "back ended",
         ]
-        assert not any(map(is_alive, on.pids))
+        assert not any(map(is_alive, running.pids))
 
 
 def test_progress_is_shown_and_lines_have_names(tmp_path: Path) -> None:
-    with stage("calm", tmp_path) as on:
-        on.until_ready()
-        lines = on.logged.splitlines()
-        assert lines[0] == "back  | rehearsing ..."
-        ready = re.fullmatch(rf"back  \| ready after (\d+\.\d) s, pid {on.pids[1]}", lines[1])
+    with supervised("steady", tmp_path) as running:
+        running.until_ready()
+        lines = running.logged.splitlines()
+        assert lines[0] == "back  | loading ..."
+        ready = re.fullmatch(rf"back  \| ready after (\d+\.\d) s, pid {running.pids[1]}", lines[1])
         assert ready is not None and float(ready[1]) >= 0.3
-        assert lines[2] == "front | rehearsing ..."
+        assert lines[2] == "front | loading ..."
 
 
 def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
-    with stage("dying", tmp_path) as on:
-        on.until_ready()
-        assert on.diary.count("phoenix born") == 6
-        assert on.logged.count("phoenix was killed by SIGKILL") == 5
-        assert "5 times in a row; restarting in" in on.logged
-        assert on.logged.count("phoenix | ashes\n") == 5, "the last words count, whole line or not"
-        victim = on.pids[0]
+    with supervised("crashing", tmp_path) as running:
+        running.until_ready()
+        assert running.events.count("crashing started") == 6
+        assert running.logged.count("crashing was killed by SIGKILL") == 5
+        assert "5 times in a row; restarting in" in running.logged
+        assert running.logged.count("crashing | last line\n") == 5, "an unfinished line is logged too"
+        victim = running.pids[0]
         os.kill(victim, signal.SIGKILL)
-        on.until(lambda: on.diary.count("phoenix ready") == 2)
-        assert f" s (pid {victim})" in on.logged
-        assert on.output.count("all ready") == 1
-        assert on.end() == 0
+        running.until(lambda: running.events.count("crashing ready") == 2)
+        assert f" s (pid {victim})" in running.logged
+        assert running.output.count("all ready") == 1
+        assert running.end() == 0
 
 
 def test_process_that_can_never_run_stops_everything(tmp_path: Path) -> None:
-    with stage("wrong", tmp_path) as on:
-        assert on.popen.wait(60) == 2
-        assert on.logged.endswith("wrong cannot start, so everything stops: block_size must be in [1, 1024], got 0\n")
-        assert on.output == ""
+    with supervised("wrong", tmp_path) as running:
+        assert running.popen.wait(60) == 2
+        assert running.logged.endswith(
+            "wrong cannot start, so everything stops: block_size must be in [1, 1024], got 0\n"
+        )
+        assert running.output == ""
 
 
 def test_only_the_first_start_stops_everything(tmp_path: Path) -> None:
-    with stage("wrong later", tmp_path) as on:
-        on.until_ready()
-        assert on.diary.count("wrong born") == 3
-        assert "front ready" in on.diary
-        assert on.end() == 0
+    with supervised("wrong later", tmp_path) as running:
+        running.until_ready()
+        assert running.events.count("wrong started") == 3
+        assert "front ready" in running.events
+        assert running.end() == 0
 
 
 def test_hung_process_is_killed_and_restarted(tmp_path: Path) -> None:
-    with stage("stuck", tmp_path) as on:
-        on.until(lambda: "stuck ready" in on.diary)
-        assert "stuck has not responded for 2 s: killing it" in on.logged
-        on.until(lambda: "stuck still here" in on.diary)
-        assert on.diary.count("stuck born") == 2, "one that gives signs of life is left alone"
-        assert on.end() == 0
+    with supervised("stuck", tmp_path) as running:
+        running.until(lambda: "stuck ready" in running.events)
+        assert "stuck has not responded for 2 s: killing it" in running.logged
+        running.until(lambda: "stuck still here" in running.events)
+        assert running.events.count("stuck started") == 2, "a process with heartbeats is not killed"
+        assert running.end() == 0
 
 
 def test_process_hung_at_start_does_not_block_the_rest(tmp_path: Path) -> None:
-    with stage("speechless", tmp_path) as on:
-        on.until_ready()
-        assert on.logged.count("has not responded for 2 s: killing it") == 1
-        assert on.diary.count("speechless born") == 2, "progress is a sign of life"
-        on.until(lambda: "front still here" in on.diary)
-        assert on.output.startswith("all ready: speechless in costume, that is all, front in costume\n")
-        assert "silent was" not in on.logged, "a ready process without signs of life is left alone"
-        assert on.end() == 0
+    with supervised("silent-at-start", tmp_path) as running:
+        running.until_ready()
+        assert running.logged.count("has not responded for 2 s: killing it") == 1
+        assert running.events.count("silent-at-start started") == 2, "progress counts as a heartbeat"
+        running.until(lambda: "front still here" in running.events)
+        assert running.output.startswith("all ready: silent-at-start is ready, only ready, front is ready\n")
+        assert "silent was" not in running.logged, "a ready process without heartbeats is not killed"
+        assert running.end() == 0
 
 
 def test_processes_have_names(tmp_path: Path) -> None:
-    with stage("calm", tmp_path) as on:
-        on.until_ready()
-        names = [Path(f"/proc/{pid}/comm").read_text() for pid in on.pids]
+    with supervised("steady", tmp_path) as running:
+        running.until_ready()
+        names = [Path(f"/proc/{pid}/comm").read_text() for pid in running.pids]
         assert names == ["octet:front\n", "octet:back\n"]
 
 
 def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
-    """As in `octet serve 2>&1 | less`, or after Ctrl-S: the pipe is full, and those in care are cared for."""
+    """As in `octet serve 2>&1 | less`, or after Ctrl-S: the pipe is full, and processes are still restarted."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     filled = 0
@@ -185,12 +187,12 @@ def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
         while True:
             filled += os.write(writing, b"." * 4096)
     os.set_blocking(writing, True)
-    command = [sys.executable, "-m", "tests.octet.supervisor.plays", "chatty", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.octet.supervisor.processes", "printing", str(tmp_path)]
     popen = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=writing, start_new_session=True)
     os.close(writing)
     try:
-        diary = tmp_path / "diary"
-        patiently(lambda: diary.exists() and diary.read_text().count("chatty born") == 4)
+        events = tmp_path / "events"
+        wait_until(lambda: events.exists() and events.read_text().count("printing started") == 4)
         popen.send_signal(signal.SIGTERM)
         assert popen.wait(60) == 0
         with os.fdopen(reading, "rb") as pipe:
@@ -200,7 +202,7 @@ def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
         popen.wait()
 
 
-def patiently(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -208,11 +210,11 @@ def patiently(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def test_stopped_process_is_killed_and_restarted(tmp_path: Path) -> None:
-    with stage("stuck", tmp_path) as on:
-        on.until(lambda: "stuck ready" in on.diary)
-        second = next(pid for pid in children_of(on.popen.pid))
+    with supervised("stuck", tmp_path) as running:
+        running.until(lambda: "stuck ready" in running.events)
+        second = next(pid for pid in children_of(running.popen.pid))
         os.kill(second, signal.SIGSTOP)
-        on.until(lambda: on.diary.count("stuck ready") == 2)
+        running.until(lambda: running.events.count("stuck ready") == 2)
         assert not is_alive(second)
 
 
@@ -221,25 +223,25 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_process_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
-    with stage("stubborn", tmp_path) as on:
-        on.until_ready()
-        assert on.end() == 1
-        assert "stubborn did not stop within 2 s: killing it" in on.logged
-        assert "back ended" in on.diary
-        assert not any(map(is_alive, on.pids))
+    with supervised("unstoppable", tmp_path) as running:
+        running.until_ready()
+        assert running.end() == 1
+        assert "unstoppable did not stop within 2 s: killing it" in running.logged
+        assert "back ended" in running.events
+        assert not any(map(is_alive, running.pids))
 
 
 def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
-    with stage("stubborn and slow", tmp_path) as on:
-        on.until_ready()
-        os.killpg(on.popen.pid, signal.SIGINT)
-        on.until(lambda: "front ended" in on.diary)
-        on.popen.send_signal(signal.SIGTERM)
-        on.until(lambda: not is_pending(on.popen.pid, signal.SIGTERM))
-        assert on.popen.poll() is None, "what runs is finished first"
-        os.killpg(on.popen.pid, signal.SIGINT)
-        assert on.popen.wait(60) == 130
-        assert not any(map(is_alive, on.pids))
+    with supervised("unstoppable and slow", tmp_path) as running:
+        running.until_ready()
+        os.killpg(running.popen.pid, signal.SIGINT)
+        running.until(lambda: "front ended" in running.events)
+        running.popen.send_signal(signal.SIGTERM)
+        running.until(lambda: not is_pending(running.popen.pid, signal.SIGTERM))
+        assert running.popen.poll() is None, "running requests are finished first"
+        os.killpg(running.popen.pid, signal.SIGINT)
+        assert running.popen.wait(60) == 130
+        assert not any(map(is_alive, running.pids))
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
@@ -250,60 +252,60 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def test_a_supervisor_that_is_killed_leaves_no_orphans(tmp_path: Path) -> None:
-    for play in ("stubborn and slow", "programs"):
-        folder = tmp_path / play
+    for name in ("unstoppable and slow", "programs"):
+        folder = tmp_path / name
         folder.mkdir()
-        with stage(play, folder) as on:
-            on.until_ready()
-            assert len(on.pids) == 2 and all(map(is_alive, on.pids))
-            on.popen.kill()
-            on.popen.wait()
-            on.until(lambda on=on: not any(map(is_alive, on.pids)))  # type: ignore[misc]
+        with supervised(name, folder) as running:
+            running.until_ready()
+            assert len(running.pids) == 2 and all(map(is_alive, running.pids))
+            running.popen.kill()
+            running.popen.wait()
+            running.until(lambda running=running: not any(map(is_alive, running.pids)))  # type: ignore[misc]
 
 
 def test_nothing_is_lost_when_many_write_at_once(tmp_path: Path) -> None:
-    with stage("shouting", tmp_path) as on:
-        on.until_ready()
-        assert on.end() == 0
-        lines: dict[str, list[str]] = {f"s{i}": [] for i in range(NUM_SHOUTERS)}
-        for line in on.logged.splitlines():
+    with supervised("writing", tmp_path) as running:
+        running.until_ready()
+        assert running.end() == 0
+        lines: dict[str, list[str]] = {f"s{i}": [] for i in range(NUM_WRITERS)}
+        for line in running.logged.splitlines():
             name, bar, text = line.partition(" | ")
             if bar and text != "ready after" and not text.startswith("ready after"):
                 lines[name].append(text)
         for i, received in enumerate(lines.values()):
-            shouts = [f"{i} shouts {shout} {'é' * (shout % 50)}" for shout in range(NUM_SHOUTS)]
-            assert received[:NUM_SHOUTS] == shouts
-            assert "".join(received[NUM_SHOUTS:-1]) == "ß" * 10_000
+            writes = [f"{i} writes {line_number} {'é' * (line_number % 50)}" for line_number in range(NUM_LINES)]
+            assert received[:NUM_LINES] == writes
+            assert "".join(received[NUM_LINES:-1]) == "ß" * 10_000
             assert all(len(line.encode()) <= 8192 for line in received)
             assert received[-1] == "unfinished"
 
 
 def test_programs_report_ready_by_status_or_log_line(tmp_path: Path) -> None:
-    with stage("programs", tmp_path) as on:
-        on.until_ready()
-        assert on.output.startswith("all ready: sent, a program ready on stage\n")
-        assert on.end() == 0, "they have no handler and simply go"
+    with supervised("programs", tmp_path) as running:
+        running.until_ready()
+        assert running.output.startswith("all ready: sent, a program ready on time\n")
+        assert running.end() == 0, "without a handler they end at once"
 
 
 def test_missing_program_is_reported_at_every_start(tmp_path: Path) -> None:
-    with stage("no such program", tmp_path) as on:
-        on.until(lambda: on.logged.count("ghost exited with status 127") >= 2)
-        assert "ghost | cannot run /nowhere/to/be/found" in on.logged
-        assert on.end() == 0
+    with supervised("no such program", tmp_path) as running:
+        running.until(lambda: running.logged.count("missing exited with status 127") >= 2)
+        assert "missing | cannot run /nowhere/to/be/found" in running.logged
+        assert running.end() == 0
 
 
 def test_sighup_reaches_processes_that_reload(tmp_path: Path) -> None:
-    with stage("calm", tmp_path) as on:
-        on.until_ready()
-        on.popen.send_signal(signal.SIGHUP)
-        on.until(lambda: "front reloads" in on.diary)
-        assert on.end() == 0
-        assert "back reloads" not in on.diary
+    with supervised("steady", tmp_path) as running:
+        running.until_ready()
+        running.popen.send_signal(signal.SIGHUP)
+        running.until(lambda: "front reloads" in running.events)
+        assert running.end() == 0
+        assert "back reloads" not in running.events
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1, 0.2])
 def test_it_can_be_ended_at_any_moment_of_the_start(tmp_path: Path, delay: float) -> None:
-    with stage("calm", tmp_path) as on:
-        on.until(lambda: "back" in on.logged or on.pids or children_of(on.popen.pid))
+    with supervised("steady", tmp_path) as running:
+        running.until(lambda: "back" in running.logged or running.pids or children_of(running.popen.pid))
         time.sleep(delay)
-        assert on.end() == 0
+        assert running.end() == 0

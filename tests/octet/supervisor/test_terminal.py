@@ -1,4 +1,4 @@
-"""A supervisor at a real terminal: what is drawn there, and what happens when it closes."""
+"""A supervisor at a real terminal: its rows, and the end of the terminal."""
 
 import os
 import pty
@@ -11,11 +11,11 @@ from tests.octet.supervisor.test_supervisor import ROOT, children_of, is_alive, 
 
 
 def at_terminal(folder: Path) -> tuple[int, int]:
-    """The supervisor's id, and the other end of its terminal."""
+    """Return the supervisor's pid and the other end of its terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
-        os.execv(sys.executable, [sys.executable, "-m", "tests.octet.supervisor.plays", "calm", str(folder)])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-m", "tests.octet.supervisor.processes", "steady", str(folder)])  # noqa: S606
     return pid, terminal
 
 
@@ -44,15 +44,15 @@ def test_rows_are_drawn_and_a_closed_terminal_ends_it(tmp_path: Path) -> None:
     try:
         seen = read_until(terminal, b"pids: ")
         assert b"back  | starting" in seen
-        assert b"[" + b"." * 24 + b"] rehearsing" in seen
+        assert b"[" + b"." * 24 + b"] loading" in seen
         assert b"front | ready after" in seen
         children = children_of(pid)
         assert len(children) == 2
         os.close(terminal)
         ended(pid, 60)
         assert not any(map(is_alive, children))
-        diary = (tmp_path / "diary").read_text().splitlines()
-        assert diary[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in diary
+        events = (tmp_path / "events").read_text().splitlines()
+        assert events[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in events
     finally:
         kill_all([*children, pid])
 
@@ -64,8 +64,8 @@ def test_the_interrupt_key_reaches_the_supervisor_alone(tmp_path: Path) -> None:
         os.write(terminal, b"\x03")
         read_until(terminal, b"Shutting down: finishing running requests")
         assert ended(pid, 60) == 0
-        diary = (tmp_path / "diary").read_text().splitlines()
-        assert diary[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
+        events = (tmp_path / "events").read_text().splitlines()
+        assert events[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
     finally:
         os.close(terminal)
         kill_all([pid])

@@ -1,4 +1,4 @@
-"""Whoever collects traces: a real OTLP server behind a real socket, which may also be slow, or refuse."""
+"""A real OTLP server that may be slow or refuse."""
 
 import time
 from collections.abc import Callable, Iterator

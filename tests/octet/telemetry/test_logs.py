@@ -1,4 +1,4 @@
-"""A line is a line whatever is in it, and says whose request it is about."""
+"""A log record is one line, whatever it contains, and names its request."""
 
 import io
 import json
@@ -96,10 +96,10 @@ def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> N
 def test_the_level_and_the_format_are_what_was_asked_for() -> None:
     stream = io.StringIO()
     set_up_logging(LogSettings("json", "warning"), "%(message)s", stream)
-    logging.getLogger("router.x").info("nobody wants to know")
-    logging.getLogger("router.x").warning("somebody does")
+    logging.getLogger("router.x").info("below the level")
+    logging.getLogger("router.x").warning("at the level")
     set_up_logging(LogSettings("text", "debug"), "%(name)s %(message)s", stream)
     logging.getLogger("router.x").debug("everything")
     first, second = stream.getvalue().splitlines()
-    assert json.loads(first)["message"] == "somebody does" and second == "router.x everything"
+    assert json.loads(first)["message"] == "at the level" and second == "router.x everything"
     assert sys.stderr not in [getattr(each, "stream", None) for each in logging.getLogger().handlers]

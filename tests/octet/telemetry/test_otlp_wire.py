@@ -66,7 +66,7 @@ def test_an_invalid_string_loses_no_other_span() -> None:
 
 
 def message(span: Span) -> trace.Span:
-    told = trace.Span(
+    logged = trace.Span(
         name=span.name,
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),
@@ -80,8 +80,8 @@ def message(span: Span) -> trace.Span:
         status=trace.Status(),
     )
     if span.error is not None:
-        told.status.message, told.status.code = span.error, trace.Status.STATUS_CODE_ERROR
-    return told
+        logged.status.message, logged.status.code = span.error, trace.Status.STATUS_CODE_ERROR
+    return logged
 
 
 def pairs(attributes: Any) -> list[common.KeyValue]:

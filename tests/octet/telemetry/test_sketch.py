@@ -85,7 +85,7 @@ def test_what_is_written_is_read_as_it_was(samples: list[float]) -> None:
 
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda raw: b"\x01" + raw))
-def test_bytes_of_anybody_are_a_sketch_or_a_typed_error(raw: bytes) -> None:
+def test_any_bytes_are_a_sketch_or_a_typed_error(raw: bytes) -> None:
     try:
         found = Sketch.from_bytes(raw)
     except BadSketch:

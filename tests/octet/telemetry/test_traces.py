@@ -19,7 +19,7 @@ from tests.router.http.harness import HttpResponse, fronting
 from tests.router.serving.harness import Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import answer, spying
 from tests.specialist.server.harness import FREE, serving, sim
-from tests.system.test_wiring import Torn, has_lanes, settings, turn
+from tests.system.test_wiring import UnsureClassifier, has_lanes, set_knob, settings
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE}-{PARENT}-01"),)
@@ -126,12 +126,12 @@ async def test_a_failover_is_an_attempt_each_with_its_own_error(collector: Colle
         first, second = sorted(collector.named("chat writer", trace_id), key=lambda span: span.start)
         assert first.error is not None and first.attributes["error.type"] == first.error
         assert second.error is None and first.end <= second.start
-        spoken = {header.split("-")[2] for spy in (bad, good) for header in heads(spy, trace_id)}
+        spoken = {header.split("-")[2] for spy in (bad, good) for header in trace_headers(spy, trace_id)}
         assert spoken == {first.span_id, second.span_id}, "the replica receives the attempt's own id"
         assert collector.named("octet.front_door", trace_id)[0].error is None
 
 
-def heads(spy: Any, trace_id: str) -> list[str]:
+def trace_headers(spy: Any, trace_id: str) -> list[str]:
     return [each["traceparent"] for each in spy.metadata if trace_id in each["traceparent"]]
 
 
@@ -204,17 +204,17 @@ async def test_a_request_of_a_dead_engine_was_admitted(collector: Collector) -> 
         assert generate.error == spans["octet.front_door"].error == "replica_failed"
         assert admission.error is None and admission.attributes["octet.admission.result"] == "admitted"
         assert admission.end < generate.end, "it ran from there on"
-        assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "nobody knows"
+        assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "these stages are unknown"
 
 
 async def test_shadows_and_late_verdicts_join_the_trace(collector: Collector) -> None:
     async with serving(sim(), otlp=collector.url) as one, serving(sim(name="editor"), otlp=collector.url) as two:
         whole = settings(shadow=ShadowConfig(budget=1.0))
         places = {"writer": [one.address], "editor": [two.address]}
-        async with routing(places, ensemble=whole, opinions=Torn(), otlp=collector.url) as routed:
+        async with routing(places, ensemble=whole, opinions=UnsureClassifier(), otlp=collector.url) as routed:
             while not await has_lanes(routed):
                 await asyncio.sleep(0.02)
-            await turn(routed, "unspecified.shadow_threshold", 0.9)
+            await set_knob(routed, "unspecified.shadow_threshold", 0.9)
             request = asking(max_tokens=500)
             del request.force_specialists[:]
             answered = await routed.ask(request)
@@ -242,7 +242,7 @@ HOSTILE = (
 )
 
 
-async def test_the_callers_flag_decides_and_nonsense_begins_anew(collector: Collector) -> None:
+async def test_the_callers_flag_decides_and_an_invalid_header_starts_a_new_trace(collector: Collector) -> None:
     telemetry = TelemetryConfig(sample=0.0)
     plain = replace(ensemble_of("writer"), telemetry=telemetry)
     async with spying() as spy, routing({"writer": [spy.address]}, ensemble=plain, otlp=collector.url) as routed:
@@ -285,7 +285,7 @@ async def test_http_responses_name_the_trace(collector: Collector) -> None:
         spans = await spans_of(collector, mine, "octet.front_door")
         assert span_id == spans["octet.front_door"].span_id
         refused = await fronted.ask(model="octet/writer", priority=3, octet={"adapters": ["x" * 500]})
-        assert refused.status == 400 and "traceresponse" not in refused.headers, "nobody has read it"
+        assert refused.status == 400 and "traceresponse" not in refused.headers, "the request was not read"
         assert "traceresponse" not in (await fronted.get("/healthz")).headers
 
 

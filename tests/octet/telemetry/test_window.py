@@ -66,7 +66,7 @@ def test_what_is_young_counts_and_what_is_old_does_not(samples: list[tuple[float
 
 @given(SAMPLES, st.randoms(use_true_random=False))
 def test_the_order_does_not_matter(samples: list[tuple[float, float]], dice: random.Random) -> None:
-    """Within a window's length: who comes later than that is forgotten with its time."""
+    """Within a window's length; a later sample is dropped with its slice."""
     within = [(at % SECONDS, seconds) for at, seconds in samples]
     mixed = list(within)
     dice.shuffle(mixed)

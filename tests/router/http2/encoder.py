@@ -1,4 +1,4 @@
-"""An encoder of headers that may do all that one may: as a peer would, for a decoder to be tested with."""
+"""A header encoder with every form of HPACK, for tests of the decoder."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ _CODES = {symbol: f"{code:0{bits}b}" for symbol, code, bits in huffman_codes()}
 
 
 @dataclass(frozen=True)
-class Way:
-    """How one header is to be written."""
+class HeaderForm:
+    """The form in which a header is encoded."""
 
     use_index: bool = True
     remember: bool = True
@@ -35,18 +35,18 @@ class Encoder:
         self._evict()
         return encode_integer(most, 5, 0x20)
 
-    def encode(self, header: Header, way: Way) -> bytes:
+    def encode(self, header: Header, form: HeaderForm) -> bytes:
         known = [*STATIC_TABLE, *self._table]
-        if way.use_index and header in known:
+        if form.use_index and header in known:
             return encode_integer(known.index(header) + 1, 7, 0x80)
         names = [name for name, _ in known]
-        bits, first = (6, 0x40) if way.remember else (4, 0x10 if way.never else 0)
-        if way.use_index and header[0] in names:
+        bits, first = (6, 0x40) if form.remember else (4, 0x10 if form.never else 0)
+        if form.use_index and header[0] in names:
             block = encode_integer(names.index(header[0]) + 1, bits, first)
         else:
-            block = encode_integer(0, bits, first) + _string(header[0], way)
-        block += _string(header[1], way)
-        if way.remember:
+            block = encode_integer(0, bits, first) + _string(header[0], form)
+        block += _string(header[1], form)
+        if form.remember:
             self._table.appendleft(header)
             self._evict()
         return block
@@ -56,8 +56,8 @@ class Encoder:
             self._table.pop()
 
 
-def _string(text: str, way: Way) -> bytes:
+def _string(text: str, form: HeaderForm) -> bytes:
     raw = text.encode("latin-1")
-    if way.huffman:
+    if form.huffman:
         raw = huffman(raw)
-    return encode_integer(len(raw), 7, 0x80 if way.huffman else 0) + raw
+    return encode_integer(len(raw), 7, 0x80 if form.huffman else 0) + raw

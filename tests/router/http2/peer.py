@@ -1,4 +1,4 @@
-"""The other end of a connection, by hand: it hears every frame, and says what it likes."""
+"""The scripted server side of a connection: it records every frame and sends any bytes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -50,7 +50,7 @@ def trailers(stream: int, block: bytes = WELL) -> bytes:
 
 
 class Wire(asyncio.Transport):
-    """What is written to it is kept."""
+    """A transport that keeps what is written."""
 
     def __init__(self, connection: Http2Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -90,19 +90,19 @@ class Peer:
         assert self.wire.written.startswith(frames.PREFACE)
         self.wire.written = self.wire.written.removeprefix(frames.PREFACE)
 
-    def say(self, *raw: bytes) -> None:
+    def send(self, *raw: bytes) -> None:
         for each in raw:
             if not self.wire.is_closed:
                 self.connection.data_received(each)
 
-    def hear(self) -> list[Frame]:
-        """Since the last time."""
-        heard, self.wire.written = frames_of(self.wire.written), b""
-        return heard
+    def take_frames(self) -> list[Frame]:
+        """Return the frames since the last call."""
+        read_to_end, self.wire.written = frames_of(self.wire.written), b""
+        return read_to_end
 
     def settle(self, settings: dict[int, int] | None = None) -> None:
-        self.say(frames.settings(settings or {}))
-        self.hear()
+        self.send(frames.settings(settings or {}))
+        self.take_frames()
 
     def call(self, raw: bytes = b"ask", timeout: float | None = None) -> Http2Call:
         call = Http2Call(
@@ -126,8 +126,8 @@ class Peer:
         assert self.connection.closed.done() and self.connection.ready.done()
 
 
-async def heard(call: Http2Call) -> tuple[list[bytes], str]:
-    """All of it, to its end."""
+async def read_to_end(call: Http2Call) -> tuple[list[bytes], str]:
+    """Return the messages of a call and its status."""
     messages: list[bytes] = []
     try:
         while (raw := await call.read()) is not EOF:
@@ -143,12 +143,12 @@ def status(code: grpc.StatusCode) -> bytes:
     return encode_literal("grpc-status", str(code.value[0]))
 
 
-def scene(story: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
-    """On a loop that is empty again at the end."""
+def run_on_loop(scenario: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
+    """Run it on a loop that has no other task at the end."""
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
-            await story()
+            await scenario()
             while len(asyncio.all_tasks()) > 1:  # gRPC's own server takes a moment
                 await asyncio.sleep(0.01)
 
@@ -156,7 +156,7 @@ def scene(story: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.n
         runner.run(bounded())
 
 
-def scenes(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On the loop that routers run on, and on the one that is there without it."""
+def run_on_both_loops(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it on uvloop, which routers use, and on asyncio's loop."""
     for loop in (uvloop.new_event_loop, asyncio.new_event_loop):
-        scene(story, loop)
+        run_on_loop(scenario, loop)

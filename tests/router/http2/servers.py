@@ -1,4 +1,4 @@
-"""A real server of gRPC's own, and ways to it that can be cut."""
+"""A real gRPC server, and a proxy to it that can be cut."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ TRAILING = (("said-bin", b"\x00\xff,="), ("said-bin", b"twice"), ("x-plain", "as
 
 
 async def count(ask: bytes, context: Any) -> None:
-    """So many messages, of such a length."""
+    """Send so many messages of such a length."""
     number, length = map(int, ask.split())
     for index in range(number):
         await context.write(b"%05d" % index + b"x" * length)
@@ -30,7 +30,7 @@ async def echo(ask: bytes, _: Any) -> bytes:
 
 
 async def refuse(ask: bytes, context: Any) -> None:
-    """Behind so many messages, with such a status."""
+    """Refuse with a status after so many messages."""
     number, code, details = ask.split(b"|")
     for _ in range(int(number)):
         await context.write(b"before")
@@ -48,10 +48,10 @@ async def fail(_: bytes, __: Any) -> None:
 
 
 async def said(ask: bytes, context: Any) -> bytes:
-    """What the caller said beside its message."""
-    told = [f"{key}={value!r}" for key, value in context.invocation_metadata() if key.startswith("x-")]
+    """Return the request's metadata."""
+    outcome_of = [f"{key}={value!r}" for key, value in context.invocation_metadata() if key.startswith("x-")]
     has_time = context.time_remaining() is not None and 0 < context.time_remaining() < 100
-    return ask + " ".join([*sorted(told), str(has_time)]).encode()
+    return ask + " ".join([*sorted(outcome_of), str(has_time)]).encode()
 
 
 HANDLERS = {
@@ -65,14 +65,16 @@ HANDLERS = {
 }
 
 
-class Real:
+class GrpcServer:
     def __init__(self, server: Any, address: str) -> None:
         self.server = server
         self.address = address
 
 
 @asynccontextmanager
-async def served(tls: Tls | None = None, address: str = "127.0.0.1:0", most_streams: int = 1000) -> AsyncIterator[Real]:
+async def served(
+    tls: Tls | None = None, address: str = "127.0.0.1:0", most_streams: int = 1000
+) -> AsyncIterator[GrpcServer]:
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", -1),
@@ -86,12 +88,12 @@ async def served(tls: Tls | None = None, address: str = "127.0.0.1:0", most_stre
     )
     await server.start()
     try:
-        yield Real(server, address if address.startswith("unix:") else f"127.0.0.1:{port}")
+        yield GrpcServer(server, address if address.startswith("unix:") else f"127.0.0.1:{port}")
     finally:
         await server.stop(0)
 
 
-class Cable:
+class Proxy:
     """A proxy between a client and a server; after `cut` it accepts no connection."""
 
     def __init__(self, address: str) -> None:
@@ -100,7 +102,7 @@ class Cable:
         self._writers: set[asyncio.StreamWriter] = set()
         self.num_made = 0
 
-    async def __aenter__(self) -> "Cable":
+    async def __aenter__(self) -> "Proxy":
         self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -114,7 +116,7 @@ class Cable:
         self.sever()
 
     def sever(self) -> None:
-        """What is there; others may come."""
+        """Cut the open connections; new ones are accepted."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -137,7 +139,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def outcome(call: Any) -> tuple[Any, ...]:
-    """Messages, and how it ended."""
+    """Return the messages of a call and how it ended."""
     messages: list[bytes] = []
     try:
         while (raw := await call.read()) is not EOF:

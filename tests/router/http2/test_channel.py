@@ -1,4 +1,4 @@
-"""A channel dials when it must, fails at once while it cannot, and leaves nothing behind."""
+"""A channel connects on demand, fails at once while the server is down, and leaves nothing open."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,13 +12,13 @@ from router.dispatch.http2 import channel as dial
 from router.dispatch.http2 import frames
 from router.dispatch.http2.channel import Http2Channel, ReadLimits
 from router.dispatch.http2.connection import Http2Connection
-from tests.router.http2.peer import scenes
-from tests.router.http2.servers import Cable, served
+from tests.router.http2.peer import run_on_both_loops
+from tests.router.http2.servers import Proxy, served
 
 READING = ReadLimits(max_message_bytes=1 << 20, lookahead=256)
 
 
-async def told(channel: Http2Channel, **options: float | bool) -> str:
+async def outcome_of(channel: Http2Channel, **options: float | bool) -> str:
     call = channel.stream("/test.Test/Count", b"1 1", **options)  # type: ignore[arg-type]
     try:
         while await call.read() is not EOF:
@@ -51,29 +51,29 @@ async def saying(raw: bytes) -> AsyncIterator[str]:
 
 
 def test_calls_during_a_dial_wait_and_share_the_connection() -> None:
-    async def story() -> None:
-        async with served() as real, Cable(real.address) as cable:
-            channel = Http2Channel(cable.address, READING)
-            assert cable.num_made == 0, "it dials when it is first used"
-            assert await asyncio.gather(*(told(channel) for _ in range(20))) == ["OK"] * 20
-            assert cable.num_made == 1
-            cable.sever()
+    async def scenario() -> None:
+        async with served() as server, Proxy(server.address) as proxy:
+            channel = Http2Channel(proxy.address, READING)
+            assert proxy.num_made == 0, "it dials when it is first used"
+            assert await asyncio.gather(*(outcome_of(channel) for _ in range(20))) == ["OK"] * 20
+            assert proxy.num_made == 1
+            proxy.sever()
             while channel._connection is not None:
                 await asyncio.sleep(0.01)
-            assert await told(channel) == "OK" and cable.num_made == 2
+            assert await outcome_of(channel) == "OK" and proxy.num_made == 2
             await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
 def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_later() -> None:
-    async def story() -> None:
-        async with served() as real:
-            address = real.address
+    async def scenario() -> None:
+        async with served() as server:
+            address = server.address
         channel = Http2Channel(address, READING)
-        assert await told(channel) == "UNAVAILABLE"
-        waits = asyncio.create_task(told(channel, wait_for_ready=True))
-        late = asyncio.create_task(told(channel, wait_for_ready=True, timeout=0.05))
+        assert await outcome_of(channel) == "UNAVAILABLE"
+        waits = asyncio.create_task(outcome_of(channel, wait_for_ready=True))
+        late = asyncio.create_task(outcome_of(channel, wait_for_ready=True, timeout=0.05))
         await asyncio.sleep(0)
         dial, num_dials = channel._connect_any, 0
 
@@ -83,29 +83,29 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
             return await dial()
 
         channel._connect_any = count_dials  # type: ignore[method-assign]
-        assert [await told(channel) for _ in range(50)] == ["UNAVAILABLE"] * 50
+        assert [await outcome_of(channel) for _ in range(50)] == ["UNAVAILABLE"] * 50
         assert num_dials < 50, "calls fail without a dial of their own"
         assert await late == "DEADLINE_EXCEEDED" and not waits.done()
         async with served(address=address):
-            assert await waits == "OK" and await told(channel) == "OK"
+            assert await waits == "OK" and await outcome_of(channel) == "OK"
         await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
 def test_next_call_after_a_pause_dials_again() -> None:
-    async def story() -> None:
-        async with served() as real:
-            address = real.address
+    async def scenario() -> None:
+        async with served() as server:
+            address = server.address
         channel = Http2Channel(address, READING)
-        assert await told(channel) == "UNAVAILABLE"
+        assert await outcome_of(channel) == "UNAVAILABLE"
         async with served(address=address):
             async with asyncio.timeout(60):
-                while await told(channel) != "OK":
+                while await outcome_of(channel) != "OK":
                     await asyncio.sleep(0.02)
         await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_next_call_after_a_pause_dials_again() -> None:
 def test_server_that_does_not_speak_grpc_is_unavailable(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dial, "DIAL_SECONDS", 0.1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with saying(said) as address:
             channel = Http2Channel(address, READING)
-            assert await told(channel) == "UNAVAILABLE"
+            assert await outcome_of(channel) == "UNAVAILABLE"
             await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
-@pytest.mark.parametrize("address", ["nobody.invalid:1", "unix:/nowhere/at/all", f"{'a' * 80}.test:1"])
+@pytest.mark.parametrize("address", ["absent.invalid:1", "unix:/nowhere/at/all", f"{'a' * 80}.test:1"])
 def test_unreachable_addresses_are_unavailable(address: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         channel = Http2Channel(address, READING)
-        assert await told(channel, timeout=60) == "UNAVAILABLE"
+        assert await outcome_of(channel, timeout=60) == "UNAVAILABLE"
         await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
 def test_internal_error_while_dialling_fails_waiting_calls(
@@ -143,20 +143,20 @@ def test_internal_error_while_dialling_fails_waiting_calls(
 
     monkeypatch.setattr(Http2Channel, "_connect", mistaken)
 
-    async def story() -> None:
+    async def scenario() -> None:
         channel = Http2Channel("127.0.0.1:1", READING)
-        assert await told(channel) == "UNAVAILABLE"
-        assert await told(channel, wait_for_ready=True, timeout=0.2) == "DEADLINE_EXCEEDED"
+        assert await outcome_of(channel) == "UNAVAILABLE"
+        assert await outcome_of(channel, wait_for_ready=True, timeout=0.2) == "DEADLINE_EXCEEDED"
         await channel.close()
 
-    scenes(story)
+    run_on_both_loops(scenario)
     assert "dialling 127.0.0.1:1 failed" in caplog.text
 
 
 def test_closing_cancels_every_waiting_call() -> None:
-    async def story() -> None:
-        async with served() as real:
-            channel = Http2Channel(real.address, READING)
+    async def scenario() -> None:
+        async with served() as server:
+            channel = Http2Channel(server.address, READING)
             hanging = channel.stream("/test.Test/Hang", b"")
             assert await hanging.read() == b"begun"
             reading = asyncio.create_task(hanging.read())
@@ -166,18 +166,18 @@ def test_closing_cancels_every_waiting_call() -> None:
                 await reading
             with pytest.raises(UsageError):
                 channel.stream("/test.Test/Hang", b"")
-        nowhere = Http2Channel(real.address, READING)
-        waits = asyncio.create_task(told(nowhere, wait_for_ready=True))
+        nowhere = Http2Channel(server.address, READING)
+        waits = asyncio.create_task(outcome_of(nowhere, wait_for_ready=True))
         await asyncio.sleep(0.05)
         await nowhere.close()
         assert await waits == "cancelled here"
         dialling = Http2Channel("127.0.0.1:1", READING)
-        waits = asyncio.create_task(told(dialling))
+        waits = asyncio.create_task(outcome_of(dialling))
         await asyncio.sleep(0)
         await dialling.close()
         assert await waits == "cancelled here"
 
-    scenes(story)
+    run_on_both_loops(scenario)
 
 
 def test_unary_call_accepts_exactly_one_answer() -> None:
@@ -186,9 +186,9 @@ def test_unary_call_accepts_exactly_one_answer() -> None:
             await channel.call(f"/test.Test/{method}", ask, timeout=60)
         return caught.value.code()
 
-    async def story() -> None:
-        async with served() as real:
-            channel = Http2Channel(real.address, READING)
+    async def scenario() -> None:
+        async with served() as server:
+            channel = Http2Channel(server.address, READING)
             for ask in (b"0 0", b"2 2"):
                 assert await code(channel, "Count", ask) is grpc.StatusCode.INTERNAL
             async with asyncio.timeout(60):
@@ -202,4 +202,4 @@ def test_unary_call_accepts_exactly_one_answer() -> None:
     async def _awaited(channel: Http2Channel) -> object:
         return await channel.call("/test.Test/Hang", b"")
 
-    scenes(story)
+    run_on_both_loops(scenario)

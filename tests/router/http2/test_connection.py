@@ -1,4 +1,4 @@
-"""The laws of one connection: cut it anywhere, say anything, and every call ends once."""
+"""Laws of a connection: whatever the peer sends and wherever it is cut, every call ends once."""
 
 import asyncio
 from contextlib import suppress
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from router.dispatch.http2 import connection, frames
 from router.dispatch.http2.frames import END_HEADERS, END_STREAM, encode_literal
 from simulation.event_loop import HeapLoop
-from tests.router.http2.peer import Frame, Peer, greeting, heard, message, scene, status, trailers
+from tests.router.http2.peer import Frame, Peer, greeting, message, read_to_end, run_on_loop, status, trailers
 
 Code = grpc.StatusCode
 
 
 def conversation(answers: list[list[bytes]]) -> bytes:
-    """To calls 1, 3, 5 and so on, in turns, with all that a server says beside."""
+    """Interleaved answers to calls 1, 3, 5 and so on, with other frames."""
     streams = range(1, 2 * len(answers), 2)
     said = frames.settings({frames.INITIAL_WINDOW_SIZE: 70_000, frames.MAX_FRAME_SIZE: 20_000})
     said += frames.ping(7) + b"".join(map(greeting, streams)) + frames.window_update(0, 1000)
@@ -43,14 +43,14 @@ def test_frames_are_read_however_the_network_splits_them(answers: list[list[byte
     ends = ["ABORTED" if stream % 4 == 3 else "OK" for stream in range(1, 2 * len(answers), 2)]
     written = []
 
-    async def story(segments: list[bytes]) -> None:
+    async def scenario(segments: list[bytes]) -> None:
         peer = Peer()
         peer.settle()
         calls = [peer.call() for _ in answers]
-        peer.hear()
-        peer.say(*segments)
+        peer.take_frames()
+        peer.send(*segments)
         written.append(peer.wire.written)
-        assert [await heard(call) for call in calls] == list(zip(answers, ends, strict=True))
+        assert [await read_to_end(call) for call in calls] == list(zip(answers, ends, strict=True))
         await peer.lose()
 
     pieces, at = [], 0
@@ -58,27 +58,27 @@ def test_frames_are_read_however_the_network_splits_them(answers: list[list[byte
         pieces.append(said[at : at + cut])
         at += cut
     for segments in ([said], [*pieces, said[at:]]):
-        scene(lambda segments=segments: story(segments))  # type: ignore[misc]
+        run_on_loop(lambda segments=segments: scenario(segments))  # type: ignore[misc]
     assert written[0] == written[1]
 
 
 def test_frames_may_arrive_byte_by_byte() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         call = peer.call()
-        peer.say(*(bytes((byte,)) for byte in conversation([[b"one", b"two"]])))
-        assert await heard(call) == ([b"one", b"two"], "OK")
+        peer.send(*(bytes((byte,)) for byte in conversation([[b"one", b"two"]])))
+        assert await read_to_end(call) == ([b"one", b"two"], "OK")
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 @given(
     st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4), st.booleans()
 )
 def test_hostile_frames_only_end_the_connection(noise: bytes, flips: list[tuple[int, int]], settled: bool) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         said = bytearray(conversation([[b"one", b"two"], [b"three"]]))
         for at, byte in flips:
@@ -87,125 +87,125 @@ def test_hostile_frames_only_end_the_connection(noise: bytes, flips: list[tuple[
         if settled:
             peer.settle()
             calls = [peer.call(), peer.call(b"x" * 200_000)]
-        peer.say(bytes(said) + noise) if settled else peer.say(noise)
-        farewells = [frame.payload[4:8] for frame in peer.hear() if frame.kind == frames.GOAWAY]
+        peer.send(bytes(said) + noise) if settled else peer.send(noise)
+        farewells = [frame.payload[4:8] for frame in peer.take_frames() if frame.kind == frames.GOAWAY]
         assert frames.ErrorCode.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, "a mistake of ours"
         await peer.lose()
         for call in calls:
-            await heard(call)
+            await read_to_end(call)
             assert call.is_over
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_smaller_header_table_is_acknowledged_before_the_next_headers() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle({frames.HEADER_TABLE_SIZE: 0})
         calls = [peer.call(b"x"), peer.call(b"x")]
-        blocks = [frame.payload for frame in peer.hear() if frame.kind == frames.HEADERS]
+        blocks = [frame.payload for frame in peer.take_frames() if frame.kind == frames.HEADERS]
         assert [block[:1] for block in blocks] == [b"\x20", b"\x83"]
         for call in calls:
             call.cancel()
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_short_request_is_one_write_and_buffered_messages_are_read_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         before = peer.wire.num_writes
         call = peer.call(b"x" * 1000, timeout=5)
         assert peer.wire.num_writes == before + 1
-        assert [frame.kind for frame in peer.hear()] == [frames.HEADERS, frames.DATA]
-        peer.say(greeting(1), message(1, b"one") + message(1, b"two"), trailers(1))
+        assert [frame.kind for frame in peer.take_frames()] == [frames.HEADERS, frames.DATA]
+        peer.send(greeting(1), message(1, b"one") + message(1, b"two"), trailers(1))
         for expected in (b"one", b"two", EOF):
             with pytest.raises(StopIteration) as caught:  # a coroutine that returns before it waits
                 call.read().send(None)
             assert caught.value.value == expected
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_pings_are_answered_and_acknowledgements_are_not() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
-        peer.say(
+        peer.send(
             frames.ping(41),
             frames.frame(frames.PING, frames.ACK, 0, bytes(8)),
             frames.frame(frames.SETTINGS, frames.ACK, 0),
         )
-        assert peer.hear() == [Frame(frames.PING, frames.ACK, 0, (41).to_bytes(8, "big"))]
+        assert peer.take_frames() == [Frame(frames.PING, frames.ACK, 0, (41).to_bytes(8, "big"))]
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_peer_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         peer.connection.pause_writing()
         monkeypatch.setattr(peer.wire, "get_write_buffer_size", lambda: 2 << 20)
-        peer.say(frames.ping(1))
+        peer.send(frames.ping(1))
         assert peer.wire.is_closed
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_silent_peer_is_pinged_and_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PING_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(connection, "PING_TIMEOUT_SECONDS", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         await asyncio.sleep(0.15)
-        assert peer.hear() == [], "no call waits"
+        assert peer.take_frames() == [], "no call waits"
         call = peer.call()
-        peer.hear()
+        peer.take_frames()
         for _ in range(3):
-            while not (asked := peer.hear()):
+            while not (asked := peer.take_frames()):
                 await asyncio.sleep(0.005)
             assert [frame.kind for frame in asked] == [frames.PING]
-            peer.say(frames.frame(frames.PING, frames.ACK, 0, bytes(8)))
-        assert await heard(call) == ([], "UNAVAILABLE")
+            peer.send(frames.frame(frames.PING, frames.ACK, 0, bytes(8)))
+        assert await read_to_end(call) == ([], "UNAVAILABLE")
         await peer.lose()
 
     loop = HeapLoop()
     try:
-        loop.run_until_complete(story())
+        loop.run_until_complete(scenario())
     finally:
         loop.close()
 
 
 def test_cancelled_call_is_reset_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         call, done, expired = peer.call(), peer.call(), peer.call(timeout=0.01)
-        peer.say(greeting(1), message(1, b"unread"), greeting(3), message(3, b"read"), trailers(3))
-        peer.hear()
+        peer.send(greeting(1), message(1, b"unread"), greeting(3), message(3, b"read"), trailers(3))
+        peer.take_frames()
         assert call.cancel() and not call.cancel() and not done.cancel()
-        assert await heard(call) == ([], "cancelled here")
-        assert await heard(done) == ([b"read"], "OK")
-        assert await heard(expired) == ([], "DEADLINE_EXCEEDED")
+        assert await read_to_end(call) == ([], "cancelled here")
+        assert await read_to_end(done) == ([b"read"], "OK")
+        assert await read_to_end(expired) == ([], "DEADLINE_EXCEEDED")
         cancel = frames.ErrorCode.CANCEL.to_bytes(4, "big")
-        assert peer.hear() == [Frame(frames.RST_STREAM, 0, stream, cancel) for stream in (1, 5)]
-        peer.say(message(1, b"late"), trailers(1), frames.reset(5, 0))
+        assert peer.take_frames() == [Frame(frames.RST_STREAM, 0, stream, cancel) for stream in (1, 5)]
+        peer.send(message(1, b"late"), trailers(1), frames.reset(5, 0))
         assert len(peer.connection.calls) == 0
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)
 
 
 def test_cancelled_reader_cancels_its_call() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         peer = Peer()
         peer.settle()
         call = peer.call()
@@ -217,4 +217,4 @@ def test_cancelled_reader_cancels_its_call() -> None:
         assert call.is_over and len(peer.connection.calls) == 0
         await peer.lose()
 
-    scene(story)
+    run_on_loop(scenario)

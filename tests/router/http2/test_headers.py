@@ -1,4 +1,4 @@
-"""Headers mean the same on both sides, however they are written; what cannot be read ends the connection."""
+"""Headers are decoded in every encoding; an undecodable block ends the connection."""
 
 from contextlib import suppress
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from router.dispatch.http2 import frames as header_block
 from router.dispatch.http2.frames import HeaderDecoder, HeadersInvalid, HeadersTooLong, decode_metadata
 from router.dispatch.http2.hpack_tables import STATIC_TABLE, huffman_decode
-from tests.router.http2.encoder import Encoder, Way, huffman
+from tests.router.http2.encoder import Encoder, HeaderForm, huffman
 
 RFC_REQUESTS = [
     ("828684418cf1e3c2e5f23a6ba0ab90f4ff", [":authority www.example.com"]),
@@ -33,7 +33,7 @@ names = st.one_of(
     st.sampled_from([name for name, _ in STATIC_TABLE]), st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 )
 values = st.text(st.characters(max_codepoint=255), max_size=60)
-ways = st.builds(Way, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+forms = st.builds(HeaderForm, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 headers = st.tuples(names, values)
 
 
@@ -46,18 +46,18 @@ def test_examples_of_the_rfc(blocks: list[tuple[str, list[str]]]) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.lists(st.tuples(headers, ways), max_size=8), st.none() | st.integers(0, 4096)), max_size=8)
+    st.lists(st.tuples(st.lists(st.tuples(headers, forms), max_size=8), st.none() | st.integers(0, 4096)), max_size=8)
 )
 def test_encoded_blocks_are_decoded_in_order(
-    blocks: list[tuple[list[tuple[tuple[str, str], Way]], int | None]],
+    blocks: list[tuple[list[tuple[tuple[str, str], HeaderForm]], int | None]],
 ) -> None:
     encoder, decoder = Encoder(), HeaderDecoder()
     for fields, size in blocks:
         block = b"" if size is None else encoder.resize(size)
-        block += b"".join(encoder.encode(header, way) for header, way in fields)
+        block += b"".join(encoder.encode(header, form) for header, form in fields)
         for _ in range(2):  # the same bytes mean the same only while the table is the same
             assert decoder.decode(block) == tuple(header for header, _ in fields)
-            if any(way.remember for _, way in fields) or size is not None:
+            if any(form.remember for _, form in fields) or size is not None:
                 break
 
 
@@ -103,12 +103,12 @@ def test_blocks_that_no_encoder_writes_are_refused(block: str) -> None:
 
 def test_oversized_header_list_is_dropped_and_the_table_stays_valid() -> None:
     encoder, decoder = Encoder(), HeaderDecoder(max_list_bytes=400)
-    block = encoder.encode(("x-long", "a" * 200), Way())
+    block = encoder.encode(("x-long", "a" * 200), HeaderForm())
     assert decoder.decode(block) == (("x-long", "a" * 200),)
-    again = encoder.encode(("x-long", "a" * 200), Way())
+    again = encoder.encode(("x-long", "a" * 200), HeaderForm())
     with pytest.raises(HeadersTooLong):
-        decoder.decode(again * 5 + encoder.encode(("x-new", "b"), Way()))
-    assert decoder.decode(encoder.encode(("x-new", "b"), Way())) == (("x-new", "b"),)
+        decoder.decode(again * 5 + encoder.encode(("x-new", "b"), HeaderForm()))
+    assert decoder.decode(encoder.encode(("x-new", "b"), HeaderForm())) == (("x-new", "b"),)
     with pytest.raises(HeadersInvalid):
         decoder.decode(again * 1000)
 
@@ -133,8 +133,10 @@ def test_metadata_arrives_as_it_was_sent(metadata: list[tuple[str, str | bytes]]
     )
     assert decode_metadata(read[7:-1]) == tuple(metadata)
     units = {"u": 1e-6, "m": 1e-3, "S": 1.0, "H": 3600.0}
-    told = said["grpc-timeout"]
-    assert len(told) <= 9 and float(told[:-1]) * units[told[-1]] == pytest.approx(seconds, rel=0.01, abs=1e-6)
+    outcome_of = said["grpc-timeout"]
+    assert len(outcome_of) <= 9 and float(outcome_of[:-1]) * units[outcome_of[-1]] == pytest.approx(
+        seconds, rel=0.01, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import grpc
 
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import LOOKAHEAD_BYTES, READ_LIMITS, ReplicaTarget, open_transport
-from tests.specialist.server.harness import Heard, asking, expected, serving, sim
+from tests.specialist.server.harness import ReceivedAnswer, asking, expected, serving, sim
 
 TOKENS = 400
 LEAST_BYTES = 10
@@ -16,13 +16,13 @@ async def test_unread_tokens_become_one_message_and_none_is_lost() -> None:
         channel = open_transport()(ReplicaTarget("0", served.address), READ_LIMITS)
         request = asking(max_tokens=TOKENS, ignore_eos=True, seed=3)
         call = channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString())
-        heard = Heard()
-        heard.hear(wire.GenerateEvent.FromString(await call.read()))
+        received = ReceivedAnswer()
+        received.add(wire.GenerateEvent.FromString(await call.read()))
         await served.idle()
         while (raw := await call.read()) is not grpc.aio.EOF:
-            heard.hear(wire.GenerateEvent.FromString(raw))
+            received.add(wire.GenerateEvent.FromString(raw))
         await channel.close()
-        assert heard.tokens == expected(served.replica, request)
-        assert heard.usage is not None and heard.usage.completion_tokens == len(heard.tokens) == TOKENS
+        assert received.tokens == expected(served.replica, request)
+        assert received.usage is not None and received.usage.completion_tokens == len(received.tokens) == TOKENS
         most = LOOKAHEAD_BYTES // LEAST_BYTES + 2
-        assert len(heard.chunks) <= most, f"{len(heard.chunks)} messages of {TOKENS} tokens that waited"
+        assert len(received.chunks) <= most, f"{len(received.chunks)} messages of {TOKENS} tokens that waited"

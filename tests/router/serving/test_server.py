@@ -19,7 +19,7 @@ from router import server
 from router.dispatch.transport import ReplicaTls
 from router.routing.policy import RoutingPolicy
 from router.settings import RouterSettings, replica_addresses
-from tests.octet.rpc.unseen import asked_unseen, codes_of, connected, details_of
+from tests.octet.rpc.pending_calls import codes_of, connected, details_of, send_pending_calls
 from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import hang, spying
 from tests.specialist.server.harness import serving, sim
@@ -82,7 +82,7 @@ async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
         await routed.server.drain()
         address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
         async with connected(address, "/octet.v1.Inference/Generate", request) as ask:
-            calls = asked_unseen(ask)
+            calls = send_pending_calls(ask)
             await routed.server.stop(10)
             assert await codes_of(calls) == {grpc.StatusCode.UNAVAILABLE}
             assert "this router is draining" in " ".join(await details_of(calls))

@@ -11,7 +11,7 @@ from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import Routed, asking, ensemble_of, routing
 from tests.specialist.server.harness import serving, sim
-from tests.system.cast import ask, cast, operate, router
+from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
@@ -64,7 +64,7 @@ async def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_i
         SpecialistConfig("editor", slo=promised),
     )
     async with (
-        cast("writer", "editor") as people,
+        running_replicas("writer", "editor") as people,
         router(people, settings(specialists=specialists, default_specialist="writer")) as routed,
     ):
         slos = routed.server.slos

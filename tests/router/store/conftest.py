@@ -1,4 +1,4 @@
-"""The databases that the laws are tried on."""
+"""The databases that the laws are tested on."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,20 +27,20 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds follow each other faster than in earnest: no law is about their pace but one, which says so."""
+    """Sync rounds are faster than in production. The only test about their pace sets it itself."""
     monkeypatch.setattr(sync, "_TICK_SECONDS", 0.03)
     monkeypatch.setattr(sync, "_DELAYS", BackoffDelays(first=0.03, most=0.5, healthy=0.0))
 
 
 @pytest.fixture(params=("memory", *SHARED))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database."""
+    """The URL of an empty database."""
     return _url(request, tmp_path)
 
 
 @pytest.fixture(params=SHARED)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database that several can open."""
+    """The URL of an empty database that several stores can open."""
     return _url(request, tmp_path)
 
 

@@ -30,7 +30,7 @@ class PostgresServer:
     def __init__(self, folder: Path, programs: Path) -> None:
         self._folder = folder
         self._data = folder / "data"
-        self._user = _make_way(folder) if os.geteuid() == 0 else None
+        self._user = _give_to_nobody_user(folder) if os.geteuid() == 0 else None
         self._programs = self._runnable(programs)
         self._process: subprocess.Popen[bytes] | None = None
         self._names = count()
@@ -55,7 +55,7 @@ class PostgresServer:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """As a machine that loses its power, but for the disk's cache."""
+        """Kill all processes, as at a power loss."""
         for pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ class PostgresServer:
                 time.sleep(0.02)
 
     def _runnable(self, programs: Path) -> Path:
-        """Below a home folder nobody else may run anything: then there is a copy."""
+        """A copy, if the user `nobody` may not run programs below this folder."""
         if self._user is None or self._can_run(programs):
             return programs
         shutil.copytree(programs.parent, self._folder / "postgresql", symlinks=True)
@@ -156,12 +156,12 @@ def postgres_server(programs: Path) -> Iterator[PostgresServer]:
 
 
 def _quick_folder() -> str | None:
-    """In memory, where there is such a folder: no test is about the disk."""
+    """Return a folder in memory, if there is one."""
     memory = Path("/dev/shm")  # noqa: S108
     return str(memory) if os.access(memory, os.W_OK) else None
 
 
-def _make_way(folder: Path) -> int:
+def _give_to_nobody_user(folder: Path) -> int:
     user = pwd.getpwnam("nobody")
     os.chown(folder, user.pw_uid, user.pw_gid)
     return user.pw_uid

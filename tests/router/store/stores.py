@@ -1,4 +1,4 @@
-"""Stores under test, and those who follow them."""
+"""Stores under test, and followers of their changes."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from router.store.migrations import MIGRATIONS, Migration
 from router.store.rows import AuditRow, CountBucket, Document, StoreChanges
 from router.store.store import Store, open_store, opener_for_url
 
-ENSEMBLE = "house"
+ENSEMBLE = "test"
 NOW = 1_700_000_000
-"""The wall clock of all of them."""
+"""The wall clock of all stores."""
 
 
 class Follower:
-    """What a router would know: its own counts at once, and what it is told."""
+    """What a router knows: its own counts, and the reported changes."""
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], Document] = {}
@@ -34,9 +34,9 @@ class Follower:
         if changes.whole:
             self.num_whole += 1
             self.documents.clear()
-            told = {(bucket.series, bucket.key, bucket.start) for bucket in changes.buckets}
+            reported = {(bucket.series, bucket.key, bucket.start) for bucket in changes.buckets}
             self.dips += [
-                CountBucket(*place, *sums) for place, sums in self.sums.items() if any(sums) and place not in told
+                CountBucket(*place, *sums) for place, sums in self.sums.items() if any(sums) and place not in reported
             ]
         self.seqs.append(changes.seq)
         for document in changes.documents:
@@ -99,7 +99,7 @@ def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> CountBu
 async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it never came about"
+        assert time.monotonic() < end, "the condition never became true"
         await asyncio.sleep(0.01)
 
 
@@ -115,15 +115,15 @@ _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def own_time() -> float:
-    """Goes on while this thread computes, sleeps or is blocked, and stands still while it waits for a busy processor.
-    Where the kernel does not say how long that was, it is the thread's CPU time."""
+    """A clock that advances while this thread computes, sleeps or is blocked, but not while it waits for a busy CPU.
+    Without scheduler statistics it is the thread's CPU time."""
     if not _SCHEDULED.exists():
         return time.thread_time()
     return time.monotonic() - int(_SCHEDULED.read_text().split()[1]) / 1e9
 
 
 class Lag:
-    """The longest time that the event loop did not turn, as `own_time` has it."""
+    """The longest pause of the event loop, by `own_time`."""
 
     def __init__(self) -> None:
         self.longest = 0.0

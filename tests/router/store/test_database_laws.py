@@ -1,4 +1,4 @@
-"""What a reader of the tables is told, to the row: from which bucket on, up to which line, and when all of it."""
+"""Exactly which rows a reader of the tables gets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ NOW = 1_700_000_000
 def database() -> Iterator[Database]:
     connection = SqliteMemory().open()
     try:
-        migrate(connection, "house", "identity", MIGRATIONS)
+        migrate(connection, "test", "identity", MIGRATIONS)
         yield Database(connection, StoreSnapshot("memory", lambda: float(NOW)))
     finally:
         connection.close()
@@ -45,7 +45,7 @@ def test_buckets_that_begin_at_or_after_the_moment_are_reported(starts: list[int
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
 def test_a_repeated_change_is_made_once_and_reported_alike(asked: list[int]) -> None:
-    """As by somebody who never heard whether it was made."""
+    """As after an unknown outcome."""
     with database() as kept:
         first = dict[int, tuple[Document, ...]]()
         for number in asked:
@@ -114,8 +114,8 @@ def test_the_newest_receipts_are_kept_and_one_that_came_again_is_new(ids: list[i
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=5))
-def test_no_age_takes_a_document_only_the_trace_of_one_that_was_deleted(edits: list[tuple[int, bool]]) -> None:
-    """A hold that an operator set a year ago holds."""
+def test_documents_never_expire_and_deletion_marks_do(edits: list[tuple[int, bool]]) -> None:
+    """A hold of an operator never expires."""
     with database() as kept:
         for number, (age, is_deleted) in enumerate(edits):
             at_ms = (NOW - LONGEST_WINDOW - age) * 1000
@@ -131,7 +131,7 @@ def test_no_age_takes_a_document_only_the_trace_of_one_that_was_deleted(edits: l
 
 
 @given(st.lists(st.integers(-3, 3), unique=True))
-def test_buckets_go_when_no_window_can_reach_them(ages: list[int]) -> None:
+def test_buckets_beyond_the_longest_window_are_deleted(ages: list[int]) -> None:
     with database() as kept:
         kept.write(
             WriteBatch(1, {("demand", "k", NOW - LONGEST_WINDOW - age): (1, 0) for age in ages}, [], []), "writer", NOW

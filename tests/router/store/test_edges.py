@@ -1,4 +1,4 @@
-"""What only shows at the edges: rows that a database never takes, a crowd before its door, a power cut."""
+"""Edge cases: rows that a database rejects, too many calls, durability."""
 
 import asyncio
 import logging
@@ -18,8 +18,8 @@ from tests.router.store.stores import NOW, counted, eventually, opened
 MOST_CALLS = 256
 
 
-class Picky:
-    """Opens connections that take no receipt whose id begins with `bad`."""
+class RejectingOpener:
+    """Opens connections that reject receipts with an id that begins with `bad`."""
 
     def __init__(self, opener: DatabaseOpener) -> None:
         self._opener = opener
@@ -42,8 +42,8 @@ class Picky:
 def test_rows_that_the_database_rejects_count_as_dropped_and_block_no_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with opened(f"sqlite:{tmp_path}/state.db", wrap=Picky) as store:
+    async def scenario() -> None:
+        async with opened(f"sqlite:{tmp_path}/state.db", wrap=RejectingOpener) as store:
             store.keep_receipt(ReceiptRow("bad-1", NOW, b"x"))
             store.count(counted(2, 1))
             await eventually(lambda: store.counters().dropped_receipts == 1)
@@ -55,13 +55,13 @@ def test_rows_that_the_database_rejects_count_as_dropped_and_block_no_others(
             assert await store.receipt("bad-1") is None and not store.trouble
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert "rejected rows, which are lost: no such receipt" in caplog.text
     assert "dropped 1 receipts, 0 comparisons, 3 counts" in caplog.text
 
 
-class _Crowd:
-    """A worker that never comes to anything."""
+class IdleWorker:
+    """A worker that runs no task."""
 
     def __init__(self) -> None:
         self.jobs: list[Any] = []
@@ -74,30 +74,30 @@ class _Crowd:
         self.jobs.append(job)
 
 
-async def test_of_too_many_calls_the_last_is_refused_at_once_and_surely() -> None:
-    crowd = _Crowd()
-    calls = StoreCalls(crowd, ManualClock())  # type: ignore[arg-type]
+async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
+    worker = IdleWorker()
+    calls = StoreCalls(worker, ManualClock())  # type: ignore[arg-type]
     waiting = [asyncio.ensure_future(calls.run(lambda database: 0)) for _ in range(MOST_CALLS)]
     await asyncio.sleep(0)
-    assert crowd.num_waiting == MOST_CALLS
+    assert worker.num_waiting == MOST_CALLS
     with pytest.raises(StoreUnavailable) as refused:
         await calls.run(lambda database: 0)
-    assert refused.value.certain and crowd.num_waiting == MOST_CALLS
+    assert refused.value.certain and worker.num_waiting == MOST_CALLS
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert not any(job.begin() for job in crowd.jobs), "what nobody waits for any more is not done"
+    assert not any(job.begin() for job in worker.jobs), "an abandoned call is not made"
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
-    """As far as the database can see to it: no test here cuts the power."""
+    """By the database's settings."""
     with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
         assert connection.execute("PRAGMA synchronous") == [(2,)]
         assert connection.execute("PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_commit_to_a_file_that_was_moved_meanwhile_is_not_taken_for_one(tmp_path: Path) -> None:
-    """It may be there when the file is put back: nobody knows."""
+    """The outcome is unknown: the file may be put back."""
     path = tmp_path / "state.db"
     with closing(SqliteFile(path).open()) as connection:
         connection.begin()

@@ -24,12 +24,12 @@ from tests.router.store.stores import NOW, Follower, audit_row, counted, eventua
 
 @dataclass
 class Faults:
-    """Which share of the calls fails."""
+    """The share of the calls that fails."""
 
     random: Random
     statements: float = 0.0
     commits_lost: float = 0.0
-    """Made, but nobody hears of it."""
+    """The share of commits that are made and then reported as lost."""
     commits_failed: float = 0.0
     opens: float = 0.0
     seen: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class FaultyOpener:
 
 
 async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
-    """As a careful operator would: a certain failure is tried again, an uncertain one never happens here."""
+    """Retry until the change is made. Every failure must be certain."""
     while True:
         try:
             return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version
@@ -203,18 +203,18 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
 async def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
     """A change that fails between them leaves nothing."""
 
-    class Torn(Faulty):
+    class FailingAudit(Faulty):
         def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
-            if sql.startswith("INSERT INTO audit") and "torn" in values:
+            if sql.startswith("INSERT INTO audit") and "failing" in values:
                 raise StoreConnectionLost("a planted fault")
             return super().execute(sql, values)
 
-    class TornOpener(FaultyOpener):
+    class FailingAuditOpener(FaultyOpener):
         def open(self) -> DatabaseConnection:
-            return Torn(self._opener.open(), self._faults)
+            return FailingAudit(self._opener.open(), self._faults)
 
-    async with opened(shared_url, wrap=lambda opener: TornOpener(opener, Faults(Random(0)))) as store:
-        row: AuditRow = audit_row("torn")
+    async with opened(shared_url, wrap=lambda opener: FailingAuditOpener(opener, Faults(Random(0)))) as store:
+        row: AuditRow = audit_row("failing")
         with pytest.raises(StoreUnavailable):
             await store.change("knob", "a", 0, {}, row)
         assert (await store.documents(), await store.audit()) == ([], [])

@@ -1,5 +1,5 @@
-"""Any history of jobs: routers that take them, pause, die and come back late, commits that are lost, cancellations.
-A job ends once, its events have no gaps, and what was told once is never told otherwise."""
+"""Random histories of jobs: routers that claim, pause, die and return late, lost commits, cancellations.
+A job ends once, its events have no gaps, and a reported event never changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from router.store.migrations import MIGRATIONS, migrate
 
 T = TypeVar("T")
 ROOM = JobQueueLimits(most=6, most_of_tenant=4, most_bytes=60)
-NUM_HANDS = 5
+NUM_HOLDERS = 5
 KEEP_MS = 5
 TIMEOUT_MS = 60
 FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
@@ -57,7 +57,7 @@ class Flaky:
 
 @dataclass
 class Known:
-    """What a job must be, in the simplest words."""
+    """The model of a job."""
 
     tenant: str
     digest: str
@@ -75,8 +75,8 @@ class Known:
 
 
 @dataclass
-class Hand:
-    """Whoever took a job, and may have lost it since without knowing."""
+class Holder:
+    """The claim of a job, which may have been lost since."""
 
     row: JobRow
     written: int
@@ -88,13 +88,13 @@ class JobHistories(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         connection = SqliteMemory().open()
-        migrate(connection, "house", "identity", MIGRATIONS)
+        migrate(connection, "test", "identity", MIGRATIONS)
         self.flaky = Flaky(connection)
-        self.database = Database(self.flaky, StoreSnapshot("house", lambda: 0.0))  # type: ignore[arg-type]
+        self.database = Database(self.flaky, StoreSnapshot("test", lambda: 0.0))  # type: ignore[arg-type]
         self.now = 1000
         self.known: dict[str, Known] = {}
         self.keys: dict[tuple[str, str], str] = {}
-        self.hands: list[Hand] = []
+        self.holders: list[Holder] = []
         self.number = 0
         for tenant in "aab":
             self.submit("well", tenant, "", b"x")
@@ -102,7 +102,7 @@ class JobHistories(RuleBasedStateMachine):
             self.claim("well", late=False)
 
     def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
-        """As the store's thread does it: again, on whatever is there, when the connection was lost under it."""
+        """As the store's thread does: repeat the call after a lost connection."""
         self.flaky.fate = fate
         for _ in range(2):
             try:
@@ -166,18 +166,18 @@ class JobHistories(RuleBasedStateMachine):
             job.epoch += 1
             job.held = True
             assert row.epoch == job.epoch and row.request == job.digest.encode()
-            self.hands = [*self.hands, Hand(row, row.events)][-NUM_HANDS:]
+            self.holders = [*self.holders, Holder(row, row.events)][-NUM_HOLDERS:]
 
-    def draw_hand(self, data: st.DataObject) -> Hand:
-        """Who holds something, more often than who has lost it."""
-        holders = [hand for hand in self.hands if self.may_write(hand)]
-        return data.draw(st.sampled_from([*holders, *holders, *self.hands]))
+    def draw_holder(self, data: st.DataObject) -> Holder:
+        """Current holders are drawn more often than former ones."""
+        holders = [holder for holder in self.holders if self.may_write(holder)]
+        return data.draw(st.sampled_from([*holders, *holders, *self.holders]))
 
-    def may_write(self, hand: Hand) -> bool:
-        job = self.known.get(hand.row.id)
-        return job is not None and job.held and job.epoch == hand.row.epoch and job.status not in ENDED_STATUSES
+    def may_write(self, holder: Holder) -> bool:
+        job = self.known.get(holder.row.id)
+        return job is not None and job.held and job.epoch == holder.row.epoch and job.status not in ENDED_STATUSES
 
-    @precondition(lambda self: self.hands)
+    @precondition(lambda self: self.holders)
     @rule(
         data=st.data(),
         fate=FATES,
@@ -186,55 +186,55 @@ class JobHistories(RuleBasedStateMachine):
         end=st.sampled_from(["", "", "", "", *ENDED_STATUSES]),
     )
     def write(self, data: st.DataObject, fate: str, begins: bool, num: int, end: str) -> None:
-        hand = self.draw_hand(data)
+        holder = self.draw_holder(data)
         self.number += 1
         events = [b"%d" % self.number] * (num + begins)
         ends = JobEnding(end, self.now, b"!") if end in ("done", "failed", "cancelled") else None  # type: ignore[arg-type]
-        writing = JobWrite(hand.row.id, hand.row.epoch, hand.written, events, self.now if begins else None, ends)
-        expected = self.may_write(hand)
+        writing = JobWrite(holder.row.id, holder.row.epoch, holder.written, events, self.now if begins else None, ends)
+        expected = self.may_write(holder)
         made = self.do(fate, lambda table: table.write(writing))
         assert made == expected or (made and not events and not ends)
         if expected:
-            job = self.known[hand.row.id]
+            job = self.known[holder.row.id]
             job.events += [*events, *([b""] if ends else [])]
-            hand.written = len(job.events)
+            holder.written = len(job.events)
             if begins:
                 job.status, job.attempts = "running", job.attempts + 1
             if ends:
                 job.status, job.held, job.ended = ends.status, False, self.now
-        hand.last = writing if expected and (events or ends) else None
+        holder.last = writing if expected and (events or ends) else None
 
-    @precondition(lambda self: any(hand.last for hand in self.hands))
+    @precondition(lambda self: any(holder.last for holder in self.holders))
     @rule(data=st.data())
     def write_once_more(self, data: st.DataObject) -> None:
-        """Whoever does not know whether it was made tries it again: it is made once, or was never."""
-        hand = data.draw(st.sampled_from([hand for hand in self.hands if hand.last]))
-        assert hand.last is not None
-        job = self.known.get(hand.row.id)
-        made = self.do("well", lambda table: table.write(hand.last))  # type: ignore[arg-type]
-        assert made == (job is not None and job.epoch == hand.row.epoch)
+        """A write with an unknown outcome is repeated: it is made once or never."""
+        holder = data.draw(st.sampled_from([holder for holder in self.holders if holder.last]))
+        assert holder.last is not None
+        job = self.known.get(holder.row.id)
+        made = self.do("well", lambda table: table.write(holder.last))  # type: ignore[arg-type]
+        assert made == (job is not None and job.epoch == holder.row.epoch)
 
-    @precondition(lambda self: self.hands)
+    @precondition(lambda self: self.holders)
     @rule(data=st.data(), fate=FATES, after=st.integers(0, 30))
     def release(self, data: st.DataObject, fate: str, after: int) -> None:
-        hand = self.draw_hand(data)
-        expected = self.may_write(hand)
-        self.do(fate, lambda table: table.release(hand.row.id, hand.row.epoch, self.now + after, lost=True))
+        holder = self.draw_holder(data)
+        expected = self.may_write(holder)
+        self.do(fate, lambda table: table.release(holder.row.id, holder.row.epoch, self.now + after, lost=True))
         if expected:
-            job = self.known[hand.row.id]
+            job = self.known[holder.row.id]
             job.held, job.due, job.epoch = False, self.now + after, job.epoch + 1
 
-    @precondition(lambda self: self.hands)
+    @precondition(lambda self: self.holders)
     @rule(data=st.data(), fate=FATES)
     def beat(self, data: st.DataObject, fate: str) -> None:
-        hands = data.draw(st.lists(st.sampled_from(self.hands), unique_by=id))
-        held = self.do(fate, lambda table: table.renew([(hand.row.id, hand.row.epoch) for hand in hands]))
-        assert held == {hand.row.id for hand in hands if self.may_write(hand)}
+        holders = data.draw(st.lists(st.sampled_from(self.holders), unique_by=id))
+        held = self.do(fate, lambda table: table.renew([(holder.row.id, holder.row.epoch) for holder in holders]))
+        assert held == {holder.row.id for holder in holders if self.may_write(holder)}
 
     @precondition(lambda self: any(job.held for job in self.known.values()))
     @rule(data=st.data(), fate=FATES, old=st.booleans())
     def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
-        """A lease ends; or its owner gave a sign of life after the last look."""
+        """A lease is revoked, unless its owner renewed it after the scan."""
         held = self.do("well", lambda table: table.scan(self.now, ())).leases
         assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
         each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))
@@ -249,7 +249,7 @@ class JobHistories(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject, fate: str, stranger: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.known)))
         job = self.known[name]
-        row = self.do(fate, lambda table: table.cancel(name, "somebody" if stranger else job.tenant, self.now))
+        row = self.do(fate, lambda table: table.cancel(name, "another" if stranger else job.tenant, self.now))
         if stranger:
             assert row is None
             return
@@ -273,13 +273,13 @@ class JobHistories(RuleBasedStateMachine):
             del self.known[name]
 
     @invariant()
-    def everything_is_as_it_was_told(self) -> None:
+    def everything_is_as_it_was_reported(self) -> None:
         if not hasattr(self, "database"):
             return
         table = JobTable(self.database)
         for name, job in self.known.items():
             row = table.get(name, job.tenant)
-            assert row is not None and table.get(name, "somebody") is None
+            assert row is not None and table.get(name, "another") is None
             assert (row.status, row.epoch, row.attempts) == (job.status, job.epoch, job.attempts)
             assert table.events(name, 0, 1 << 20) == list(enumerate(job.events, 1))
             assert row.events == len(job.events)

@@ -1,4 +1,4 @@
-"""Which ended jobs go: those that are too old, and beyond that those of whoever holds the most."""
+"""Ended jobs are deleted when they are too old, and then those of the tenant with the most jobs."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_a_tenant_below_its_fair_share_loses_no_job(jobs: list[EndedJob], limits
             assert [job for job in left if job.tenant == tenant] == own
 
 
-def test_one_tenants_flood_washes_away_its_own() -> None:
+def test_a_tenants_jobs_displace_only_its_own() -> None:
     quiet = [EndedJob("quiet", "ann", 1, 10)]
     flood = [EndedJob(f"f{number}", "bob", 2 + number, 100) for number in range(50)]
     by_count = JobRetention(keep_ms=10_000, most=10, most_bytes=1 << 20)

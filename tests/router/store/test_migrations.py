@@ -1,4 +1,4 @@
-"""Tables grow with the program, and never against it."""
+"""Migrations between program versions."""
 
 import pytest
 
@@ -32,8 +32,8 @@ async def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
         pass
     async with opened(shared_url) as store:
         newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
-        told = f"its schema has version {newer}, and this program supports up to {known}: update octet"
-        assert store.trouble.endswith(told)
+        reported = f"its schema has version {newer}, and this program supports up to {known}: update octet"
+        assert store.trouble.endswith(reported)
         with pytest.raises(StoreUnavailable, match="update octet"):
             await store.change("knob", "a", kept.version, {}, audit_row())
     async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
@@ -52,11 +52,11 @@ async def test_a_migration_that_fails_leaves_nothing(shared_url: str) -> None:
 async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> None:
     await keep(shared_url)
     async with opened(shared_url, ensemble="other") as store:
-        assert "belongs to the ensemble 'house'; 'other' needs its own database" in store.trouble
+        assert "belongs to the ensemble 'test'; 'other' needs its own database" in store.trouble
 
 
 async def test_a_replaced_database_is_reported_whole(shared_url: str) -> None:
-    """As after a restore: what is not in it does not exist."""
+    """As after a restore of a backup."""
     from router.store.store import opener_for_url
     from tests.router.store.stores import Follower, eventually
 
@@ -64,7 +64,7 @@ async def test_a_replaced_database_is_reported_whole(shared_url: str) -> None:
     async with opened(shared_url, follower) as store:
         await store.change("knob", "a", 0, {}, audit_row())
         await eventually(lambda: ("knob", "a") in follower.documents)
-        connection = opener_for_url(shared_url, "house", None).open()
+        connection = opener_for_url(shared_url, "test", None).open()
         connection.begin()
         connection.execute("DELETE FROM documents")
         connection.execute("UPDATE meta SET identity = 'another'")

@@ -16,14 +16,14 @@ from tests.router.store.stores import NOW, Follower, Lag, audit_row, counted, ev
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[PostgresServer]:
-    """One that only these tests use, because they are not good to it."""
+def killable() -> Iterator[PostgresServer]:
+    """A server that only these tests use, because they kill it."""
     with postgres_server(programs_or_skip()) as server:
         yield server
 
 
 class Load:
-    """What a router does to its store, and what it was promised."""
+    """The load of a router on its store, and what was acknowledged."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
@@ -66,10 +66,10 @@ async def stop(*tasks: "asyncio.Task[None]") -> None:
             await task
 
 
-async def test_killed_and_restarted_under_load(mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_killed_and_restarted_under_load(killable: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):  # a busy machine restarts the server slowly
         monkeypatch.setattr(f"router.store.worker.{name}", 120.0)
-    url = mortal.new_database()
+    url = killable.new_database()
 
     async def check(loads: list[Load]) -> None:
         async with opened(url) as store:
@@ -89,9 +89,9 @@ async def test_killed_and_restarted_under_load(mortal: PostgresServer, monkeypat
         tasks = [asyncio.create_task(each) for load in loads for each in (load.count(), load.change())]
         for enough in (5, 10):
             await eventually(partial(have_changed, loads, enough))
-            await asyncio.to_thread(mortal.kill)
+            await asyncio.to_thread(killable.kill)
             await asyncio.sleep(0.3)  # writes fail meanwhile
-            await asyncio.to_thread(mortal.start)
+            await asyncio.to_thread(killable.start)
             await eventually(lambda: not one.trouble and not two.trouble)
         await stop(*tasks, measuring)
         await eventually(lambda: one._held.is_empty and two._held.is_empty)
@@ -102,16 +102,16 @@ async def test_killed_and_restarted_under_load(mortal: PostgresServer, monkeypat
     await check(loads)
 
 
-async def test_frozen_under_load(mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accepts connections and answers nothing. That is noticed, and what was held is written when it thaws."""
-    url = mortal.new_database()
+async def test_frozen_under_load(killable: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server accepts connections and does not answer. The store reports it, and writes its buffer afterwards."""
+    url = killable.new_database()
     lag = Lag()
     async with opened(url) as store:
         load = Load(store, "frozen")
         measuring = asyncio.create_task(lag.measure())
         counting = asyncio.create_task(load.count())
         version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
-        mortal.freeze()
+        killable.freeze()
         monkeypatch.setattr("router.store.sync._SILENCE_SECONDS", 1.0)
         try:
             with pytest.raises(StoreUnavailable) as gone:
@@ -119,7 +119,7 @@ async def test_frozen_under_load(mortal: PostgresServer, monkeypatch: pytest.Mon
             assert gone.value.certain
             await eventually(lambda: store.trouble)
         finally:
-            mortal.thaw()
+            killable.thaw()
             monkeypatch.setattr("router.store.sync._SILENCE_SECONDS", 60.0)
         await eventually(lambda: not store.trouble)
         await stop(counting, measuring)
@@ -130,10 +130,10 @@ async def test_frozen_under_load(mortal: PostgresServer, monkeypatch: pytest.Mon
         assert load.slowest < 0.25 and lag.longest < 1.0
 
 
-async def test_absent_at_the_start(mortal: PostgresServer) -> None:
-    url = mortal.new_database()
+async def test_absent_at_the_start(killable: PostgresServer) -> None:
+    url = killable.new_database()
     follower = Follower()
-    mortal.stop()
+    killable.stop()
     try:
         async with opened(url, follower) as store:
             assert "cannot be reached" in store.trouble
@@ -141,26 +141,26 @@ async def test_absent_at_the_start(mortal: PostgresServer) -> None:
             store.count(counted(1, 0))
             with pytest.raises(StoreUnavailable):
                 await store.change("knob", "a", 0, {}, audit_row())
-            await asyncio.to_thread(mortal.start)
+            await asyncio.to_thread(killable.start)
             await eventually(lambda: not store.trouble)
             assert follower.num_whole == 1
             assert (await store.buckets("correctness", NOW))[0].good == 1
     finally:
-        if mortal.is_down:
-            mortal.start()
+        if killable.is_down:
+            killable.start()
 
 
 async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
-    mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the row that everybody needs: a change is refused in time, and made once the server has had enough."""
+    """It holds a row lock that every change needs: changes are refused in time, and made after the server ends it."""
     from router.store import postgres
 
     shorter = {"lock_timeout": "200", "idle_in_transaction_session_timeout": "3000"}
     monkeypatch.setattr(
         postgres, "_SETTINGS", {name: shorter.get(name, value) for name, value in postgres._SETTINGS.items()}
     )
-    url = mortal.new_database()
+    url = killable.new_database()
     async with opened(url) as store:
         stopped = postgres.PostgresUrl(url).open()
         stopped.begin()
@@ -174,12 +174,12 @@ async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
         stopped.close()
 
 
-def test_a_call_that_waits_for_the_store_can_be_cancelled(mortal: PostgresServer) -> None:
-    """From another thread, though the server says nothing."""
+def test_a_call_that_waits_for_the_store_can_be_cancelled(killable: PostgresServer) -> None:
+    """From another thread, while the server is silent."""
     from router.store.connection import StoreConnectionLost
     from router.store.postgres import PostgresUrl
 
-    connection = PostgresUrl(mortal.url()).open()
+    connection = PostgresUrl(killable.url()).open()
     connection.execute("SET statement_timeout = 0")
     outcomes: list[Exception] = []
 
@@ -192,21 +192,21 @@ def test_a_call_that_waits_for_the_store_can_be_cancelled(mortal: PostgresServer
     waiting = Thread(target=wait, daemon=True)
     waiting.start()
     waiting.join(0.1)
-    mortal.freeze()
+    killable.freeze()
     try:
         connection.abort()
         waiting.join(60)
     finally:
-        mortal.thaw()
+        killable.thaw()
     assert len(outcomes) == 1
     connection.close()
 
 
-async def test_a_lost_commit_that_is_still_under_way_is_waited_for(mortal: PostgresServer) -> None:
-    """Whoever asks for its own change holds the row that the lost transaction holds, and so sees how it ends."""
+async def test_a_lost_commit_that_is_still_under_way_is_waited_for(killable: PostgresServer) -> None:
+    """The lookup of a change waits for the row lock of the lost transaction, and so sees its outcome."""
     import psycopg
 
-    url = mortal.new_database()
+    url = killable.new_database()
     async with opened(url) as store:
         with psycopg.connect(url) as lost:
             lost.execute("UPDATE octet.meta SET seq = seq + 1, audits = audits + 1")
@@ -219,8 +219,8 @@ async def test_a_lost_commit_that_is_still_under_way_is_waited_for(mortal: Postg
             await changing
 
 
-def test_a_password_never_appears_in_messages(mortal: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
-    url = mortal.url("nowhere").replace("not-a-secret", "s3cr3t")
+def test_a_password_never_appears_in_messages(killable: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    url = killable.url("nowhere").replace("not-a-secret", "s3cr3t")
 
     async def scenario() -> None:
         async with opened(url) as store:
@@ -233,9 +233,9 @@ def test_a_password_never_appears_in_messages(mortal: PostgresServer, caplog: py
     assert "s3cr3t" not in caplog.text
 
 
-async def test_a_role_that_may_not_write_is_trouble(mortal: PostgresServer) -> None:
-    url = mortal.new_database()
-    mortal.execute("CREATE ROLE reader LOGIN")
+async def test_a_role_without_write_permission_is_reported(killable: PostgresServer) -> None:
+    url = killable.new_database()
+    killable.execute("CREATE ROLE reader LOGIN")
     async with opened(url):
         pass
     async with opened(url.replace("postgres:not-a-secret@", "reader@")) as store:

@@ -1,4 +1,4 @@
-"""Receipts as operators look for them: newest first, by label, written or held, by whichever router."""
+"""Queries of receipts: newest first, by label, written or buffered, at every router."""
 
 import asyncio
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def expected(kept: Sequence[ReceiptRow], query: ReceiptQuery) -> list[int]:
 
 
 async def emptied(url: str) -> None:
-    connection = opener_for_url(url, "house", None).open()
+    connection = opener_for_url(url, "test", None).open()
     connection.begin()
     connection.execute("DELETE FROM receipts")
     connection.commit()
@@ -70,7 +70,7 @@ async def emptied(url: str) -> None:
 
 
 def test_the_newest_that_have_every_label_are_found_written_or_held(shared_url: str) -> None:
-    """By another router as by the one that keeps them."""
+    """By the router that keeps them and by another one."""
 
     async def scenario(kept: list[ReceiptRow], later: list[ReceiptRow], query: ReceiptQuery) -> None:
         await eventually(lambda: mine.counters().held_receipts == 0)
@@ -109,7 +109,7 @@ async def test_receipts_of_an_older_program_get_their_labels(shared_url: str, mo
     monkeypatch.setattr(sync, "_PRUNE_SECONDS", 0.05)
     async with opened(shared_url, migrations=(INITIAL_SCHEMA, ADD_JOBS)):
         pass
-    connection = opener_for_url(shared_url, "house", None).open()
+    connection = opener_for_url(shared_url, "test", None).open()
     connection.begin()
     old = [(number, f"ann:r{number}", NOW, b"stl" if number % 2 else b"debug") for number in range(1, 1201)]
     connection.execute_each("INSERT INTO receipts (number, request_id, at_ms, raw) VALUES (?, ?, ?, ?)", old)
@@ -131,7 +131,7 @@ async def test_receipts_of_an_older_program_get_their_labels(shared_url: str, mo
         await store.close()
 
 
-async def test_a_request_is_found_whosever_it_is(url: str) -> None:
+async def test_a_request_of_any_tenant_is_found_by_id(url: str) -> None:
     async with opened(url) as store:
         for name, tenant in (("ann:mine", "ann"), ("bob:mine", "bob"), ("bob:ann:mine", "bob"), ("plain", "")):
             store.keep_receipt(ReceiptRow(name, NOW, b"x", ReceiptLabels(tenant, "stl", "failed")))
@@ -161,13 +161,13 @@ async def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> Non
         await eventually(lambda: store.counters().held_receipts == 0)
         store.keep_verdict(VerdictRow("r2", NOW, "failed"))
         assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
-        store.keep_verdict(VerdictRow("r1", NOW - 1, "failed"))  # of an earlier request that was called the same
+        store.keep_verdict(VerdictRow("r1", NOW - 1, "failed"))  # of an earlier request with the same id
         store.keep_verdict(VerdictRow("never", NOW, "failed"))
         await eventually(lambda: store._held.is_empty)
         assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
         store.keep_receipt(receipt(1, NOW + 5))
         await eventually(lambda: store.counters().held_receipts == 0)
-        assert await judged("r1") == "", "another request has that name now"
+        assert await judged("r1") == "", "another request has this id now"
         for wrong in (VerdictRow("\0", NOW, "passed"), VerdictRow("r1", NOW, "x" * 300)):
             store.keep_verdict(wrong)
         assert store.counters().dropped_verdicts == 2

@@ -1,4 +1,4 @@
-"""What is kept is bounded; what is new stays, and what is held at the end is written."""
+"""Stored rows are bounded, the newest stay, and closing writes the buffer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Several routers on one database: nobody overwrites anybody, nobody misses anything, all agree."""
+"""Several routers on one database: no change is overwritten or missed, and all routers agree."""
 
 import asyncio
 import time
@@ -77,20 +77,20 @@ async def test_readers_miss_nothing_of_independent_writers(shared_url: str) -> N
         assert [row.number for row in follower.audit] == list(range(1, NUM_STORES * NUM_CHANGES + 1))
 
 
-async def test_two_agree_within_a_second(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_routers_agree_within_a_second(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.store.sync._TICK_SECONDS", PACE)
-    told = Follower()
-    async with opened(shared_url) as one, opened(shared_url, told):
+    reported = Follower()
+    async with opened(shared_url) as one, opened(shared_url, reported):
         waits = []
         version = 0
         for number in range(4):
             version = (await one.change("breaker", "debug", version, {"n": number}, audit_row())).version
             began = time.monotonic()
-            await eventually(partial(has_number, told, number))
+            await eventually(partial(has_number, reported, number))
             waits.append(time.monotonic() - began)
-        assert min(waits) < 1.0  # the best of them: this machine has other things to do
+        assert min(waits) < 1.0  # the best of four: other processes use the machine too
         await one.change("breaker", "debug", version, None, audit_row())
-        await eventually(lambda: told.bodies() == {})
+        await eventually(lambda: reported.bodies() == {})
 
 
 async def test_counts_add_up_and_no_window_ever_dips(shared_url: str) -> None:
@@ -106,8 +106,8 @@ async def test_counts_add_up_and_no_window_ever_dips(shared_url: str) -> None:
         assert [each.dips for each in followers] == [[], [], []]
 
 
-async def test_many_may_start_at_once(shared_url: str) -> None:
-    """On a database that is empty: one of them makes the tables."""
+async def test_many_stores_start_at_once(shared_url: str) -> None:
+    """On an empty database, one store creates the tables."""
     followers = [Follower() for _ in range(6)]
     async with AsyncExitStack() as stack:
         begun = [stack.enter_async_context(opened(shared_url, each)) for each in followers]

@@ -1,4 +1,4 @@
-"""Slices: everybody's are told to everybody else, once and late makes no difference, and the old ones go."""
+"""Slices are reported to all other writers once, also when they are late, and old slices are deleted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ def slice_row(writer: str, number: int = 0, raw: bytes = b"raw", until_ms: int =
     return SliceRow(writer, "slo", "debug", number * 1000, 1000, until_ms, raw)
 
 
-async def heard(
+async def read_slices(
     store: Store, reader: str, mark: SlicePosition | None = None
 ) -> tuple[SlicePosition, dict[int, SliceRow]]:
     found: dict[int, SliceRow] = {}
@@ -33,16 +33,16 @@ async def test_others_read_what_one_has_written_and_it_does_not_read_its_own(url
     async with opened(url) as store:
         news = await store.slices.exchange("a", [slice_row("a"), slice_row("a", 1)], None, NOW_MS)
         assert (list(news.rows), news.whole) == ([], True)
-        mark, found = await heard(store, "b")
+        mark, found = await read_slices(store, "b")
         assert found == {0: slice_row("a"), 1000: slice_row("a", 1)}
-        assert await heard(store, "b", mark) == (mark, {})
+        assert await read_slices(store, "b", mark) == (mark, {})
 
 
 async def test_a_row_is_replaced_and_writing_it_again_changes_nothing(url: str) -> None:
     async with opened(url) as store:
         for raw in (b"one", b"two", b"two"):
             await store.slices.exchange("a", [slice_row("a", raw=raw)], None, NOW_MS)
-        _, found = await heard(store, "b")
+        _, found = await read_slices(store, "b")
         assert found == {0: slice_row("a", raw=b"two")}
 
 
@@ -50,7 +50,7 @@ async def test_expired_slices_are_not_read_and_are_deleted(url: str) -> None:
     async with opened(url) as store:
         rows = [slice_row("a", number, until_ms=NOW_MS - 1) for number in range(400)]
         await store.slices.exchange("a", [*rows, slice_row("a", 1000)], None, NOW_MS)
-        assert (await heard(store, "b"))[1].keys() == {1_000_000}
+        assert (await read_slices(store, "b"))[1].keys() == {1_000_000}
         assert store._sync is not None
         store._sync._next_prune = 0.0
         await eventually(lambda: store._sync is not None and store._sync._next_prune > 0.0)
@@ -70,9 +70,9 @@ async def test_many_are_read_page_by_page_and_none_is_missed(url: str) -> None:
         for start in range(0, number, MAX_SLICES_WRITTEN):
             rows = [slice_row("a", each) for each in range(start, start + MAX_SLICES_WRITTEN)]
             await store.slices.exchange("a", rows, None, NOW_MS)
-        mark, found = await heard(store, "b")
+        mark, found = await read_slices(store, "b")
         assert len(found) == number
-        assert (await heard(store, "b", mark))[1] == {}
+        assert (await read_slices(store, "b", mark))[1] == {}
 
 
 async def test_two_that_share_a_database_read_each_other(shared_url: str) -> None:
@@ -83,7 +83,7 @@ async def test_two_that_share_a_database_read_each_other(shared_url: str) -> Non
                 news = await store.slices.exchange(name, [slice_row(name, number)], marks[name], NOW_MS)
                 marks[name] = news.position
                 assert {row.writer for row in news.rows} <= {"a", "b"} - {name}
-        assert len((await heard(one, "c"))[1]) == 5
+        assert len((await read_slices(one, "c"))[1]) == 5
         assert {row.start_ms for row in (await one.slices.exchange("a", (), None, NOW_MS)).rows} == {
             number * 1000 for number in range(5)
         }
@@ -91,7 +91,7 @@ async def test_two_that_share_a_database_read_each_other(shared_url: str) -> Non
 
 async def test_another_database_in_the_same_place_is_reported(url: str) -> None:
     async with opened(url) as store:
-        mark, _ = await heard(store, "b")
+        mark, _ = await read_slices(store, "b")
         await store.change_all([], audit_row())
         assert not (await store.slices.exchange("b", (), mark, NOW_MS)).whole
         for other in (replace(mark, identity="another"), replace(mark, seq=mark.seq + 1000)):
@@ -108,7 +108,7 @@ async def test_another_database_in_the_same_place_is_reported(url: str) -> None:
         ([slice_row("a")] * (MAX_SLICES_WRITTEN + 1), "slices"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused(rows: Sequence[SliceRow], field: str) -> None:
+async def test_an_invalid_slice_is_refused(rows: Sequence[SliceRow], field: str) -> None:
     async with opened("memory") as store:
         with pytest.raises(Refusal) as refused:
             await store.slices.exchange("a", rows, None, NOW_MS)

@@ -1,4 +1,4 @@
-"""What can go wrong with a file."""
+"""Failures of a SQLite file."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_another_tenants_job_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     before = os.umask(0)
     try:
@@ -32,7 +32,7 @@ def test_another_tenants_job_is_unknown(tmp_path: Path, monkeypatch: pytest.Monk
             await store.change("knob", "a", 0, {}, audit_row())
             folder = tmp_path / "state" / "octet"
             assert mode(folder) == 0o700
-            names = ("house.db", "house.db-wal", "house.db-shm")
+            names = ("test.db", "test.db-wal", "test.db-shm")
             assert {path.name: mode(path) for path in folder.iterdir()} == dict.fromkeys(names, 0o600)
             await store.close()
 
@@ -51,7 +51,7 @@ def test_without_a_home_it_is_below_the_users_state_folder(tmp_path: Path, monke
         await store.close()
 
     asyncio.run(scenario())
-    assert (tmp_path / ".local" / "state" / "octet" / "house.db").is_file()
+    assert (tmp_path / ".local" / "state" / "octet" / "test.db").is_file()
 
 
 async def test_a_folder_that_cannot_be_created_is_reported_with_the_setting(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes").read_bytes() == before
 
 
-def test_a_damaged_file_is_trouble(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
 
     async def fill() -> None:
@@ -139,7 +139,7 @@ async def test_a_database_locked_by_another_process_is_reported(
 
 
 class Small:
-    """A disk with room for so many pages."""
+    """A disk with few pages."""
 
     most_pages = 38
 
@@ -161,7 +161,7 @@ class SmallConnection(SqliteConnection):
         return super().execute(sql, values)
 
 
-async def test_a_full_disk_is_trouble_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(f"sqlite:{tmp_path / 'state.db'}", wrap=Small) as store:
         version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
         for number in range(100):
@@ -196,8 +196,8 @@ asyncio.run(main())
 """
 
 
-def test_a_file_that_may_not_be_written_is_trouble(tmp_path: Path) -> None:
-    """In a process of its own: nothing is read-only for root."""
+def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
+    """In a process without root, for which nothing is read-only."""
     import tempfile
 
     async def fill() -> None:

@@ -1,4 +1,4 @@
-"""Where a store can be, and what is said of a place where none can be."""
+"""Store URLs, and the errors for invalid ones."""
 
 import subprocess
 import sys
@@ -15,9 +15,9 @@ from router.store.store import opener_for_url
     "url",
     ["mysql://u:s3cr3t@h/d", "sqlite", "sqlite:", "sqlite://state.db", "sqlite::memory:", "Memory", "postgresql:x"],
 )
-def test_such_a_place_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(BadStoreUrl, match="must be empty, sqlite:PATH, postgresql") as refused:
-        opener_for_url(url, "house", None)
+        opener_for_url(url, "test", None)
     assert "s3cr3t" not in str(refused.value)
 
 
@@ -31,24 +31,24 @@ def test_such_a_place_is_refused(url: str) -> None:
         "postgresql://u:s3cr3t@host:s3cr3t/d",
     ],
 )
-def test_a_broken_url_is_refused_without_a_word_of_the_password(url: str) -> None:
+def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(BadStoreUrl) as refused:
-        opener_for_url(url, "house", None)
+        opener_for_url(url, "test", None)
     shown = f"{refused.value!r} {refused.value.__cause__!r}"
     assert "cr3t" not in shown
     assert "s3" not in shown
 
 
-def test_a_name_is_for_people_and_has_no_password() -> None:
+def test_the_display_name_has_no_password() -> None:
     pytest.importorskip("psycopg")
-    name = opener_for_url("postgresql://u:s3cr3t@db.example:6432/octet?sslmode=require", "house", None).name
+    name = opener_for_url("postgresql://u:s3cr3t@db.example:6432/octet?sslmode=require", "test", None).name
     assert name == "PostgreSQL at db.example, database octet"
 
 
 def test_a_relative_path_starts_at_the_configuration(tmp_path: Path) -> None:
-    assert opener_for_url("sqlite:state.db", "house", tmp_path).name == f"SQLite file {tmp_path / 'state.db'}"
-    assert opener_for_url("sqlite:/x/state.db", "house", tmp_path).name == "SQLite file /x/state.db"
+    assert opener_for_url("sqlite:state.db", "test", tmp_path).name == f"SQLite file {tmp_path / 'state.db'}"
+    assert opener_for_url("sqlite:/x/state.db", "test", tmp_path).name == "SQLite file /x/state.db"
 
 
 def test_psycopg_is_loaded_for_postgresql_alone_and_its_absence_is_explained(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ import sys
 sys.modules["psycopg"] = None  # as if it were not installed
 from octet.config.ensemble import StoreConfig
 from router.store.store import open_store
-open_store(StoreConfig(url="memory"), "house")
-open_store(StoreConfig(url="sqlite:x"), "house")
+open_store(StoreConfig(url="memory"), "test")
+open_store(StoreConfig(url="sqlite:x"), "test")
 try:
-    open_store(StoreConfig(url="postgresql://host/d"), "house")
+    open_store(StoreConfig(url="postgresql://host/d"), "test")
 except ValueError as error:
     print(error)
 """

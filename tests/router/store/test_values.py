@@ -1,4 +1,4 @@
-"""What may be kept is the same on every database, and comes back as it was."""
+"""The same values are accepted on every database and are returned unchanged."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def test_texts_come_back_as_they_were(url: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a\0", "\ud800", "x" * 257, "ü" * 129])
-async def test_such_a_key_is_refused(key: str) -> None:
+async def test_an_invalid_key_is_refused(key: str) -> None:
     async with opened("memory") as store:
         for kind, name in (("knob", key), (key, "a")):
             with pytest.raises(Refusal, match="must be 1 to 256 bytes"):
@@ -55,7 +55,7 @@ NO_BODIES = {
 
 
 @pytest.mark.parametrize("body", NO_BODIES.values(), ids=NO_BODIES)
-async def test_such_a_body_is_refused(body: Any) -> None:
+async def test_an_invalid_body_is_refused(body: Any) -> None:
     async with opened("memory") as store:
         with pytest.raises(Refusal) as refused:
             await store.change("knob", "a", 0, body, audit_row())
@@ -73,20 +73,20 @@ def test_a_body_that_is_too_deep_is_refused() -> None:
                 await store.change("knob", "a", 0, body, audit_row())
 
     asyncio.run(scenario())
-    while body:  # one after another: Python's own way down is as deep
+    while body:  # one level after another, because Python's destructor recurses
         body = body["n"]
 
 
 @pytest.mark.parametrize(
     "row", [audit_row()._replace(why="x" * 65_537), audit_row()._replace(at_ms=-1)], ids=["why", "at_ms"]
 )
-async def test_such_an_audit_row_is_refused(row: AuditRow) -> None:
+async def test_an_invalid_audit_row_is_refused(row: AuditRow) -> None:
     async with opened("memory") as store:
         with pytest.raises(Refusal, match=r"audit\."):
             await store.change("knob", "a", 0, {}, row)
 
 
-async def test_what_cannot_be_kept_is_dropped_and_counted(url: str) -> None:
+async def test_invalid_rows_are_dropped_and_counted(url: str) -> None:
     async with opened(url) as store:
         store.count(counted(1, 1, key="a\0"))
         store.count(counted(-1, 0))

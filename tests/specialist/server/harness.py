@@ -1,4 +1,4 @@
-"""A replica behind a real socket, and callers that behave and misbehave."""
+"""A replica behind a real socket, its callers, and simulated time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -41,13 +41,13 @@ class Served:
         return f"127.0.0.1:{self.server.port}"
 
     async def idle(self) -> None:
-        """Until nothing is live, and then once more through the engine's thread."""
+        """Wait until no request is live."""
         async with asyncio.timeout(HANG_SECONDS):
             while self.replica.scheduler.ledger.live or self.server.handler.num_live:
                 await asyncio.sleep(0.005)
 
     def check_whole(self) -> None:
-        """Every block is free, and the pool proves itself."""
+        """Check the pool: every block is free."""
         pool = self.replica.scheduler.pool
         pool.check()
         assert pool.num_free == pool.capacity
@@ -114,7 +114,7 @@ async def serving(
 
 
 @dataclass
-class Heard:
+class ReceivedAnswer:
     """All events of one call."""
 
     accepted: wire.Accepted | None = None
@@ -130,8 +130,8 @@ class Heard:
     def text(self) -> str:
         return "".join(chunk.text for chunk in self.chunks)
 
-    def hear(self, event: wire.GenerateEvent) -> None:
-        """In the order the contract promises."""
+    def add(self, event: wire.GenerateEvent) -> None:
+        """Check the order that the contract promises."""
         kind = event.WhichOneof("event")
         assert self.usage is None, "nothing comes after usage"
         if kind == "accepted":
@@ -145,14 +145,16 @@ class Heard:
             self.usage = event.usage
 
 
-async def ask(client: SpecialistClient, request: wire.GenerateRequest, *, timeout: float | None = None) -> Heard:
-    heard = Heard()
+async def ask(
+    client: SpecialistClient, request: wire.GenerateRequest, *, timeout: float | None = None
+) -> ReceivedAnswer:
+    received = ReceivedAnswer()
     try:
         async for event in client.generate(request, timeout=timeout):
-            heard.hear(event)
+            received.add(event)
     except SpecialistError as error:
-        heard.error = error
-    return heard
+        received.error = error
+    return received
 
 
 def asking(text: str = "hello", **fields: Any) -> wire.GenerateRequest:
@@ -193,11 +195,13 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-def begin_call(served: Served, request: wire.GenerateRequest) -> "asyncio.Task[Heard]":
+def begin_call(served: Served, request: wire.GenerateRequest) -> "asyncio.Task[ReceivedAnswer]":
     return asyncio.create_task(ask(served.client, request))
 
 
-async def begin_paused(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> "asyncio.Task[Heard]":
+async def begin_paused(
+    served: Served, clock: PausableClock, request: wire.GenerateRequest
+) -> "asyncio.Task[ReceivedAnswer]":
     """Begin a request, and pause the engine within a step after the first token."""
     clock.pause()
     task = begin_call(served, request)
@@ -211,7 +215,7 @@ async def begin_paused(served: Served, clock: PausableClock, request: wire.Gener
     return task
 
 
-async def ask_and_resume(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> Heard:
+async def ask_and_resume(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
     """Ask while the engine is paused, and resume it once the request is admitted."""
     num_live = served.server.handler.num_live
     task = begin_call(served, request)

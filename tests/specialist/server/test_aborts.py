@@ -1,4 +1,4 @@
-"""A thousand callers that leave in every possible way: nothing is left of them."""
+"""A thousand calls that end early in every possible way leave nothing behind."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from specialist.scheduling.sequence import FinishReason, Sequence
 from specialist.server.native_replica import create_native_replica
 from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
-from tests.specialist.server.harness import QUICK, Heard, Served, ask, asking, run, serving, sim
+from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, asking, run, serving, sim
 
 NUM_ABORTS = 1000
 CONCURRENCY = 24
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
 
 
 async def cancel(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
-    """Read a few events, then cancel the call. A replica that has no room may say so first."""
+    """Read a few events, then cancel the call. A full replica may refuse first."""
     stop_after = rng.randrange(6)
     events = served.client.generate(request)
     seen = 0
@@ -78,7 +78,7 @@ async def abort_many(served: Served, rng: Random, count: int) -> None:
 
 
 def count_ends(served: Served) -> Counter[str]:
-    """How often a request ended in which way, as the books have it."""
+    """Count the ends of requests by reason."""
     ledger, ends = served.replica.scheduler.ledger, Counter[str]()
     finish = ledger.finish
 
@@ -91,14 +91,14 @@ def count_ends(served: Served) -> Counter[str]:
     return ends
 
 
-async def keep_asking(served: Served, request: wire.GenerateRequest, answers: list[Heard]) -> None:
+async def keep_asking(served: Served, request: wire.GenerateRequest, answers: list[ReceivedAnswer]) -> None:
     while True:
         answers.append(await ask(served.client, request))
 
 
 @pytest.fixture(params=["sim", "native"])
 def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
-    """A replica of a few blocks, so that callers also wait for and push out each other."""
+    """A replica of a few blocks, so that requests wait for and preempt each other."""
     if request.param == "sim":
         return sim(QUICK, num_blocks=96, max_running=16)
     settings = ReplicaSettings(
@@ -113,7 +113,7 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
         async with serving(build) as served:
             neighbour = asking("the neighbour", max_tokens=30, seed=3, ignore_eos=True, priority=1)
             alone = await ask(served.client, neighbour)
-            answers: list[Heard] = []
+            answers: list[ReceivedAnswer] = []
             ends = count_ends(served)
             asking_on = asyncio.create_task(keep_asking(served, neighbour, answers))
             await abort_many(served, rng, NUM_ABORTS // 4)
@@ -128,16 +128,18 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
             served.check_whole()
             assert ends["cancelled"] > NUM_ABORTS // 4, ends
             assert not len(served.server.controller.bookings)
-            let_in = [heard for heard in answers if heard.accepted is not None]
+            let_in = [received for received in answers if received.accepted is not None]
             assert let_in and len(alone.tokens) == 30
-            assert all(heard.tokens == alone.tokens for heard in let_in), "whoever is let in and can wait loses nothing"
+            assert all(received.tokens == alone.tokens for received in let_in), (
+                "an admitted request without a deadline loses nothing"
+            )
             assert grown < 8 << 20, f"{grown:,} bytes more after {NUM_ABORTS * 3 // 4} aborts"
 
     run(scenario(), seconds=120)
 
 
 async def test_a_thousand_requests_that_end_before_they_begin() -> None:
-    """Cancelled while still being tokenised, or the moment they are in line."""
+    """Cancelled while they are tokenised or queued."""
     async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
         method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
         for i in range(1000):

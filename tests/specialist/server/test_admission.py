@@ -21,7 +21,7 @@ from specialist.server.preparation import RequestPreparer
 from tests.specialist.server.harness import (
     HANG_SECONDS,
     SLOW,
-    Heard,
+    ReceivedAnswer,
     Served,
     adapter_directory,
     ask,
@@ -40,17 +40,17 @@ BY_ROW = CostModel(0.002, 0.002, 0.0, 0.002, 0.012, 0.0, 0.0, 0.0)
 """A decode step of two rows takes nearly twice as long as a step of one."""
 
 
-def error_of(heard: Heard) -> wire.Error:
-    assert heard.error is not None and heard.error.error is not None, heard
-    return heard.error.error
+def error_of(received: ReceivedAnswer) -> wire.Error:
+    assert received.error is not None and received.error.error is not None, received
+    return received.error.error
 
 
 async def test_an_unreachable_deadline_is_refused_with_its_arithmetic() -> None:
     async with serving_simulated(SLOW) as (served, _):
-        heard = await ask(served.client, long_answer(400, timeout_ms=2000))
-        assert heard.accepted is None and heard.error is not None
-        assert heard.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
-        error = error_of(heard)
+        received = await ask(served.client, long_answer(400, timeout_ms=2000))
+        assert received.accepted is None and received.error is not None
+        assert received.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        error = error_of(received)
         assert error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and error.field == "timeout_ms"
         assert "its own 400 tokens take" in error.message and "even alone" in error.message
         assert not error.HasField("retry_after_ms"), "another attempt would not help"
@@ -112,8 +112,8 @@ async def test_held_prompt_is_admitted_and_delays_no_other_request() -> None:
         running = await begin_paused(served, clock, long_answer(100, timeout_ms=1900))
         later = await ask_and_resume(served, clock, long_answer(50, text="w" * 400, timeout_ms=60_000))
         assert later.error is None and len(later.tokens) == 50
-        heard = await running
-        assert heard.error is None and len(heard.tokens) == 100
+        received = await running
+        assert received.error is None and len(received.tokens) == 100
 
 
 async def test_request_that_would_make_another_late_is_refused() -> None:
@@ -124,8 +124,8 @@ async def test_request_that_would_make_another_late_is_refused() -> None:
         assert error.reason == wire.ERROR_REASON_WOULD_DELAY_OTHERS
         assert 0 < error.retry_after_ms <= 30_000
         clock.resume()
-        heard = await running
-        assert heard.error is None and len(heard.tokens) == 100
+        received = await running
+        assert received.error is None and len(received.tokens) == 100
 
 
 async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() -> None:
@@ -135,11 +135,11 @@ async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() 
         higher = await ask_and_resume(served, clock, urgent)
         assert higher.error is None and higher.accepted is not None
         assert higher.accepted.forecast.displaced == 1 and higher.accepted.forecast.total > 0.5
-        heard = await running
-        error = error_of(heard)
-        assert heard.usage is not None and 0 < heard.usage.completion_tokens < 100
+        received = await running
+        error = error_of(received)
+        assert received.usage is not None and 0 < received.usage.completion_tokens < 100
         assert error.reason == wire.ERROR_REASON_SHED and 0 < error.retry_after_ms <= 30_000
-        assert heard.error is not None and heard.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert received.error is not None and received.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
         await served.idle()
         served.check_whole()
         assert not len(served.server.controller.bookings)
@@ -170,10 +170,10 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
         assert higher.error is None and higher.accepted is not None
         forecast = higher.accepted.forecast
         assert (forecast.displaced, forecast.set_aside) == (0, 1)
-        heard = await waiting
+        received = await waiting
         assert ended == [7, 0]
-        assert heard.error is None and heard.tokens == alone.tokens
-        assert heard.usage is not None and heard.usage.times_preempted >= 1
+        assert received.error is None and received.tokens == alone.tokens
+        assert received.usage is not None and received.usage.times_preempted >= 1
         await served.idle()
         served.check_whole()
         assert not served.server.controller.bookings.num_live
@@ -182,10 +182,10 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
 async def test_admitted_request_gets_its_forecast() -> None:
     async with serving_simulated(SLOW) as (served, clock):
         begun = clock.now()
-        heard = await ask(served.client, long_answer(50, timeout_ms=20_000))
+        received = await ask(served.client, long_answer(50, timeout_ms=20_000))
         took = clock.now() - begun
-        assert heard.accepted is not None
-        forecast = heard.accepted.forecast
+        assert received.accepted is not None
+        forecast = received.accepted.forecast
         assert forecast.wait == 0 and 0.4 < forecast.total < took * 1.2
         assert abs(forecast.slack + forecast.total - 20) < 0.5
         without = await ask(served.client, long_answer(5))
@@ -233,8 +233,8 @@ async def test_a_shadow_does_not_count_against_a_request() -> None:
         for _ in range(10):
             served.server.controller.lengths.add(300, cut=False)
         shadow = await begin_paused(served, clock, long_answer(400, shadow=True, priority=1000))
-        heard = await ask_and_resume(served, clock, asking(max_tokens=400, timeout_ms=2000))
-        assert heard.accepted is not None
+        received = await ask_and_resume(served, clock, asking(max_tokens=400, timeout_ms=2000))
+        assert received.accepted is not None
         shadow.cancel()
         await asyncio.gather(shadow, return_exceptions=True)
 
@@ -268,9 +268,9 @@ async def test_deadline_that_passes_during_tokenising_is_exceeded(monkeypatch: p
 
     monkeypatch.setattr(RequestPreparer, "_encode", slow)
     async with serving(sim(SLOW)) as served:
-        heard = await ask(served.client, long_answer(2, timeout_ms=50))
-        assert heard.error is not None and heard.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
-        assert error_of(heard).reason == wire.ERROR_REASON_DEADLINE
+        received = await ask(served.client, long_answer(2, timeout_ms=50))
+        assert received.error is not None and received.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert error_of(received).reason == wire.ERROR_REASON_DEADLINE
 
 
 async def test_a_prompt_is_not_tokenised_if_the_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,8 +291,8 @@ async def test_forecast_includes_the_step_under_way() -> None:
     glacial = CostModel(0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0)
     async with serving_simulated(glacial) as (served, clock):
         running = await begin_paused(served, clock, long_answer(40))
-        heard = await ask_and_resume(served, clock, long_answer(1))
-        assert heard.accepted is not None and heard.accepted.forecast.wait > 0.1
+        received = await ask_and_resume(served, clock, long_answer(1))
+        assert received.accepted is not None and received.accepted.forecast.wait > 0.1
         assert (await running).error is None
 
 
@@ -324,5 +324,5 @@ async def test_a_lease_does_not_outlive_a_request_that_could_not_be_booked(
         assert isinstance(adapters, SimAdapters)
         adapters.load("style", adapter_directory(tmp_path, "style"))
         monkeypatch.setattr(preparation, "peek_prefix_hits", broken)
-        heard = await ask(served.client, long_answer(2, adapters=["style"]))
-        assert heard.error is not None and adapters.num_in_use == 0
+        received = await ask(served.client, long_answer(2, adapters=["style"]))
+        assert received.error is not None and adapters.num_in_use == 0

@@ -1,4 +1,4 @@
-"""A simulation takes as long as what was measured."""
+"""A simulated replica uses a measured cost model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_measured_cost_model_is_used(tmp_path: Path) -> None:
     assert engine.cost == measured
 
 
-def test_one_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_cost_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_text("{}")
     with pytest.raises(CalibrationInvalid, match="cost: must be an object"):
         assemble_replica(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock())

@@ -65,7 +65,7 @@ def test_raw_leaves_the_template_out(background: Background, capsys: pytest.Capt
     ("arguments", "status", "says"),
     [
         (["--temperature", "nan"], 2, "sampling.temperature must be 0 or in [0.0001, 100], got nan"),
-        (["--adapter", "nobody"], 2, "no adapter named 'nobody' is loaded"),
+        (["--adapter", "absent"], 2, "no adapter named 'absent' is loaded"),
         (["--seed", str(2**70)], 2, "--seed must be in [-9223372036854775808, 9223372036854775807], got 118059"),
         (["--top-k", str(-(2**63) - 1)], 2, "--top-k must be in"),
         (["--timeout", "inf"], 2, "--timeout"),

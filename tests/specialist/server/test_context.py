@@ -20,11 +20,11 @@ def test_pool_smaller_than_the_context_is_reported(
 
 async def test_the_smallest_context_serves() -> None:
     async with serving(sim(context=MIN_CONTEXT)) as served:
-        heard = await ask(served.client, asking("x" * (MIN_CONTEXT - 1), ignore_eos=True))
-        assert len(heard.tokens) == 1
+        received = await ask(served.client, asking("x" * (MIN_CONTEXT - 1), ignore_eos=True))
+        assert len(received.tokens) == 1
 
 
 @pytest.mark.parametrize("context", [0, 1, MIN_CONTEXT - 1])
-def test_a_smaller_one_is_refused_by_name(context: int) -> None:
+def test_a_smaller_context_is_refused(context: int) -> None:
     with pytest.raises(ValueError, match="context must be at least 8 tokens"):
         ReplicaSettings(context=context)

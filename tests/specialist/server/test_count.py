@@ -1,4 +1,4 @@
-"""Counting tokens at a replica: as Generate would, without any of its work."""
+"""Counting tokens equals Generate's count, without running the engine."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,13 +23,13 @@ PROMPTS = st.one_of(
 
 async def test_a_count_is_what_generate_accepts() -> None:
     async def compare(served: Served, request: wire.GenerateRequest) -> None:
-        heard = await ask(served.client, request)
-        if heard.accepted is None:
+        received = await ask(served.client, request)
+        if received.accepted is None:
             with pytest.raises(SpecialistError) as refused:
                 await served.client.count_tokens(request)
-            assert heard.error is not None and refused.value.code is heard.error.code
+            assert received.error is not None and refused.value.code is received.error.code
         else:
-            assert await served.client.count_tokens(request) == heard.accepted.prompt_tokens
+            assert await served.client.count_tokens(request) == received.accepted.prompt_tokens
 
     requests: list[wire.GenerateRequest] = []
 
@@ -53,7 +53,7 @@ async def test_nothing_is_computed_and_what_does_not_fit_is_counted_all_the_same
         assert long == short + context + 4
         assert len(steps) == before
         await ask(served.client, asking())
-        assert len(steps) > before, "an answer would have shown"
+        assert len(steps) > before, "an answer takes steps"
         for wrong, field in ((asking(adapters=["absent"]), "adapters"), (asking(max_tokens=-1), "max_tokens")):
             with pytest.raises(SpecialistError) as refused:
                 await served.client.count_tokens(wrong)

@@ -9,7 +9,7 @@ import pytest
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import FinishReason, Request
 from specialist.scheduling.step import Step
-from tests.specialist.server.harness import QUICK, Heard, Served, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, asking, expected, serving, sim
 
 DEADLINE_SECONDS = 600.0
 ANSWER_SECONDS = 60.0
@@ -39,7 +39,7 @@ class HeldStep:
 
 async def post_behind_step(
     served: Served, step: HeldStep, *requests: wire.GenerateRequest
-) -> list[asyncio.Task[Heard]]:
+) -> list[asyncio.Task[ReceivedAnswer]]:
     """Submit the requests while the engine is inside a step: the thread finds all of them in its inbox at once."""
     calls = []
     for request in requests:
@@ -55,9 +55,9 @@ async def wait_for_hold(step: HeldStep) -> None:
     assert await asyncio.to_thread(step.is_held.wait, ANSWER_SECONDS)
 
 
-def reason_of(heard: Heard) -> wire.ErrorReason:
-    assert heard.error is not None and heard.error.error is not None, heard
-    return heard.error.error.reason
+def reason_of(received: ReceivedAnswer) -> wire.ErrorReason:
+    assert received.error is not None and received.error.error is not None, received
+    return received.error.error.reason
 
 
 @pytest.mark.parametrize("broken_end", ["cancelled", "every"])
@@ -88,7 +88,7 @@ async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -
             failed = await first
         assert raised
         assert reason_of(failed) == wire.ERROR_REASON_ENGINE_FAILED
-        assert [heard.tokens for heard in answers] == [expected(served.replica, request) for request in later]
+        assert [received.tokens for received in answers] == [expected(served.replica, request) for request in later]
         assert not served.server.failed.is_set()
         scheduler.end = end
 
@@ -113,6 +113,6 @@ async def test_every_request_is_answered_when_the_thread_dies_between_two_comman
         async with asyncio.timeout(ANSWER_SECONDS):
             answers = await asyncio.gather(running, *calls)
             await served.server.failed.wait()
-        assert [reason_of(heard) for heard in answers] == [wire.ERROR_REASON_REPLICA_FAILED] * 4
+        assert [reason_of(received) for received in answers] == [wire.ERROR_REASON_REPLICA_FAILED] * 4
         late = await ask(served.client, asking("late"))
         assert reason_of(late) == wire.ERROR_REASON_REPLICA_FAILED

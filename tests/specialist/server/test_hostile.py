@@ -138,7 +138,7 @@ WRONG: Cases = [
 
 @pytest.fixture(params=["sim", "native"])
 def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
-    """Both attend over 512 tokens."""
+    """Both have a context of 512 tokens."""
     if request.param == "sim":
         return sim(QUICK)
     model = request.getfixturevalue("stories_dir")
@@ -150,7 +150,7 @@ def limits_of(replica: AssembledReplica) -> GenerateLimits:
     return GenerateLimits(replica.context, replica.codec.vocab_size)
 
 
-async def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing(
+async def test_every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected(
     build: Callable[[], AssembledReplica],
 ) -> None:
     async with serving(build) as served:
@@ -158,10 +158,10 @@ async def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_no
         alone = await ask(served.client, neighbour)
         running = asyncio.create_task(ask(served.client, neighbour))
         for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
-            heard = await ask(served.client, request)
-            assert heard.accepted is None and heard.error is not None and heard.error.error is not None, field
-            error = heard.error.error
-            assert (heard.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
+            received = await ask(served.client, request)
+            assert received.accepted is None and received.error is not None and received.error.error is not None, field
+            error = received.error.error
+            assert (received.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
             assert error.limit and error.value and len(error.value) <= 200, error
         assert len(alone.tokens) == 400 and (await running).tokens == alone.tokens
         await served.idle()
@@ -179,16 +179,16 @@ async def test_the_most_and_the_least_of_every_setting_are_served(build: Callabl
                     continue
                 request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
                 setattr(request.sampling, name, value)
-                heard = await ask(served.client, request)
-                assert heard.error is None and heard.usage is not None, (field, value, heard.error)
+                received = await ask(served.client, request)
+                assert received.error is None and received.usage is not None, (field, value, received.error)
 
 
 async def test_refusal_of_a_long_prompt_names_both_numbers() -> None:
     async with serving(sim(num_blocks=4, context=512)) as served:
-        heard = await ask(served.client, asking("x" * 100))
-        assert heard.error is not None and heard.error.error is not None
-        assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
-        assert "100" in str(heard.error) and "63" in str(heard.error), heard.error
+        received = await ask(served.client, asking("x" * 100))
+        assert received.error is not None and received.error.error is not None
+        assert received.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
+        assert "100" in str(received.error) and "63" in str(received.error), received.error
 
 
 def median_seconds_to_refuse(background: Background, size: int) -> float:
@@ -211,7 +211,7 @@ def test_what_is_larger_still_is_not_even_received(background: Background) -> No
     assert outcome.code == grpc.StatusCode.RESOURCE_EXHAUSTED and outcome.error is None
 
 
-async def test_one_connection_never_has_all_the_calls() -> None:
+async def test_one_connection_cannot_use_all_call_slots() -> None:
     """One connection has all its calls waiting for a drain while another caller is served."""
     async with (
         serving_simulated(QUICK, max_waiting=256) as (served, clock),
@@ -229,7 +229,7 @@ async def test_one_connection_never_has_all_the_calls() -> None:
         clock.resume()
         await blocker
         codes = Counter([await call.code() for call in calls])
-        assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
+        assert codes[grpc.StatusCode.OK] > 256, "more than the queue holds"
         assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -279,14 +279,14 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=300)
 @given(raw=st.one_of(mutated(), st.binary(max_size=40)))
-def test_whatever_the_bytes_only_documented_statuses_come_back(background: Background, raw: bytes) -> None:
+def test_any_bytes_get_a_documented_status(background: Background, raw: bytes) -> None:
     outcome = background.run(send_raw(background.served.address, raw))
     assert outcome.code in DOCUMENTED or outcome.error is not None, outcome
     assert outcome.code in DOCUMENTED | {grpc.StatusCode.DEADLINE_EXCEEDED}, outcome
     assert outcome.code == grpc.StatusCode.OK or (outcome.error is not None and outcome.error.message)
 
 
-def test_and_the_replica_serves_on(background: Background) -> None:
+def test_the_replica_still_serves_afterwards(background: Background) -> None:
     request = asking("after all that", max_tokens=20, seed=1)
     served = background.served
     assert background.run(ask(served.client, request)).tokens == expected(served.replica, request)
@@ -295,7 +295,7 @@ def test_and_the_replica_serves_on(background: Background) -> None:
 
 
 async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
-    """Its window is full after a few kilobytes; from then on its tokens wait here, up to a bound."""
+    """Its window is full after a few kilobytes; then a bounded number of bytes waits in the replica."""
     settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
     async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:

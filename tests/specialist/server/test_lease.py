@@ -1,4 +1,4 @@
-"""A name that changes its meaning while it is resolved still resolves."""
+"""An adapter name that is replaced while it is resolved still resolves."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from specialist.adapters.catalog import SimAdapters, UnknownAdapter, lease_adapt
 
 
 class Restless(SimAdapters):
-    """Something happens between looking a name up and taking what it stood for."""
+    """Calls a function between the lookup of a name and the lease of its digest."""
 
     def __init__(self, between: Callable[["Restless"], None]) -> None:
         super().__init__(8)

@@ -16,7 +16,7 @@ def test_no_prompt_may_be_larger_than_the_request_that_brings_it(context: int) -
     assert limits.prompt_bytes == min(16 * context, REQUEST_BYTES)
 
 
-def test_words_have_no_limit_of_their_own_below_the_services() -> None:
+def test_the_codec_has_no_lower_limit_than_the_service() -> None:
     vocabulary = sim_vocabulary()
     words = VocabularyCodec(vocabulary, vocabulary.tokenizer.get_vocab_size())
     size = (1 << 20) + 1
@@ -24,13 +24,13 @@ def test_words_have_no_limit_of_their_own_below_the_services() -> None:
     assert len(words.encode("x" * size)) == size
 
 
-def test_a_temperature_is_none_or_one_that_can_be_divided_by() -> None:
+def test_a_temperature_is_zero_or_at_least_the_minimum() -> None:
     limits = GenerateLimits(512, vocab_size=259)
-    allowed, told = limits.ranges()["sampling.temperature"], dict(limits.describe())
+    allowed, reported = limits.ranges()["sampling.temperature"], dict(limits.describe())
     assert [value in allowed for value in (0, 0.0, -0.0, 1e-4, 100)] == [True] * 5
     assert [value in allowed for value in (1e-310, 9.9e-5, -1e-4, 100.1)] == [False] * 4
-    assert told["sampling.temperature"] == "0 or in [0.0001, 100]"
-    assert told["sampling.repetition_penalty"] == "in [0.01, 10]"
+    assert reported["sampling.temperature"] == "0 or in [0.0001, 100]"
+    assert reported["sampling.repetition_penalty"] == "in [0.01, 10]"
 
 
 @given(least=st.floats(0.1, 5), width=st.floats(0.1, 5), value=st.floats(), is_open=st.booleans(), zero=st.booleans())

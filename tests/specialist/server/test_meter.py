@@ -44,7 +44,7 @@ def test_the_meter_measures_the_cost_model() -> None:
     assert num_ended == 3 and meter.drain.value is not None and meter.drain.value > 0
 
 
-def test_what_fails_is_not_counted_as_work() -> None:
+def test_failed_steps_are_not_counted_as_work() -> None:
     clock = ManualClock()
     replica = create_sim_replica(small(), clock, CostModel(), faults=lambda step: None)
     meter = StepMeter(clock)

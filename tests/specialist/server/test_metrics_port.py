@@ -1,4 +1,4 @@
-"""A replica that is scraped without a router, from the command to the page."""
+"""A replica's own metrics port."""
 
 import re
 import urllib.request
@@ -39,5 +39,5 @@ def test_command_serves_metrics_at_the_reported_address() -> None:
     ],
 )
 def test_invalid_metrics_address_is_reported_before_start(options: tuple[str, ...], words: str) -> None:
-    status, _, told = Process("specialist", "--engine", "sim", "--port", "0", *options).rest()
-    assert status == 2 and words in told
+    status, _, reported = Process("specialist", "--engine", "sim", "--port", "0", *options).rest()
+    assert status == 2 and words in reported

@@ -13,7 +13,7 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim.engine import InjectedFault
 from specialist.server.server import ReplicaServer, WarmUpFailed
 from specialist.server.settings import ServiceSettings
-from tests.octet.rpc.unseen import asked_unseen, codes_of, connected
+from tests.octet.rpc.pending_calls import codes_of, connected, send_pending_calls
 from tests.specialist.server.harness import (
     HANG_SECONDS,
     QUICK,
@@ -137,7 +137,7 @@ async def test_a_quiet_replica_reports_once() -> None:
             await asyncio.wait_for(anext(reports), 0.2)
 
 
-async def test_an_adapter_changes_the_answer_and_its_name_can_change_hands(tmp_path: Path) -> None:
+async def test_an_adapter_changes_the_answer_and_its_name_can_be_reused(tmp_path: Path) -> None:
     adapter_directory(tmp_path, "one", b"first"), adapter_directory(tmp_path, "two", b"second")
     async with serving(adapter_root=tmp_path) as served:
         request = asking("x" * 50)
@@ -216,12 +216,12 @@ async def test_describe_returns_every_enforced_limit() -> None:
         assert described.context == 512 and described.block_size == 16 and described.num_blocks == 128
         assert described.engine == "sim" and described.lane.specialist == "writer"
         assert all(kernel.why for kernel in described.kernels)
-        told = {limit.field for limit in described.limits}
+        reported = {limit.field for limit in described.limits}
         fields = set(wire.GenerateRequest.DESCRIPTOR.fields_by_name) - {"sampling", "chat", "tokens", "structure"}
         fields -= {"ignore_eos", "shadow"}
         fields |= {f"sampling.{name}" for name in wire.Sampling.DESCRIPTOR.fields_by_name}
         fields |= {"structure.json_schema", "structure.regex", "structure.choice", "structure.choice.choices"}
-        assert fields <= told
+        assert fields <= reported
 
 
 async def test_reflection_lists_the_service() -> None:
@@ -245,11 +245,11 @@ async def test_dead_step_loop_ends_every_stream_and_health() -> None:
 
         served.replica.scheduler.assemble_step = broken  # type: ignore[method-assign]
         clock.resume()
-        for heard in await asyncio.gather(*running):
-            assert heard.usage is None and heard.error is not None and heard.error.error is not None
-            assert heard.error.code == grpc.StatusCode.INTERNAL
-            assert heard.error.error.reason == wire.ERROR_REASON_REPLICA_FAILED
-            assert "scheduler" not in str(heard.error)
+        for received in await asyncio.gather(*running):
+            assert received.usage is None and received.error is not None and received.error.error is not None
+            assert received.error.code == grpc.StatusCode.INTERNAL
+            assert received.error.error.reason == wire.ERROR_REASON_REPLICA_FAILED
+            assert "scheduler" not in str(received.error)
         await asyncio.wait_for(served.server.failed.wait(), HANG_SECONDS)
         assert await health_of(served.server.port) == await health_of(served.server.port, "") == NOT_SERVING
         late = await ask(served.client, asking())
@@ -268,16 +268,16 @@ async def test_an_engine_that_cannot_answer_never_becomes_ready() -> None:
 
 async def ask_once(port: int) -> SpecialistError:
     async with SpecialistClient(f"127.0.0.1:{port}") as client:
-        heard = await ask(client, asking())
-    assert heard.error is not None
-    return heard.error
+        received = await ask(client, asking())
+    assert received.error is not None
+    return received.error
 
 
 async def test_call_that_arrives_while_a_replica_ends_is_refused() -> None:
     server = ReplicaServer(sim()(), ServiceSettings(port=0))
     await server.start()
     async with connected(f"127.0.0.1:{server.port}", "/octet.v1.Specialist/Generate", b"") as ask:
-        calls = asked_unseen(ask)
+        calls = send_pending_calls(ask)
         await server.stop(30)
         assert grpc.StatusCode.CANCELLED not in await codes_of(calls)
 

@@ -45,14 +45,14 @@ class Process:
         return self.popen.stdout
 
     def rest(self) -> tuple[int, str, str]:
-        out = self.stdout.read()  # `communicate` would miss what was read ahead with what has been looked at
+        out = self.stdout.read()  # `communicate` would miss what the text layer has read ahead
         _, err = self.popen.communicate(timeout=HANG_SECONDS)
         return self.popen.returncode, out, err
 
 
 @contextmanager
 def specialist() -> Iterator[tuple[Process, str]]:
-    """And its ready line."""
+    """Yields the process and its ready line."""
     process = Process("specialist", "--engine", "sim", "--port", "0", "--name", "writer", "--kv-blocks", "256")
     try:
         yield process, process.stdout.readline()

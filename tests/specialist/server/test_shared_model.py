@@ -1,4 +1,4 @@
-"""What replicas share through a fork: opened without threads, and computing the same."""
+"""A model shared through a fork: opened without threads, with the same answers."""
 
 import os
 import subprocess

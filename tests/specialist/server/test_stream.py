@@ -1,4 +1,4 @@
-"""Updates for a slow caller: complete, in order, merged, up to a limit."""
+"""Updates for a slow caller are complete, in order, merged, and bounded."""
 
 import asyncio
 
@@ -21,15 +21,15 @@ pieces = st.builds(
 def test_nothing_is_lost_whenever_the_caller_reads(sent: list[AnswerChunk], reads: list[bool]) -> None:
     async def scenario() -> list[RequestUpdate]:
         stream = OutputStream(10_000, on_overflow=lambda: None)
-        heard: list[RequestUpdate] = []
+        received: list[RequestUpdate] = []
         all_news: list[RequestUpdate] = [Enqueued(0), *sent, USAGE]
         for news, read in zip(all_news, reads, strict=False):
             stream.put(news)
             if read:
-                heard += await stream.take()
-        if not heard or heard[-1] is not USAGE:
-            heard += await stream.take()
-        return heard
+                received += await stream.take()
+        if not received or received[-1] is not USAGE:
+            received += await stream.take()
+        return received
 
     first, *middle, last = asyncio.run(scenario())
     assert isinstance(first, Enqueued) and last is USAGE
@@ -40,7 +40,7 @@ def test_nothing_is_lost_whenever_the_caller_reads(sent: list[AnswerChunk], read
         assert [x for p in joined for x in getattr(p, part)] == [x for p in sent for x in getattr(p, part)]
 
 
-async def test_too_much_is_dropped_once_and_for_all() -> None:
+async def test_overflow_drops_all_later_updates() -> None:
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1))
     for _ in range(50):
@@ -66,13 +66,13 @@ async def _hear(
 ) -> list[tuple[float, list[RequestUpdate]]]:
     """Return what is taken and when. Each update is put so many seconds after the beginning."""
     loop = asyncio.get_running_loop()
-    began, heard = loop.time(), list[tuple[float, list[RequestUpdate]]]()
+    began, received = loop.time(), list[tuple[float, list[RequestUpdate]]]()
     for at, news in sent:
         loop.call_at(began + at, stream.put, news)
-    while not heard or heard[-1][1][-1] is not USAGE:
-        heard.append((0.0, await stream.take()))
-        heard[-1] = (loop.time() - began, heard[-1][1])
-    return heard
+    while not received or received[-1][1][-1] is not USAGE:
+        received.append((0.0, await stream.take()))
+        received[-1] = (loop.time() - began, received[-1][1])
+    return received
 
 
 def taken_in_simulated_time(gap: float, *sent: tuple[float, RequestUpdate]) -> list[tuple[float, list[RequestUpdate]]]:
@@ -87,19 +87,19 @@ def taken_in_simulated_time(gap: float, *sent: tuple[float, RequestUpdate]) -> l
     return received
 
 
-def test_a_piece_that_comes_soon_after_another_waits_for_those_behind_it() -> None:
+def test_chunks_within_the_gap_are_merged() -> None:
     a, b, c, d = (AnswerChunk(letter, (1,)) for letter in "abcd")
-    heard = taken_in_simulated_time(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
-    assert [news for _, news in heard] == [[Enqueued(0), a], [AnswerChunk("bc", (1, 1))], [d], [USAGE]]
-    (first, _), (second, _), (third, _), _ = heard
-    assert first < 0.02 and second - first >= GAP - 0.001, "the first at once, the next not before its time"
+    received = taken_in_simulated_time(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
+    assert [news for _, news in received] == [[Enqueued(0), a], [AnswerChunk("bc", (1, 1))], [d], [USAGE]]
+    (first, _), (second, _), (third, _), _ = received
+    assert first < 0.02 and second - first >= GAP - 0.001, "the first at once, the next after the gap"
     assert third < 0.3 + GAP / 2, "a chunk after a pause does not wait"
 
 
 def test_usage_does_not_wait_for_the_gap() -> None:
     a, b = AnswerChunk("a", (1,)), AnswerChunk("b", (1,))
-    heard = taken_in_simulated_time(30.0, (0.0, a), (0.01, b), (0.02, USAGE))
-    assert [news for _, news in heard] == [[a], [b, USAGE]] and heard[-1][0] < 5.0
+    received = taken_in_simulated_time(30.0, (0.0, a), (0.01, b), (0.02, USAGE))
+    assert [news for _, news in received] == [[a], [b, USAGE]] and received[-1][0] < 5.0
 
 
 async def test_without_a_gap_each_comes_by_itself() -> None:
@@ -109,8 +109,8 @@ async def test_without_a_gap_each_comes_by_itself() -> None:
         assert stream._ready.is_set() and await stream.take() == [news]
 
 
-async def test_much_does_not_wait_for_its_time() -> None:
-    """What waits by our own doing never counts against a caller that reads."""
+async def test_many_updates_do_not_wait_for_the_gap() -> None:
+    """Updates held back for the gap never count against a caller that reads."""
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1), gap=60.0)
     stream.put(AnswerChunk("first", (1,)))
@@ -123,7 +123,7 @@ async def test_much_does_not_wait_for_its_time() -> None:
     assert not overflows and taken >= 45
 
 
-async def test_too_much_is_noticed_although_it_is_not_its_time() -> None:
+async def test_overflow_is_noticed_during_the_gap() -> None:
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1), gap=60.0)
     for _ in range(50):

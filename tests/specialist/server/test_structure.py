@@ -16,7 +16,7 @@ from octet.v1 import specialist_pb2 as wire
 from octet.v1.error_pb2 import ERROR_REASON_INVALID_FIELD
 from specialist.scheduling.sequence import GuideExhausted
 from specialist.text.structured_output import Guide
-from tests.specialist.server.harness import QUICK, Heard, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import QUICK, ReceivedAnswer, ask, asking, expected, serving, sim
 
 SCHEMA = {
     "type": "object",
@@ -38,49 +38,49 @@ def choice(*choices: str) -> wire.Structure:
     return wire.Structure(choice=wire.Choices(choices=choices))
 
 
-def ended(heard: Heard) -> int:
-    assert heard.error is None and heard.usage is not None
-    return heard.usage.finish_reason
+def ended(received: ReceivedAnswer) -> int:
+    assert received.error is None and received.usage is not None
+    return received.usage.finish_reason
 
 
 async def test_every_kind_of_structure() -> None:
     async with serving() as served:
         for seed in range(5):
-            heard = await ask(served.client, asking(structure=schema(SCHEMA), max_tokens=300, seed=seed))
-            assert ended(heard) == wire.FINISH_REASON_STOP
-            Draft202012Validator(SCHEMA).validate(json.loads(heard.text))
-            heard = await ask(served.client, asking(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed))
-            matches = re.fullmatch(r"[a-z]+:\d{2}", heard.text) is not None
-            assert matches == (ended(heard) == wire.FINISH_REASON_STOP)
-            heard = await ask(served.client, asking(structure=choice("yes", "no", "yes sir"), seed=seed))
-            assert heard.text in ("yes", "no", "yes sir") and ended(heard) == wire.FINISH_REASON_STOP
+            received = await ask(served.client, asking(structure=schema(SCHEMA), max_tokens=300, seed=seed))
+            assert ended(received) == wire.FINISH_REASON_STOP
+            Draft202012Validator(SCHEMA).validate(json.loads(received.text))
+            received = await ask(served.client, asking(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed))
+            matches = re.fullmatch(r"[a-z]+:\d{2}", received.text) is not None
+            assert matches == (ended(received) == wire.FINISH_REASON_STOP)
+            received = await ask(served.client, asking(structure=choice("yes", "no", "yes sir"), seed=seed))
+            assert received.text in ("yes", "no", "yes sir") and ended(received) == wire.FINISH_REASON_STOP
             any_object = asking(structure=wire.Structure(json_object=True), max_tokens=400, seed=seed)
-            heard = await ask(served.client, any_object)
-            assert heard.text.startswith("{")
-            if ended(heard) == wire.FINISH_REASON_STOP:
-                assert isinstance(json.loads(heard.text), dict)
+            received = await ask(served.client, any_object)
+            assert received.text.startswith("{")
+            if ended(received) == wire.FINISH_REASON_STOP:
+                assert isinstance(json.loads(received.text), dict)
 
 
-async def test_at_the_longest_length_it_ends_as_any_other() -> None:
+async def test_a_structured_answer_ends_at_max_tokens() -> None:
     async with serving() as served:
-        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=19))
-        assert (heard.text, ended(heard)) == ("a" * 19, wire.FINISH_REASON_LENGTH)
-        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
-        assert (heard.text, ended(heard)) == ("a" * 20, wire.FINISH_REASON_STOP)
+        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=19))
+        assert (received.text, ended(received)) == ("a" * 19, wire.FINISH_REASON_LENGTH)
+        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        assert (received.text, ended(received)) == ("a" * 20, wire.FINISH_REASON_STOP)
         endless = asking(structure=wire.Structure(regex="a+"), max_tokens=40, ignore_eos=True)
-        heard = await ask(served.client, endless)
-        assert (heard.text, ended(heard)) == ("a" * 40, wire.FINISH_REASON_LENGTH)
+        received = await ask(served.client, endless)
+        assert (received.text, ended(received)) == ("a" * 40, wire.FINISH_REASON_LENGTH)
 
 
-async def test_with_stop_strings() -> None:
+async def test_a_structured_answer_ends_at_a_stop_string() -> None:
     async with serving() as served:
         request = asking(structure=wire.Structure(regex="ab{3}c{3}"), stop=["bc"], max_tokens=20)
-        heard = await ask(served.client, request)
-        assert (heard.text, ended(heard)) == ("abb", wire.FINISH_REASON_STOP)
-        assert heard.usage is not None and heard.usage.stop_string == "bc"
+        received = await ask(served.client, request)
+        assert (received.text, ended(received)) == ("abb", wire.FINISH_REASON_STOP)
+        assert received.usage is not None and received.usage.stop_string == "bc"
 
 
-async def test_together_as_alone() -> None:
+async def test_structured_answers_do_not_depend_on_the_batch() -> None:
     async with serving(sim(QUICK)) as served:
         requests = [
             asking(
@@ -93,7 +93,7 @@ async def test_together_as_alone() -> None:
         ]
         alone = [(await ask(served.client, request)).tokens for request in requests]
         together = await asyncio.gather(*(ask(served.client, request) for request in requests))
-        assert [heard.tokens for heard in together] == alone
+        assert [received.tokens for received in together] == alone
         await served.idle()
         served.check_whole()
 
@@ -155,31 +155,31 @@ async def test_hostile_structures_are_refused_soon_and_harm_no_other_request() -
 
         async def listen() -> None:
             while not done.is_set():
-                heard, last = Heard(), time.perf_counter()
+                received, last = ReceivedAnswer(), time.perf_counter()
                 async for event in served.client.generate(neighbour):
-                    heard.hear(event)
+                    received.add(event)
                     now = time.perf_counter()
                     gaps.append(now - last)
                     last = now
-                assert heard.tokens == right
+                assert received.tokens == right
 
         done = asyncio.Event()
         listening = asyncio.create_task(listen())
         for field, structure in HOSTILE:
             started = time.process_time()
-            heard = await ask(served.client, asking(structure=structure))
+            received = await ask(served.client, asking(structure=structure))
             assert time.process_time() - started < 5, (field, str(structure)[:80])
-            assert heard.error is not None and heard.error.error is not None, str(structure)[:80]
-            assert (heard.error.code, heard.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
-            assert heard.error.error.limit and heard.error.error.value
+            assert received.error is not None and received.error.error is not None, str(structure)[:80]
+            assert (received.error.code, received.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+            assert received.error.error.limit and received.error.error.value
         for structure in HARD:
             started = time.process_time()
-            heard = await ask(served.client, asking(structure=structure))
+            received = await ask(served.client, asking(structure=structure))
             assert time.process_time() - started < 5, str(structure)[:80]
-            if heard.error is not None:
-                assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT, (str(structure)[:80], heard.error)
+            if received.error is not None:
+                assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT, (str(structure)[:80], received.error)
             else:
-                assert ended(heard) in (wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH)
+                assert ended(received) in (wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH)
         done.set()
         await listening
         assert len(gaps) > 100 and max(gaps) < 5
@@ -193,21 +193,21 @@ async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.M
         is_refused = Event()
         monkeypatch.setattr(grammars, "compile", lambda structure: is_refused.wait(60))
         started = time.perf_counter()
-        heard = await ask(served.client, asking(structure=wire.Structure(regex="a")))
+        received = await ask(served.client, asking(structure=wire.Structure(regex="a")))
         is_refused.set()
         assert time.perf_counter() - started >= 1
-        assert heard.error is not None and heard.error.error is not None
-        assert (heard.error.code, heard.error.error.field) == (
+        assert received.error is not None and received.error.error is not None
+        assert (received.error.code, received.error.error.field) == (
             grpc.StatusCode.INVALID_ARGUMENT,
             "structure.regex",
         )
-        assert "1 second" in heard.error.error.limit
+        assert "1 second" in received.error.error.limit
 
 
-async def test_a_form_that_becomes_too_costly_is_the_callers_and_not_the_engines(
+async def test_an_exhausted_structure_is_the_callers_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or a router would take the replica for a sick one, and ask the next."""
+    """An engine error would count against the replica's health."""
     allowed = Guide.allowed
 
     def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
@@ -217,9 +217,9 @@ async def test_a_form_that_becomes_too_costly_is_the_callers_and_not_the_engines
 
     async with serving() as served:
         monkeypatch.setattr(Guide, "allowed", costly)
-        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
-        assert heard.error is not None and heard.error.error is not None and heard.text == "aaa"
-        assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
-        assert (heard.error.error.reason, heard.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")
+        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        assert received.error is not None and received.error.error is not None and received.text == "aaa"
+        assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT
+        assert (received.error.error.reason, received.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")
         await served.idle()
         served.check_whole()

@@ -1,4 +1,4 @@
-"""A replica that serves only whom its CA has signed for."""
+"""A replica serves only callers with a certificate of its CA."""
 
 import shutil
 import subprocess
@@ -49,9 +49,9 @@ async def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
         async with SpecialistClient(served.address, ca=pki / "ca.pem", certificate=pair[0], key=pair[1]) as known:
             assert (await ask(known, asking())).error is None
         async with SpecialistClient(served.address, ca=pki / "ca.pem") as unknown:
-            heard = await ask(unknown, asking(), timeout=5)
-            assert heard.accepted is None and heard.error is not None
-            assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            received = await ask(unknown, asking(), timeout=5)
+            assert received.accepted is None and received.error is not None
+            assert received.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:

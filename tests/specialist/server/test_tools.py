@@ -38,9 +38,9 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
         serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
         routing({"writer": [served.address]}) as routed,
     ):
-        heard = await ask(served.client, asking())
-        assert heard.error is None and heard.text == ""
-        parts = [part for chunk in heard.chunks for part in chunk.tool_calls]
+        received = await ask(served.client, asking())
+        assert received.error is None and received.text == ""
+        parts = [part for chunk in received.chunks for part in chunk.tool_calls]
         assert parts and parts[0].name == "pick" and not any(part.id for part in parts[1:])
         arguments = "".join(part.arguments for part in parts)
         Draft202012Validator(SCHEMA).validate(json.loads(arguments))
@@ -70,9 +70,9 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
         await asyncio.to_thread(run_example, example.replace("tools=[weather]", options), tmp_path)
 
         bad = wire.Tool(name="x", parameters='{"not": {}}')
-        heard = await ask(served.client, asking(tools=[bad], tool_choice=wire.ToolChoice(name="x")))
-        assert heard.error is not None and heard.error.error is not None
-        assert (heard.error.code, heard.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
+        received = await ask(served.client, asking(tools=[bad], tool_choice=wire.ToolChoice(name="x")))
+        assert received.error is not None and received.error.error is not None
+        assert (received.error.code, received.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
 
 
 async def test_a_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ async def test_a_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
                     in_time.append(has_part.wait(60))
 
             served.server.engine.deliver = waits
-            heard = ""
+            received = ""
             async for part in parts:
-                heard += part
+                received += part
                 has_part.set()
             assert in_time == [True], "the first part came before the last token was sampled"
-            assert heard == arguments
+            assert received == arguments
             await served.idle()
             assert scheduler.num_steps == last
 
@@ -139,9 +139,9 @@ async def test_model_without_a_tool_template_refuses_tools_and_their_history() -
             wire.Message(role="tool", tool_call_id="a"),
         ]
         for request in (asking(), wire.GenerateRequest(chat=wire.Chat(messages=talk))):
-            heard = await ask(served.client, request)
-            assert heard.error is not None and heard.error.error is not None
-            assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
-            assert heard.error.error.reason == specialist_pb2.ERROR_REASON_NO_TOOLS
+            received = await ask(served.client, request)
+            assert received.error is not None and received.error.error is not None
+            assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT
+            assert received.error.error.reason == specialist_pb2.ERROR_REASON_NO_TOOLS
         closed = wire.ToolChoice(mode=wire.ToolChoice.NONE)
         assert (await ask(served.client, asking(tool_choice=closed))).error is None

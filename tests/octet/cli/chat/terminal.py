@@ -22,7 +22,7 @@ sys.exit(main(sys.argv[1:]))
 """
 _PRESSES, _PATIENCE_S = 10, 2.0
 _BRACKETS = re.compile(r"\x1b\[\?2004[hl]\r?")
-"""What readline says to the terminal about pasting."""
+"""Readline's bracketed-paste sequences."""
 
 
 class Terminal:
@@ -46,7 +46,7 @@ class Terminal:
         return before + text
 
     def press(self, key: str, until: str) -> None:
-        """Again, where it falls into the moment in which Python looks at the key before it, and at no signal."""
+        """Repeat the key while Python still handles the key before it and misses the signal."""
         for _ in range(_PRESSES):
             self.type(key)
             with suppress(AssertionError):
@@ -74,7 +74,7 @@ class Terminal:
             return False
         try:
             received = self._letters.decode(os.read(self._master, 65536))
-        except OSError:  # the last one to hold the other end is gone
+        except OSError:  # the other end is closed
             return False
         self._unread = _BRACKETS.sub("", self._unread + received)
         self.seen += received

@@ -12,7 +12,7 @@ from tests.specialist.server.harness import serving, sim
 
 
 async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, str]:
-    """The exit status, and what it wrote."""
+    """Return the exit status and the output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "octet.cli", *arguments, "--address", address),
         cwd=ROOT,
@@ -25,7 +25,7 @@ async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, st
 
 
 async def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> None:
-    """Also behind a turn that was left in the middle."""
+    """Also after a turn that was left early."""
     long: dict[str, Any] = {"context": 4096, "num_blocks": 600}
     async with (
         serving(sim(**long)) as one,

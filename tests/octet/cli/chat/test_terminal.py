@@ -20,7 +20,7 @@ def messages(script: Script, number: int = -1) -> list[tuple[str, str]]:
 
 
 def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path: Path) -> None:
-    """One process: it outlives all of them."""
+    """In one process."""
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     hostile = Act(words=("red \x1b[31m",))
     with (

@@ -109,7 +109,7 @@ def test_every_grpc_address_form_is_accepted(address: str) -> None:
 
 
 def test_http_port_is_recognised(capsys: Captured) -> None:
-    """The other port of the same router, as a rule."""
+    """Usually the HTTP port of the same router."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
 

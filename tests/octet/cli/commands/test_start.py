@@ -15,7 +15,7 @@ def fresh(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_client_commands_load_no_serving_packages() -> None:
-    """All of them in one process: what none of them loads, each leaves out."""
+    """All commands in one process."""
     ended = fresh(f"""
 import sys
 from octet.cli import _parser

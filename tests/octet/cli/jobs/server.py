@@ -31,7 +31,7 @@ def done(text: str = "one two") -> wire.Job:
 
 
 def events(*contents: "wire.Job | str | int") -> list[wire.JobEvent]:
-    """A job for its status, text for a chunk, a number for an attempt that begins anew."""
+    """A job becomes a status, text a chunk, and a number a restart."""
     made = []
     for number, each in enumerate(contents, 1):
         if isinstance(each, str):

@@ -1,4 +1,4 @@
-"""`octet jobs`: what each verb sends, writes, and ends with."""
+"""`octet jobs`: requests, output and exit status of each verb."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The operator's commands: what they write, what they send, and how they end."""
+"""The operator's commands: output, requests and exit status."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_replicas_are_drained_and_undrained(capsys: Captured) -> None:
 
 
 def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of two names is nearer by its letters, and wrong."""
+    """The process number is not the replica number."""
     monkeypatch.setattr("tests.router.operator.memory.REPLICAS", ("stl-0", "template-0", "template-1"))
     with operated() as at:
         for verb in ("drain", "undrain"):
@@ -142,7 +142,7 @@ def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: p
         assert "root" not in capsys.readouterr().err
 
 
-MORTAL = """
+KILLED_SERVER = """
 import time
 from concurrent.futures import ThreadPoolExecutor
 import grpc
@@ -157,7 +157,7 @@ time.sleep(60)
 
 
 def test_router_killed_during_a_call_is_not_mistaken_for_tls(capsys: Captured) -> None:
-    with subprocess.Popen([sys.executable, "-c", MORTAL], stdout=subprocess.PIPE, text=True) as router:
+    with subprocess.Popen([sys.executable, "-c", KILLED_SERVER], stdout=subprocess.PIPE, text=True) as router:
         assert router.stdout is not None
         address = f"127.0.0.1:{router.stdout.readline().strip()}"
 

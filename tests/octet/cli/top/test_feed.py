@@ -1,4 +1,4 @@
-"""What feeds the view: the latest there is, and how old; begun anew where it is silent."""
+"""The feed of the view: the latest overview, its age, and reconnection of a silent stream."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from octet.cli.top import OverviewFeed
 from octet.client.errors import Unavailable
 from octet.client.operator import Operator
 from octet.clock import ManualClock
-from tests.octet.cli.operate.windows import Windows, overview, windows_served
+from tests.octet.cli.operate.scripted_router import ScriptedRouter, overview, router_served
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -20,14 +20,14 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def feed_of(windows: Windows, hands: ManualClock, news: Event | None = None) -> OverviewFeed:
-    return OverviewFeed(lambda: Operator(windows.address, max_retries=0), hands, (news or Event()).set)
+def feed_of(router: ScriptedRouter, hands: ManualClock, news: Event | None = None) -> OverviewFeed:
+    return OverviewFeed(lambda: Operator(router.address, max_retries=0), hands, (news or Event()).set)
 
 
 def test_the_latest_and_its_age() -> None:
-    windows, hands, news = Windows(), ManualClock(), Event()
-    windows.overviews = [overview(version="1"), overview(version="2")]
-    with windows_served(windows), feed_of(windows, hands, news) as feed:
+    router, hands, news = ScriptedRouter(), ManualClock(), Event()
+    router.overviews = [overview(version="1"), overview(version="2")]
+    with router_served(router), feed_of(router, hands, news) as feed:
         assert feed.first(60.0) is not None and news.wait(60)
         until(lambda: (known := feed.latest()) is not None and known.overview.version == "2")
         hands.sleep(3.5)
@@ -39,32 +39,32 @@ def test_the_latest_and_its_age() -> None:
 
 
 def test_silent_stream_is_reopened() -> None:
-    windows, hands = Windows(), ManualClock()
-    with windows_served(windows), feed_of(windows, hands) as feed:
+    router, hands = ScriptedRouter(), ManualClock()
+    with router_served(router), feed_of(router, hands) as feed:
         assert feed.first(60.0) is not None
         feed.reopen_if_silent()
-        assert len(windows.asked) == 1, "it is not silent for long"
+        assert len(router.asked) == 1, "it is not silent for long"
         hands.sleep(60)
         feed.reopen_if_silent()
         known = feed.latest()
         assert known is not None and known.problem == "reconnecting: no message for 15 s"
-        until(lambda: len(windows.asked) == 2)
+        until(lambda: len(router.asked) == 2)
         until(lambda: (found := feed.latest()) is not None and not found.is_stale)
 
 
 def test_closed_stream_is_reported_and_reopened() -> None:
-    windows, hands = Windows(), ManualClock()
-    windows.ends = True
-    with windows_served(windows), feed_of(windows, hands) as feed:
+    router, hands = ScriptedRouter(), ManualClock()
+    router.ends = True
+    with router_served(router), feed_of(router, hands) as feed:
         assert feed.first(60.0) is not None
         until(lambda: (known := feed.latest()) is not None and "the router closed the stream" in known.problem)
-        until(lambda: len(windows.asked) > 1)
+        until(lambda: len(router.asked) > 1)
 
 
 def test_first_failure_is_raised() -> None:
-    with windows_served() as windows:
+    with router_served() as router:
         pass
-    with feed_of(windows, ManualClock()) as feed, pytest.raises(Unavailable):
+    with feed_of(router, ManualClock()) as feed, pytest.raises(Unavailable):
         feed.first(60.0)
 
     def unreadable() -> Operator:

@@ -23,7 +23,7 @@ from octet.cli.top_view import (
 )
 from octet.client.records import Overview
 from octet.v1 import operator_pb2 as wire
-from tests.octet.cli.operate.windows import latency, overview, slo, specialist_view, trouble
+from tests.octet.cli.operate.scripted_router import latency, overview, slo, specialist_view, trouble
 from tests.octet.messages import HOSTILE, messages
 
 _CODES = re.compile(r"\x1b\[[\d;]*m")
@@ -183,7 +183,7 @@ def test_more_specialists_than_lines_are_scrolled() -> None:
     assert re.search(r"\.\.\. and \d+ more", shown) and "s00" not in shown
 
 
-def test_help_is_shown_and_goes() -> None:
+def test_help_is_shown_and_hidden() -> None:
     found = known()
     helped = TopView().press("?", views(found))
     assert "Every latency belongs to one specialist." in text(found, helped)

@@ -1,4 +1,4 @@
-"""`octet top` in a real terminal: keys, sizes, a router that goes and comes back; and afterwards it is as it was."""
+"""`octet top` in a real terminal: keys, sizes, a router restart; afterwards the terminal is restored."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from octet.cli import main
 from tests.octet.cli.chat.terminal import CTRL_C, UP, Terminal, in_terminal
-from tests.octet.cli.operate.windows import Windows, overview, specialist_view, trouble, windows_served
+from tests.octet.cli.operate.scripted_router import ScriptedRouter, overview, router_served, specialist_view, trouble
 
 Captured = pytest.CaptureFixture[str]
 DOWN, CTRL_Z = "\x1b[B", "\x1a"
@@ -41,7 +41,7 @@ def size(terminal: Terminal, columns: int, lines: int) -> None:
 
 
 def screen(terminal: Terminal) -> list[str]:
-    """The last one that was drawn whole, without its colours."""
+    """Return the last complete screen without colours."""
     drawn = [each for each in terminal.seen.split("\x1b[1;1H")[1:] if "q quit" in each] or [""]
     last = drawn[-1].partition("\x1b[?")[0]
     return [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in re.split(r"\x1b\[\d+;1H", last)]
@@ -61,12 +61,12 @@ def has(words: str) -> Callable[[list[str]], bool]:
 
 def check_restored(terminal: Terminal, before: list[object]) -> None:
     assert terminal.seen.count(ENTER) == terminal.seen.count(LEAVE) >= 1
-    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "and nothing is drawn after it"
+    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "nothing is drawn after it"
     assert termios.tcgetattr(terminal._master) == before
 
 
 def test_keys_resize_and_suspend() -> None:
-    with windows_served() as windows, in_terminal("top", "--address", windows.address) as terminal:
+    with router_served() as router, in_terminal("top", "--address", router.address) as terminal:
         size(terminal, 200, 30)
         before = termios.tcgetattr(terminal._master)
         shown = until(terminal, has("critical: stl refuses requests"), "what is wrong now")
@@ -96,7 +96,7 @@ def test_keys_resize_and_suspend() -> None:
 
 def test_view_survives_a_router_restart() -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(windows_served())
+        first = stack.enter_context(router_served())
         port = int(first.address.rpartition(":")[2])
         terminal = stack.enter_context(in_terminal("top", "--address", first.address))
         size(terminal, 120, 24)
@@ -105,9 +105,9 @@ def test_view_survives_a_router_restart() -> None:
         shown = until(terminal, has("STALE"), "that it is gone")
         assert has("s old: reconnecting: ")(shown)
         until(terminal, lambda lines: bool(re.search(r"as of [\d:]{8}, [1-9]\d* s old", lines[0])), "how old it is")
-        second = Windows()
+        second = ScriptedRouter()
         second.overviews = [overview(troubles=[])]
-        stack.enter_context(windows_served(second, port))
+        stack.enter_context(router_served(second, port))
         shown = until(terminal, has("no problems"), "the next router")
         assert not has("STALE")(shown) and "old" not in shown[0]
         terminal.type("q")
@@ -116,10 +116,10 @@ def test_view_survives_a_router_restart() -> None:
 
 def test_ctrl_c_restores_the_terminal_and_hostile_text_is_harmless() -> None:
     hostile = "\x1b]0;gotcha\x07\x9b2J\r\n\u202e"
-    windows = Windows()
+    router = ScriptedRouter()
     views = [specialist_view(f"s{hostile}", describe=hostile), specialist_view("b")]
-    windows.overviews = [overview(specialists=views, ensemble=hostile, troubles=[trouble(f"bad {hostile}")])]
-    with windows_served(windows), in_terminal("top", "--address", windows.address, env={"NO_COLOR": "1"}) as terminal:
+    router.overviews = [overview(specialists=views, ensemble=hostile, troubles=[trouble(f"bad {hostile}")])]
+    with router_served(router), in_terminal("top", "--address", router.address, env={"NO_COLOR": "1"}) as terminal:
         size(terminal, 160, 24)
         before = termios.tcgetattr(terminal._master)
         until(terminal, has("critical: bad"), "the view")
@@ -133,7 +133,7 @@ def test_ctrl_c_restores_the_terminal_and_hostile_text_is_harmless() -> None:
 
 
 def test_sigterm_restores_the_terminal() -> None:
-    with windows_served() as windows, in_terminal("top", "--address", windows.address) as terminal:
+    with router_served() as router, in_terminal("top", "--address", router.address) as terminal:
         before = termios.tcgetattr(terminal._master)
         until(terminal, has("critical"), "the view")
         terminal._running.send_signal(signal.SIGTERM)
@@ -142,7 +142,7 @@ def test_sigterm_restores_the_terminal() -> None:
 
 
 def test_exception_restores_the_terminal() -> None:
-    with windows_served() as windows, in_terminal("top", "--address", windows.address, program=_BREAKS) as terminal:
+    with router_served() as router, in_terminal("top", "--address", router.address, program=_BREAKS) as terminal:
         before = termios.tcgetattr(terminal._master)
         terminal.expect("a mistake of ours")
         assert terminal.status() == 1
@@ -150,24 +150,24 @@ def test_exception_restores_the_terminal() -> None:
 
 
 def test_without_a_terminal_it_is_text_or_json_once(capsys: Captured) -> None:
-    with windows_served() as windows:
+    with router_served() as router:
         for asked in (["--once"], []):
-            assert main(["top", *asked, "--address", windows.address]) == 0
+            assert main(["top", *asked, "--address", router.address]) == 0
             out = capsys.readouterr().out
             assert "critical: stl refuses requests" in out and re.search(r"^  stl .*my-lora$", out, re.M)
             assert "\x1b" not in out and "q quit" not in out
-        assert main(["top", "--json", "--address", windows.address]) == 0
+        assert main(["top", "--json", "--address", router.address]) == 0
         (line,) = capsys.readouterr().out.splitlines()
         assert json.loads(line)["specialists"][0]["slo"]["ttft"]["p95"] == pytest.approx(0.2)
-        again = ["top", "--json", "--interval", "0.1", "--timeout", "2", "--address", windows.address]
+        again = ["top", "--json", "--interval", "0.1", "--timeout", "2", "--address", router.address]
         assert main(again) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) > 1 and all(json.loads(line)["ensemble"] == "test" for line in lines)
 
 
 def test_start_errors_are_one_line(capsys: Captured) -> None:
-    with windows_served() as windows:
-        address = windows.address
+    with router_served() as router:
+        address = router.address
         assert main(["top", "--once", "--interval", "1", "--address", address]) == 2
         assert "exclude each other" in capsys.readouterr().err
     assert main(["top", "--once", "--address", address, "--timeout", "2"]) == 3

@@ -1,1 +1,1 @@
-"""The story of one request: true of what really happened, whatever that was."""
+"""`octet why`: the explanation of a request."""

@@ -1,4 +1,4 @@
-"""Receipts as a router writes them, each with names that stand nowhere else."""
+"""Receipts as a router writes them, with unique names."""
 
 from itertools import count
 from typing import Any
@@ -26,7 +26,7 @@ class Names:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> wire.Story:
+def explanations(draw: st.DrawFn) -> wire.Story:
     names = Names()
     receipt = wire.Receipt(
         request_id=names("request"),
@@ -158,9 +158,9 @@ def _time(draw: st.DrawFn, receipt: Any) -> None:
 
 
 def _behind(draw: st.DrawFn, receipt: Any, names: Names) -> wire.Story:
-    story = wire.Story(receipt=receipt, judged=draw(st.sampled_from(["", "passed", "failed"])))
+    explanation = wire.Story(receipt=receipt, judged=draw(st.sampled_from(["", "passed", "failed"])))
     if receipt.between.HasField("shadow") and draw(st.booleans()):
-        story.comparison.CopyFrom(
+        explanation.comparison.CopyFrom(
             wire.Comparison(
                 primary=receipt.decision.primary,
                 shadow=receipt.between.shadow.specialist,
@@ -171,7 +171,7 @@ def _behind(draw: st.DrawFn, receipt: Any, names: Names) -> wire.Story:
             )
         )
     for _ in range(draw(st.integers(0, 2))):
-        story.changes.add(
+        explanation.changes.add(
             who=names("who"),
             what="set_knob",
             subject=names("subject"),
@@ -180,4 +180,4 @@ def _behind(draw: st.DrawFn, receipt: Any, names: Names) -> wire.Story:
             after=names("after"),
             at_unix_ms=receipt.created_unix_ms - draw(st.integers(-5000, 3_600_000)),
         )
-    return story
+    return explanation

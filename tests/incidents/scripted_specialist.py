@@ -1,0 +1,85 @@
+"""Scripted replicas without weights: right about their own topic and empty about all others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from octet.clock import SystemClock
+from specialist.adapters.catalog import SimAdapters
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.engines.sim.vocabulary import NUM_SAMPLED
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Row
+from specialist.server.replica import AssembledReplica, create_sim_replica
+from specialist.server.settings import ReplicaSettings
+from specialist.text.codec import TextCodec
+
+RIGHT = "return 2*x;"
+WRONG = " " * len(RIGHT)
+"""Of the same length, and blank."""
+USUAL = CostModel(0.001, 0.00001, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
+"""An answer takes some fifty milliseconds."""
+
+
+@dataclass(frozen=True)
+class ScriptedSpecialist:
+    """What a scripted specialist answers."""
+
+    name: str
+    knows: tuple[str, ...]
+    """It is right about a prompt that has one of these words."""
+    replicas: int = 1
+    cost: CostModel = USUAL
+    max_running: int = 8
+    max_waiting: int = 64
+    num_blocks: int = 512
+    bad_adapters: set[str] = field(default_factory=set)
+    """Digests of adapters with which every answer is wrong."""
+
+    def make_bad(self, adapter: Path) -> None:
+        """With this adapter every answer is wrong."""
+        self.bad_adapters.add(SimAdapters(1).load("bad_adapters", adapter))
+
+    def answer(self, prompt: str, adapters: Sequence[str]) -> str:
+        if self.bad_adapters.intersection(adapters):
+            return WRONG
+        return RIGHT if any(word in prompt for word in self.knows) else WRONG
+
+    def replica(self) -> Callable[[], AssembledReplica]:
+        settings = ReplicaSettings(
+            name=self.name, engine="sim", num_blocks=self.num_blocks, context=2048, max_running=self.max_running
+        )
+
+        def build() -> AssembledReplica:
+            made = create_sim_replica(settings, SystemClock(), self.cost)
+            return replace(
+                made, engine=ScriptedEngine(self, made.codec, self.cost, self.num_blocks, settings.block_size)
+            )
+
+        return build
+
+
+class ScriptedEngine(SimEngine):
+    """Computes like the sim engine, with its cache; only the text is scripted."""
+
+    def __init__(
+        self, specialist: ScriptedSpecialist, words: TextCodec, cost: CostModel, num_blocks: int, block_size: int
+    ) -> None:
+        clock = SystemClock()
+        super().__init__(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=block_size)
+        self._trade = specialist
+        self._words = words
+        (self._end,) = words.stop_ids
+
+    def _compute(self, row: Row) -> tuple[int, ...]:
+        sampled = super()._compute(row)
+        if not sampled:
+            return sampled
+        request = row.sequence.request
+        said = (*self._answer_tokens(request), self._end)
+        first = row.stop - row.num_samples + 1 - len(request.prompt)
+        return said[first : first + row.num_samples]
+
+    def _answer_tokens(self, request: Request) -> tuple[int, ...]:
+        prompt = self._words.detokenizer().push(request.prompt)
+        return self._words.encode(self._trade.answer(prompt, request.lane.adapters))

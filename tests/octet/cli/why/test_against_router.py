@@ -1,0 +1,346 @@
+"""`octet why` on requests that were really refused, spilled, shadowed, preempted and failed over: every sentence beside
+what the replicas themselves know of it."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.cli import main
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    RouterConfig,
+    ShadowConfig,
+    SpecialistConfig,
+    StoreConfig,
+    TaskConfig,
+)
+from octet.rpc.handlers import Context
+from octet.terminal import format_seconds
+from octet.v1 import error_pb2, inference_pb2
+from octet.v1 import operator_pb2 as wire
+from octet.v1 import specialist_pb2 as replica_wire
+from router.api.keys.key_file import StaticKeys
+from specialist.engines.sim.engine import CostModel
+from tests.router.keys.keyed import book_of, made
+from tests.router.serving.harness import Heard, Routed, asking, routing
+from tests.router.serving.spy import ACCEPTED, Spy, spying
+from tests.specialist.server.harness import QUICK, SLOW, serving, sim
+from tests.system.harness import breaker, operate, until
+from tests.system.test_wiring import Torn
+
+Captured = pytest.CaptureFixture[str]
+UNKNOWN_WAIT = "; the duration is not on the receipt."
+STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
+"""A step takes 20 ms: an answer of many tokens is long under way."""
+
+
+async def why(routed: Routed, request_id: str, capsys: Captured) -> str:
+    """All it says, on one line."""
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["why", request_id, "--address", routed.address]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+async def why_json(routed: Routed, request_id: str, capsys: Captured) -> Any:
+    assert await asyncio.to_thread(main, ["why", request_id, "--json", "--address", routed.address]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def torn_ensemble(budget: float = 0.0) -> Ensemble:
+    return Ensemble(
+        specialists=(SpecialistConfig("writer"), SpecialistConfig("editor")),
+        tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
+        router=RouterConfig(default_timeout=30.0),
+        correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
+        shadow=ShadowConfig(budget=budget, fresh_rate=0.0),
+        store=StoreConfig(url="memory"),
+    )
+
+
+def ensemble_without_shadows() -> Ensemble:
+    return replace(torn_ensemble(), specialists=(SpecialistConfig("writer"),))
+
+
+def receipt_of(reply: Heard) -> inference_pb2.Receipt:
+    assert reply.receipt is not None
+    return reply.receipt
+
+
+async def test_a_refused_request(capsys: Captured) -> None:
+    async with serving(sim(SLOW)) as writer, routing({"writer": [writer.address]}) as routed:
+        ask = asking(request_id="late", max_tokens=400, timeout_ms=2000, ignore_eos=True, priority=3)
+        reply = await routed.ask(ask)
+        assert reply.error is not None and reply.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        text = await why(routed, "late", capsys)
+        assert re.search(r"request late: refused after [\d.]+ ms: it could not have been answered before its", text)
+        assert "with priority 3 (" in text and "It belongs to no conversation." in text
+        assert "The caller named writer." in text
+        assert re.search(r"1\. writer-0 of writer: no answer after [\d.]+ ms: it could not have .*unreachable\)", text)
+        assert "No replica admitted it." in text
+        assert f'The server\'s message: "{reply.error.message}".' in text and "400 tokens" in reply.error.message
+        assert f"The invalid field was timeout_ms. Allowed: {reply.error.limit}" in text
+        assert not reply.error.HasField("retry_after_ms") and "A retry" not in text
+        assert "answered it" not in text and "It failed over" not in text and "was preempted" not in text
+        assert writer.replica.scheduler.ledger.live == {} and not reply.chunks
+
+
+async def test_a_spilled_request(capsys: Captured) -> None:
+    async with (
+        serving(sim(STEADY, max_running=1), max_waiting=1) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
+        ) as routed,
+    ):
+        fillers, live = [], writer.replica.scheduler.ledger.live
+        for name in ("first", "second"):
+            ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
+            fillers.append(asyncio.create_task(routed.ask(ask)))
+            await until(lambda: len(live) == len(fillers))
+        reply = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
+        receipt = receipt_of(reply)
+        assert (reply.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), reply
+        text = await why(routed, "over", capsys)
+        assert re.search(
+            r"request over: editor on editor-0 answered it in [\d.]+ ms, spilled over for lack of capacity", text
+        )
+        assert "The classifier chose writer." in text
+        assert "confidence in writer was 0.55. Next came editor with 0.40 and reject with 0.05." in text
+        assert "The second choice was editor." in text
+        assert "It spilled over: writer had no capacity, and editor accepted it." in text
+        assert re.search(r"1\. writer-0 of writer: no answer after .* the queue was full \(queue_full\)", text)
+        assert re.search(r"2\. editor-0 of editor: answered in [\d.]+ ms\.", text)
+        assert "It failed over from writer-0 to editor-0 before any of the answer was sent." in text
+        for name in ("second", "first"):
+            await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
+        await asyncio.gather(*fillers)
+        cancelled = await why(routed, "second", capsys)
+        assert "cancelled after" in cancelled and "it was cancelled, or its caller disconnected" in cancelled
+        assert "spilled" not in cancelled
+
+
+async def test_a_shadowed_request(capsys: Captured) -> None:
+    async with (
+        serving(sim()) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(1.0), opinions=Torn()
+        ) as routed,
+    ):
+        await until(lambda: has_lanes(routed))
+        plain = await routed.ask(inference_pb2.InferRequest(request_id="alone", prompt="hello", max_tokens=4))
+        assert not receipt_of(plain).between.HasField("shadow")
+        assert "No shadow was ordered." in await why(routed, "alone", capsys)
+        change = wire.Change(who="alice", why="a test")
+        ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=0.6, change=change)
+        await operate(routed, "SetKnob", ask, wire.KnobInfo)
+        await routed.ask(inference_pb2.InferRequest(request_id="both", prompt="hello", max_tokens=4))
+        await until(lambda: sent_shadows(routed))
+        text = await why(routed, "both", capsys)
+        assert "writer on writer-0 answered it" in text and "with a shadow" in text
+        ordered = "A shadow was ordered from editor, because the confidence of 0.55 was below the"
+        assert f"{ordered} threshold of 0.6 (low_confidence)." in text
+        knobs = "a shadow threshold of 0.6 and a priority floor of 0, last set by operator."
+        assert knobs in text
+        assert "spilled" not in text and "2. " not in text.partition("admission")[0]
+
+
+async def has_lanes(routed: Routed) -> bool:
+    return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
+
+
+async def sent_shadows(routed: Routed) -> bool:
+    report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
+    return bool(report.counts.sent == 1)
+
+
+async def test_preempted_requests(capsys: Captured) -> None:
+    async with (
+        serving(sim(QUICK, num_blocks=20, max_running=4), max_waiting=50) as writer,
+        routing({"writer": [writer.address]}) as routed,
+    ):
+        asks = [
+            asking(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3) for n in range(12)
+        ]
+        reply = await asyncio.gather(*(routed.ask(each) for each in asks))
+        await writer.idle()
+        assert all(each.code is grpc.StatusCode.OK for each in reply)
+        counted = {
+            each.request_id: receipt_of(one).usage.times_preempted for each, one in zip(asks, reply, strict=True)
+        }
+        reports = writer.client.watch_load(min_interval_ms=5)
+        assert sum(counted.values()) == (await anext(reports)).times_preempted > 0
+        never = next(name for name, times in counted.items() if times == 0)
+        often = max(counted, key=counted.__getitem__)
+        text = await why(routed, often, capsys)
+        times = {1: "once", 2: "twice"}.get(counted[often], f"{counted[often]} times")
+        assert f"It was preempted {times}" in text
+        timings = next(receipt_of(one).usage.timings for one in reply if receipt_of(one).request_id == often)
+        waited = (
+            f", for {format_seconds(timings.preempted)} in total." if timings.HasField("preempted") else UNKNOWN_WAIT
+        )
+        assert f"It was preempted {times}{waited}" in text
+        assert f"answered it in {printed_total(text)}, preempted {times}" in text
+        assert "It was never preempted." not in text
+        calm = await why(routed, never, capsys)
+        assert "It was never preempted." in calm and "preempted" not in calm.partition("It was never")[0]
+        await check_sums(routed, asks, capsys)
+
+
+def printed_total(text: str) -> str:
+    found = re.search(r"answered it in ([\d.]+ m?s)", text)
+    assert found is not None
+    return found[1]
+
+
+async def check_sums(routed: Routed, asks: Sequence[inference_pb2.InferRequest], capsys: Captured) -> None:
+    """The displayed stages add up to the total."""
+    for each in asks:
+        document = await why_json(routed, each.request_id, capsys)
+        lines = [line for line in document["told"]["lines"] if not line.startswith("by the")]
+        rows = [re.match(r"(.+?) +([\d.]+) ms(  \||$)", line) for line in lines]
+        figures = {found[1]: round(10 * float(found[2])) for found in rows if found is not None}
+        total = figures.pop("total")
+        assert len(figures) == 5 and sum(figures.values()) == total
+        assert abs(total / 10_000 - document["receipt"]["timings"]["total"]) < 0.0001
+
+
+async def let_in_and_die(_: replica_wire.GenerateRequest, context: Context) -> None:
+    await context.write(ACCEPTED)
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
+
+
+async def test_a_failed_over_request(capsys: Captured) -> None:
+    async def tell_it(routed: Routed, doomed: Spy) -> None:
+        number = await asked_until(routed, lambda: bool(doomed.asked))
+        text = await why(routed, f"r{number}", capsys)
+        assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 failed", text)
+        assert re.search(r"1\. writer-0 of writer: no answer after .*: the replica was lost \(replica_lost\)", text)
+        assert re.search(r"2\. writer-1 of writer: answered in", text)
+        assert "It failed over from writer-0 to writer-1 before any of the answer was sent." in text
+        assert "writer-1 served it" in text and "spilled" not in text and "The caller received an error" not in text
+        assert len(doomed.asked) == 1
+        if number:
+            calm = await why(routed, "r0", capsys)
+            assert "1. writer-1 of writer: answered" in calm and "writer-0" not in calm
+
+    async with (
+        spying(let_in_and_die) as doomed,
+        serving(sim()) as sound,
+    ):
+        doomed.revision = sound.replica.lane.revision
+        places = {"writer": [doomed.address, sound.address]}
+        async with routing(places, ensemble=ensemble_without_shadows()) as routed:
+            await tell_it(routed, doomed)
+
+
+async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) -> None:
+    """Each is the other's fallback: first the writer's only replica is drained, then both breakers are held open."""
+    ann = wire.Change(who="ann", why="maintenance")
+    specialists = (SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor", fallback="writer"))
+
+    async def ask(routed: Routed, name: str) -> inference_pb2.Receipt:
+        return receipt_of(await routed.ask(inference_pb2.InferRequest(request_id=name, prompt="hello", max_tokens=4)))
+
+    async def overview(routed: Routed) -> wire.Overview:
+        found: wire.Overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        return found
+
+    async with (
+        serving(sim()) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]},
+            ensemble=replace(torn_ensemble(), specialists=specialists),
+            opinions=Torn(),
+        ) as routed,
+    ):
+        drain = wire.DrainReplicaRequest(replica="writer-0", change=ann)
+        await operate(routed, "DrainReplica", drain, wire.ReplicaInfo)
+        receipt = await ask(routed, "taken")
+        assert (receipt.specialist, receipt.between.instead_of) == ("editor", "writer")
+        text = await why(routed, "taken", capsys)
+        assert re.search(r"taken: editor on editor-0 answered it in [\d.]+ ms, in place of writer", text)
+        assert "in place of writer: no replica of writer could answer." in text
+        assert await asyncio.to_thread(main, ["receipts", "--address", routed.address]) == 0
+        assert "stood in for writer" in capsys.readouterr().out
+        await until(lambda: any(each.kind == "no_replica" for each in routed.server.view.now().overview.troubles))
+        (trouble,) = (await overview(routed)).troubles
+        assert trouble.severity == wire.Trouble.WARNING
+        assert trouble.text.startswith("writer: its only replica is drained; editor answers instead")
+
+        undrain = wire.UndrainReplicaRequest(replica="writer-0", change=ann)
+        await operate(routed, "UndrainReplica", undrain, wire.ReplicaInfo)
+        for name in ("writer", "editor"):
+            hold = wire.HoldBreakerRequest(specialist=name, hold="open", change=ann)
+            await operate(routed, "HoldBreaker", hold, wire.BreakerInfo)
+        receipt = await ask(routed, "left")
+        assert (receipt.error.reason, receipt.between.instead_of) == (error_pb2.ERROR_REASON_DEMOTED, "")
+        text = await why(routed, "left", capsys)
+        assert "the specialist is demoted and no fallback can answer (an operator held its breaker open)" in text
+        assert "wrong too often" not in text and "ann: hold breaker editor" in text
+        await until(lambda: len(routed.server.view.now().overview.receipts) == 2)
+        seen = await overview(routed)
+        assert [each.rates.unserved > 0 for each in seen.specialists] == [True, False]
+        assert seen.specialists[0].rates.refused == seen.specialists[0].rates.unserved
+        assert seen.headline.startswith("router: no specialist serves, so all requests are refused")
+        held = [each for each in seen.troubles if each.kind == "breaker_held"]
+        assert [each.severity for each in held] == [wire.Trouble.CRITICAL] * 2
+        assert "its fallback editor is not serving either: requests are refused" in held[1].text
+
+
+async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
+    """The number of the request with which it became true: the router picks replicas at random."""
+    for number in range(200):
+        reply = await routed.ask(asking(request_id=f"r{number}"))
+        assert reply.code is grpc.StatusCode.OK
+        if condition():
+            return number
+    raise AssertionError("it never came true")
+
+
+async def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
+    async def speak_and_die(_: replica_wire.GenerateRequest, context: Context) -> None:
+        await context.write(ACCEPTED)
+        await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
+
+    async with spying(speak_and_die) as doomed, routing({"writer": [doomed.address]}) as routed:
+        reply = await routed.ask(asking(request_id="cut"))
+        assert reply.text == "x" and reply.error is not None
+        text = await why(routed, "cut", capsys)
+        assert re.search(r"request cut: its answer was cut off after [\d.]+ ms: the replica was lost", text)
+        assert "writer-0 admitted it with nothing ahead in the queue" in text
+        assert "Its token counts are not on the receipt." in text
+        assert await asyncio.to_thread(main, ["why", "absent", "--address", routed.address]) == 2
+        assert "octet why: unknown request id" in capsys.readouterr().err
+
+
+async def test_caller_sees_only_its_own_requests(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTET_API_KEY", raising=False)
+    caller, other = made("ann", tenant="acme"), made("bob", tenant="rival")
+    files = {}
+    for each in (caller, other):
+        files[each.key.name] = tmp_path / each.key.name
+        files[each.key.name].write_text(each.token)
+    keys = StaticKeys(book_of(caller, other))
+    async with serving(sim()) as writer, routing({"writer": [writer.address]}, keys=keys) as routed:
+        reply = await routed.ask(asking(request_id="mine"), metadata=caller.metadata)
+        assert reply.code is grpc.StatusCode.OK
+        asked = ["why", "mine", "--address", routed.address, "--api-key-file"]
+        assert await asyncio.to_thread(main, [*asked, str(files["ann"])]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "Its caller used the key ann of the tenant acme." in text and "this key may not operate" in text
+        assert await asyncio.to_thread(main, [*asked, str(files["bob"])]) == 2
+        assert await asyncio.to_thread(main, [*asked, str(files["bob"]), "--tenant", "acme"]) == 2
+        assert capsys.readouterr().out == ""

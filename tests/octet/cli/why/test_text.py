@@ -1,0 +1,256 @@
+"""Explanations: every fact of any receipt is reported, and nothing that it does not hold."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, cast, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.breakers import BreakerRecord, BreakerState, BreakerStatus, may_serve
+from admission.breakers import breaker_status as shown_state
+from octet.cli.why import explain_request, format_explanation, format_waterfall, time_stages
+from octet.cli.why_sections import MAX_ATTEMPTS, REASON_TEXTS
+from octet.client.receipts import Timings
+from octet.client.records import RequestExplanation
+from octet.client.wire_record import enum_label
+from octet.terminal import format_seconds
+from octet.v1 import error_pb2, specialist_pb2
+from octet.v1 import operator_pb2 as wire
+from router.receipts import _MAX_ATTEMPTS
+from tests.octet.cli.why.receipts import explanations
+from tests.octet.messages import messages
+
+_NAME = re.compile(r"[a-z]+x\d+x")
+_WIDTH = 80
+_ROW = re.compile(r"(.+?) +([\d.]+) ms(  \|.*\|)?")
+
+
+def explained(explanation: wire.Story, *, is_complete: bool = True) -> str:
+    """All of it, on one line."""
+    return " ".join(
+        format_explanation(
+            explain_request(RequestExplanation.from_wire(explanation), is_complete=is_complete), 10_000
+        ).split()
+    )
+
+
+def expected_texts(explanation: wire.Story) -> Iterator[str]:
+    """Texts that must occur."""
+    receipt = explanation.receipt
+    decision, between, usage, error = receipt.decision, receipt.between, receipt.usage, receipt.error
+    yield from (receipt.request_id, f"with priority {receipt.priority} (", receipt.session_id, receipt.caller)
+    yield from (
+        receipt.tenant,
+        receipt.trace_id,
+        decision.why,
+        decision.primary,
+        decision.second_choice,
+        *decision.notes,
+    )
+    yield from (decision.intent, decision.task)
+    if decision.HasField("confidence"):
+        yield f"{decision.confidence:.2f}"
+        yield from (each.specialist for each in decision.distribution)
+    if receipt.HasField("between"):
+        yield from (between.why, f"a shadow threshold of {between.shadow_threshold:g}", between.knobs_by)
+        yield f"a priority floor of {between.priority_floor}"
+        yield f"in place of {between.instead_of}" if between.instead_of else ""
+        yield "breaker of" if between.correctness else ""
+        yield "was fresh" if between.lane == "fresh" else ""
+        yield "It spilled over" if between.spilled else ""
+    for number, attempt in enumerate(receipt.attempts, 1):
+        yield f"{number}. {attempt.replica} of {attempt.specialist}: {'no answer' if attempt.reason else 'answered'}"
+        yield from (
+            attempt.message,
+            format_seconds(attempt.seconds),
+            enum_label(wire.ErrorReason.DESCRIPTOR, attempt.reason),
+        )
+    if receipt.HasField("accepted"):
+        yield from _at_the_door(receipt.accepted)
+    if receipt.HasField("usage"):
+        yield f"Of {usage.prompt_tokens} prompt token"
+        yield f"{usage.cache_hit_tokens} came from the cache"
+        yield enum_label(specialist_pb2.MissReason.DESCRIPTOR, usage.miss_reason)
+        yield f"It generated {usage.completion_tokens} token"
+        yield usage.stop_string
+        yield "It was preempted" if usage.times_preempted else "It was never preempted."
+        yield (f"for {format_seconds(usage.timings.preempted)} in total" if usage.timings.HasField("preempted") else "")
+    if receipt.HasField("error"):
+        yield from (
+            enum_label(wire.ErrorReason.DESCRIPTOR, error.reason),
+            error.message,
+            error.field,
+            error.limit,
+        )
+        yield error.value
+        yield (
+            f"advised after {format_seconds(error.retry_after_ms / 1000)}" if error.HasField("retry_after_ms") else ""
+        )
+    yield from _behind(explanation)
+
+
+def _at_the_door(accepted: Any) -> Iterator[str]:
+    before = {0: "nothing ahead", 1: "1 request ahead"}.get(
+        accepted.queue_position, f"{accepted.queue_position} requests ahead"
+    )
+    yield f"admitted it with {before} in the queue"
+    yield f"seed {accepted.seed}."
+    if accepted.HasField("forecast"):
+        wait, total = format_seconds(accepted.forecast.wait), format_seconds(accepted.forecast.total)
+        yield f"start after {wait} and to end after {total}"
+        yield "shed for it" if accepted.forecast.displaced else ""
+        yield "suspended for it" if accepted.forecast.set_aside else ""
+        yield (
+            f"{format_seconds(accepted.forecast.slack)} before its deadline"
+            if accepted.forecast.HasField("slack")
+            else ""
+        )
+
+
+def _behind(explanation: wire.Story) -> Iterator[str]:
+    receipt = explanation.receipt
+    if receipt.between.HasField("shadow"):
+        order = receipt.between.shadow
+        yield from (f"ordered from {order.specialist} + {order.adapters[0]}, because", f"({order.why})")
+    if explanation.HasField("comparison"):
+        yield "The two answers agreed" if explanation.comparison.agreed else "The two answers did not agree"
+    if receipt.HasField("validation"):
+        yield from (receipt.validation.verifier, receipt.validation.detail)
+        yield {"passed": "passed it", "failed": "failed it", "skipped": "could not judge it"}[
+            receipt.validation.outcome
+        ]
+    yield f"Sampled for evaluation, the answer {explanation.judged}." if explanation.judged else ""
+    for change in explanation.changes:
+        yield f"{change.who}: set knob {change.subject}, 0 -> {change.after} ({change.why})"
+
+
+def unexpected_texts(explanation: wire.Story) -> Iterator[str]:
+    """Texts that must not occur."""
+    receipt = explanation.receipt
+    answers = [not each.reason for each in receipt.attempts]
+    never: tuple[tuple[bool, str], ...] = (
+        (receipt.between.spilled, "spilled"),
+        (receipt.between.HasField("shadow"), "A shadow was ordered"),
+        (receipt.between.HasField("shadow"), "with a shadow"),
+        (bool(receipt.between.instead_of), "in place of"),
+        (receipt.usage.times_preempted > 0, "was preempted"),
+        (receipt.HasField("error"), "The caller received an error"),
+        (not receipt.HasField("error"), "answered it in"),
+        (True in answers[1:], "It failed over from"),
+        (receipt.accepted.forecast.HasField("slack"), "before its deadline."),
+        (receipt.HasField("accepted"), "admitted it with"),
+        (receipt.HasField("validation"), "asked for validation"),
+        (explanation.HasField("comparison"), "The two answers"),
+        (bool(explanation.judged), "Sampled for evaluation"),
+        (receipt.error.HasField("retry_after_ms"), "A retry"),
+        (receipt.session_source != "none", "the conversation session"),
+        (bool(receipt.caller), "Its caller used"),
+        (len(receipt.attempts) > 0, " 1. replicax"),
+    )
+    yield from (words for holds, words in never if not holds)
+
+
+BREAKERS: dict[BreakerStatus, str] = {
+    "closed": "its answers were trusted",
+    "shadow_only": "it only shadowed",
+    "recovering": "still only shadowed",
+    "held_open": "it only shadowed",
+    "held_closed": "it served",
+}
+
+
+@pytest.mark.parametrize("state", get_args(BreakerStatus))
+def test_breaker_text_matches_whether_it_serves(state: BreakerStatus) -> None:
+    held = {"held_open": BreakerRecord(hold="open"), "held_closed": BreakerRecord(hold="closed")}
+    standing = held.get(state) or BreakerRecord(state=cast(BreakerState, state))
+    assert shown_state(standing) == state
+    receipt = wire.Receipt(decision=wire.Decision(primary="stl"), between=wire.Between(correctness=state))
+    words = explained(wire.Story(receipt=receipt))
+    assert BREAKERS[state] in words and ("shadowed" in words) == (not may_serve(standing))
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ("held_open", "(an operator held its breaker open)"),
+        ("shadow_only", "(its answers were wrong too often)"),
+        ("recovering", "it was recovering)"),
+    ],
+)
+def test_demotion_is_explained(state: str, cause: str) -> None:
+    error = wire.Error(reason=error_pb2.ERROR_REASON_DEMOTED)
+    receipt = wire.Receipt(decision=wire.Decision(primary="stl"), error=error, between=wire.Between(correctness=state))
+    headline = explain_request(RequestExplanation.from_wire(wire.Story(receipt=receipt))).headline
+    assert "the specialist is demoted and no fallback can answer" in headline
+    assert headline.endswith(cause) and ("wrong" in headline) == (state != "held_open")
+
+
+@given(explanations())
+@settings(max_examples=100, deadline=None)
+def test_every_fact_is_reported_and_nothing_else(explanation: wire.Story) -> None:
+    words = explained(explanation)
+    assert [each for each in expected_texts(explanation) if each and each not in words] == []
+    assert [each for each in unexpected_texts(explanation) if each in words] == []
+    assert set(_NAME.findall(words)) <= set(_NAME.findall(str(explanation))), "an invented name"
+
+
+@given(explanations())
+@settings(max_examples=40, deadline=None)
+def test_caller_explanation_is_limited_to_the_receipt(explanation: wire.Story) -> None:
+    alone = wire.Story(receipt=explanation.receipt)
+    words = explained(alone, is_complete=False)
+    assert "No related change was made" not in words and "There is no comparison" not in words
+    assert ("visible to operators only" in words) == explanation.receipt.between.HasField("shadow")
+    assert "No related change was made" in explained(alone)
+
+
+@given(messages(wire.Story), st.integers(20, 200))
+@settings(max_examples=60, deadline=None)
+def test_any_message_is_explained_without_control_characters(explanation: wire.Story, width: int) -> None:
+    text = format_explanation(explain_request(RequestExplanation.from_wire(explanation)), width)
+    assert text.replace("\n", "").isprintable()
+    assert all(len(line) <= max(width, 22) for line in text.split("\n\ntime\n")[0].splitlines())
+
+
+seconds = st.floats(0, 1e6)
+
+
+@given(st.builds(Timings, *[st.none() | seconds] * 4, seconds))
+def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
+    found = time_stages(timings)
+    assert found[0].start == 0 and found[-1].end == round(timings.total * 10_000)
+    assert all(one.end == next_.start for one, next_ in pairwise(found))
+    assert all(each.start <= each.end for each in found)
+
+
+@given(explanations())
+@settings(max_examples=40, deadline=None)
+def test_the_figures_that_are_shown_add_up(explanation: wire.Story) -> None:
+    lines = format_waterfall(RequestExplanation.from_wire(explanation).receipt)
+    rows = [found for line in lines if (found := _ROW.fullmatch(line)) and not line.startswith("by the")]
+    figures = [round(10 * float(found[2])) for found in rows]
+    assert rows[-1][1] == "total" and sum(figures[:-1]) == figures[-1]
+    assert abs(figures[-1] - explanation.receipt.timings.total * 10_000) <= 0.5 + 1e-6
+    assert len({len(found[3]) for found in rows[:-1]}) == 1, "bars of one width"
+
+
+def test_kept_attempts_match_the_receipt() -> None:
+    assert MAX_ATTEMPTS == _MAX_ATTEMPTS
+
+
+def test_every_error_reason_has_a_text() -> None:
+    """Those that are left are for operators and jobs only."""
+    named = {enum_label(wire.ErrorReason.DESCRIPTOR, each) for each in error_pb2.ErrorReason.values()}
+    assert named - set(REASON_TEXTS) == {"", "conflict", "unknown_name", "unknown_job"}
+    assert set(REASON_TEXTS) <= named
+
+
+@pytest.mark.parametrize("number", [20, 21, 50])
+def test_latest_changes_are_listed_and_the_rest_counted(number: int) -> None:
+    changes = [wire.AuditEntry(who=f"who{n}who", what="drain", subject="x") for n in range(number)]
+    words = explained(wire.Story(changes=changes))
+    assert words.count("who: drain x") == 20 and "who19who" in words
+    assert (f"And {number - 20} earlier changes" in words) == (number > 20)

@@ -1,0 +1,209 @@
+"""Sets of processes that crash, hang, print and do not exit: `python -m tests.octet.supervisor.processes`."""
+
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from octet.backoff import BackoffDelays
+from octet.supervisor.console import NonBlockingWriter, open_console
+from octet.supervisor.process import ProcessSpec
+from octet.supervisor.status import StatusReporter
+from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
+
+QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
+NUM_BEATS = 60  # of 0.05 s: longer than the hang and start timeouts of any name
+NUM_WRITERS, NUM_LINES = 6, 1500
+
+
+class ProcessSet(NamedTuple):
+    roles: Sequence[ProcessSpec]
+    care: SupervisorTimeouts = SupervisorTimeouts(delays=QUICK)
+
+
+class EventFile:
+    """Append to the list of events that the test reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "events"
+
+    def write(self, entry: str) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{entry}\n")
+
+    def count(self, entry: str) -> int:
+        """Write the entry and return how often it was written."""
+        self.write(entry)
+        return self._file.read_text().splitlines().count(entry)
+
+
+def on_term(action: Callable[[], None]) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        action()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def forever(beat: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> int:
+    """`after` is called once, after NUM_BEATS beats."""
+    for number in itertools.count(1):
+        beat()
+        time.sleep(0.05)
+        if number == NUM_BEATS:
+            after()
+    return 0
+
+
+def steady(
+    events: EventFile, name: str, status: StatusReporter, *, stop_seconds: float = 0.0, start_seconds: float = 0.0
+) -> int:
+    def end() -> None:
+        events.write(f"{name} asked to stop")
+        time.sleep(stop_seconds)
+        events.write(f"{name} ended")
+        sys.exit(0)
+
+    on_term(end)
+    signal.signal(signal.SIGHUP, lambda number, frame: events.write(f"{name} reloads"))
+    status.progress("loading", 0, 10)
+    time.sleep(start_seconds)
+    status.progress("loading", 10, 10)
+    events.write(f"{name} ready")
+    status.ready(f"{name} is ready")
+    return forever(status.alive, lambda: events.write(f"{name} still here"))
+
+
+def crashing(events: EventFile, how_often: int, status: StatusReporter) -> int:
+    if events.count("crashing started") <= how_often:
+        print("last line", end="", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return steady(events, "crashing", status)
+
+
+def wrong(events: EventFile, when: int, status: StatusReporter) -> int:
+    """Exits with status 2 at one start, and with 1 at earlier starts."""
+    life = events.count("wrong started")
+    if life <= when:
+        print("block_size must be in [1, 1024], got 0", file=sys.stderr)
+        return 2 if life == when else 1
+    return steady(events, "wrong", status)
+
+
+def stuck(events: EventFile, status: StatusReporter) -> int:
+    if events.count("stuck started") > 1:
+        return steady(events, "stuck", status)
+    status.ready("ready once")
+    status.alive()
+    time.sleep(1000)
+    return 0
+
+
+def silent_at_start(events: EventFile, status: StatusReporter) -> int:
+    """Hangs before its first status message at its first start."""
+    if events.count("silent-at-start started") == 1:
+        time.sleep(1000)
+    for step in range(6):
+        status.progress("loading words", step, 6)
+        time.sleep(0.5)
+    return steady(events, "silent-at-start", status)
+
+
+def printing(events: EventFile, status: StatusReporter) -> int:
+    """Writes far more than a pipe holds, and exits three times."""
+    life = events.count("printing started")
+    print("much output " * 20_000)
+    return 1 if life < 4 else steady(events, "printing", status)
+
+
+def silent(status: StatusReporter) -> int:
+    """Reports ready and sends no heartbeats."""
+    on_term(lambda: sys.exit(0))
+    status.ready("only ready")
+    return forever()
+
+
+def unstoppable(status: StatusReporter) -> int:
+    on_term(lambda: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status.ready("ready")
+    return forever()
+
+
+def writing(number: int, status: StatusReporter) -> int:
+    on_term(lambda: sys.exit(0))
+    for line_number in range(NUM_LINES):
+        os.write(1 + line_number % 2, f"{number} writes {line_number} {'é' * (line_number % 50)}\n".encode())
+    os.write(1, "ß".encode() * 10_000 + b"\nunfinished")
+    status.ready("written")
+    return forever()
+
+
+def process_sets(events: EventFile) -> dict[str, Callable[[], ProcessSet]]:
+    def back(stop_seconds: float = 0.0, start_seconds: float = 0.0) -> ProcessSpec:
+        return ProcessSpec(
+            "back", fork=partial(steady, events, "back", stop_seconds=stop_seconds, start_seconds=start_seconds)
+        )
+
+    def front(stop_seconds: float = 0.0) -> ProcessSpec:
+        return ProcessSpec(
+            "front", fork=partial(steady, events, "front", stop_seconds=stop_seconds), stage=1, reloads=True
+        )
+
+    program = (
+        "from octet.supervisor.status import StatusReporter; s = StatusReporter.from_environment(); s.ready('sent')"
+    )
+    wait = "; import time, sys; print('a program ready on time', flush=True); time.sleep(1000)"
+    return {
+        "steady": lambda: ProcessSet([front(), back(start_seconds=0.3)]),
+        "drain": lambda: ProcessSet([back(stop_seconds=0.1), front(stop_seconds=0.4)]),
+        "crashing": lambda: ProcessSet([ProcessSpec("crashing", fork=partial(crashing, events, 5)), back()]),
+        "wrong": lambda: ProcessSet([ProcessSpec("wrong", fork=partial(wrong, events, 1)), back()]),
+        "wrong later": lambda: ProcessSet([ProcessSpec("wrong", fork=partial(wrong, events, 2)), front()]),
+        "stuck": lambda: ProcessSet(
+            [ProcessSpec("stuck", fork=partial(stuck, events))], SupervisorTimeouts(hang=2, delays=QUICK)
+        ),
+        "printing": lambda: ProcessSet([ProcessSpec("printing", fork=partial(printing, events))]),
+        "silent-at-start": lambda: ProcessSet(
+            [
+                ProcessSpec("silent-at-start", fork=partial(silent_at_start, events)),
+                ProcessSpec("silent", fork=silent),
+                front(),
+            ],
+            SupervisorTimeouts(start=2, delays=QUICK),
+        ),
+        "unstoppable": lambda: ProcessSet(
+            [ProcessSpec("unstoppable", fork=unstoppable), back()], SupervisorTimeouts(drain=2)
+        ),
+        "unstoppable and slow": lambda: ProcessSet(
+            [ProcessSpec("unstoppable", fork=unstoppable), front()], SupervisorTimeouts(drain=1000)
+        ),
+        "writing": lambda: ProcessSet([ProcessSpec(f"s{i}", fork=partial(writing, i)) for i in range(NUM_WRITERS)]),
+        "programs": lambda: ProcessSet(
+            [
+                ProcessSpec("reporting", command=(sys.executable, "-c", program + wait)),
+                ProcessSpec("printing-ready", command=(sys.executable, "-c", "pass" + wait), ready_words=" ready on "),
+            ]
+        ),
+        "no such program": lambda: ProcessSet([ProcessSpec("missing", command=("/nowhere/to/be/found",))]),
+    }
+
+
+def main(name: str, folder: str) -> int:
+    roles, care = process_sets(EventFile(Path(folder)))[name]()
+    out, log = NonBlockingWriter(sys.stdout.fileno()), NonBlockingWriter(sys.stderr.fileno())
+
+    def report_ready(supervisor: Supervisor) -> None:
+        out.write(f"all ready: {', '.join(process.ready_text for process in supervisor.processes)}\n")
+        out.write(f"pids: {' '.join(map(str, supervisor.pids))}\n")
+
+    return Supervisor(roles, open_console(log, [role.name for role in roles]), [out, log], care).run(report_ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

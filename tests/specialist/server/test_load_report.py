@@ -1,0 +1,144 @@
+"""A replica's reports about its cache and preempted requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.sequence import GREEDY
+from specialist.scheduling.step import Admitted, Emitted, Finished
+from specialist.server.served_request import AnswerText, ServedRequest
+from tests.specialist.builders import make_request
+from tests.specialist.server.harness import (
+    QUICK,
+    Served,
+    ask,
+    ask_and_resume,
+    asking,
+    begin_paused,
+    expected,
+    serving,
+    serving_simulated,
+    sim,
+)
+from tests.specialist.server.test_answer import WORDS
+from tests.specialist.server.test_heartbeat import reports
+
+SHARED = "a beginning that all prompts have in common, and that is longer than a block or two "
+
+
+async def settled(served: Served) -> wire.LoadReport:
+    """The load report once nothing runs or waits any more."""
+    async for report in reports(served, heartbeat_ms=20):
+        if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens:
+            return report
+    raise AssertionError("the replica is gone")
+
+
+async def watched(served: Served, into: list[wire.LoadReport]) -> None:
+    stream: AsyncIterator[wire.LoadReport] = reports(served, heartbeat_ms=20, min_interval_ms=0)
+    async for report in stream:
+        into.append(report)
+
+
+async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
+    async with serving(sim()) as served:
+        received = [await ask(served.client, asking(SHARED + str(number))) for number in range(4)]
+        usages = [one.usage for one in received if one.usage is not None]
+        report = await settled(served)
+        assert len(usages) == 4 and sum(usage.cache_hit_tokens for usage in usages) > 0
+        assert report.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
+        assert report.cache_hit_tokens == sum(usage.cache_hit_tokens for usage in usages)
+        assert report.evicted_blocks == 0 == served.replica.scheduler.pool.counters.evictions
+
+
+async def test_evictions_are_reported_and_counters_never_fall() -> None:
+    """Thirty prompts of their own in a pool that holds a few."""
+    async with serving(sim(num_blocks=16, context=120)) as served:
+        reported: list[wire.LoadReport] = []
+        watch = asyncio.create_task(watched(served, reported))
+        for number in range(30):
+            await ask(served.client, asking(f"{number} " * 20))
+        report = await settled(served)
+        watch.cancel()
+        assert report.evicted_blocks == served.replica.scheduler.pool.counters.evictions > 30
+        counts = [(each.prompt_tokens, each.cache_hit_tokens, each.evicted_blocks) for each in reported]
+        assert len(set(counts)) > 3
+        for column in zip(*counts, strict=True):
+            assert list(column) == sorted(column)
+        assert all(hits <= prompts for prompts, hits, _ in counts)
+
+
+async def test_idle_replica_sends_no_reports() -> None:
+    async with serving(sim()) as served:
+        stream = reports(served, min_interval_ms=0)
+        await anext(stream)
+        await ask(served.client, asking(SHARED))
+        quiet = await settled(served)
+        while (received := await anext(stream)).prompt_tokens != quiet.prompt_tokens or received.running:
+            continue
+        with_nothing: list[wire.LoadReport] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                async for report in stream:
+                    with_nothing.append(report)
+        assert len(with_nothing) <= 1, "at most a last change of rates and forecasts"
+
+
+async def test_preempted_request_reports_its_time_and_answers_the_same() -> None:
+    # Both do not fit at once: 8 blocks of 16 tokens.
+    async with serving_simulated(QUICK, num_blocks=9, context=120) as (served, clock):
+        low = asking("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
+        high = asking("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
+        first = await begin_paused(served, clock, low)
+        second = await ask_and_resume(served, clock, high)
+        usage = (await first).usage
+        assert usage is not None and second.usage is not None
+        assert usage.times_preempted > 0 and usage.timings.HasField("preempted")
+        assert 0 < usage.timings.preempted <= usage.timings.prefill + usage.timings.decode
+        assert not second.usage.timings.HasField("preempted") and second.usage.times_preempted == 0
+        assert (await first).tokens == expected(served.replica, low)
+        assert second.tokens == expected(served.replica, high)
+        report = await settled(served)
+        assert report.times_preempted == usage.times_preempted
+        assert report.prompt_tokens == usage.prompt_tokens + second.usage.prompt_tokens
+
+
+def served_request() -> ServedRequest:
+    request = make_request("r")
+    served = ServedRequest("r", "x", (), GREEDY, None, 8, 64, (), False, 0, None, None, b"")
+    served.request, served.public_id, served.answer = request, "r", AnswerText(WORDS.detokenizer())
+    return served
+
+
+Move = tuple[str, int]
+MOVES = st.lists(st.tuples(st.sampled_from(["run", "leave", "say"]), st.integers(0, 9)), max_size=40)
+
+
+@given(MOVES)
+def test_time_away_counts_where_a_token_followed(moves: list[Move]) -> None:
+    """Compared with a count of the seconds between the first step and the last token."""
+    clock = ManualClock()
+    served = served_request()
+    running, began, away, reported, times = False, False, 0, 0, 0
+    for move, seconds in moves:
+        clock.sleep(seconds)
+        away += seconds if began and not running else 0
+        if move == "run" and not running:
+            served.record_admission(Admitted("r", 4, 0, times), clock.now())
+            running = began = True
+        elif move == "leave" and running:
+            served.record_preemption(clock.now())
+            running, times = False, times + 1
+        elif move == "say" and running:
+            served.push_tokens(Emitted("r", (1,)), clock.now())
+            reported = away
+    usage = served.usage(Finished("r", "cancelled", ""), clock.now())
+    assert (usage.preempted or 0) == reported and usage.times_preempted == times
+    assert (usage.preempted or 0) <= (usage.prefill or 0) + (usage.decode or 0)
+    if not times:
+        assert usage.preempted is None

@@ -1,0 +1,85 @@
+"""Waiting behind a slow structure does not count against a structure's own time limit."""
+
+import asyncio
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.server.preparation import StructureCompiler
+from specialist.server.served_request import ServedRequest
+from specialist.text.prompt import Structure
+from specialist.text.structured_output import GrammarCache, GrammarLimits
+
+VOCABULARY = sim_vocabulary()
+SLOW = "slow"
+
+
+class Compiling(GrammarCache):
+    """A slow structure is held until `go` is set."""
+
+    def __init__(self, limits: GrammarLimits) -> None:
+        super().__init__(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size(), limits)
+        self.go = Event()
+        self.num_compiled = 0
+
+    def compile(self, structure: Structure) -> Any:
+        if SLOW in structure.choices:
+            assert self.go.wait(60)
+        self.num_compiled += 1
+        return super().compile(structure)
+
+
+class Asking:
+    ignore_eos = False
+
+    def __init__(self, *choices: str) -> None:
+        self.structure = Structure("choice", choices=choices)
+
+
+async def guide(forms: StructureCompiler, *choices: str) -> Any:
+    return await forms.guide(cast(ServedRequest, Asking(*choices)))
+
+
+async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
+    grammars = Compiling(GrammarLimits(seconds=1.0))
+    grammars.vocabulary()
+    forms = StructureCompiler(grammars)
+    first = asyncio.create_task(guide(forms, SLOW))
+    with pytest.raises(Refusal) as caught:
+        await first
+    assert caught.value.error.value == "one that takes longer"
+    behind = asyncio.create_task(guide(forms, "yes", "no"))
+    await asyncio.sleep(1.2)
+    assert not behind.done(), "the thread has not started it"
+    grammars.go.set()
+    assert await behind is not None
+    forms.close()
+
+
+async def test_a_slot_is_taken_until_the_thread_is_done() -> None:
+    grammars = Compiling(GrammarLimits(seconds=0.1, compiling=2))
+    forms = StructureCompiler(grammars)
+    for choices in ((SLOW,), ("behind",)):
+        with pytest.raises(Refusal) as caught:
+            await guide(forms, *choices)
+    assert caught.value.error.reason == error_pb2.ERROR_REASON_QUEUE_FULL, "a full queue is not the caller's error"
+    late = asyncio.create_task(guide(forms, "late"))
+    await asyncio.sleep(0.05)
+    with pytest.raises(Refusal, match="compiled"):
+        await guide(forms, "one too many")
+    late.cancel()
+    grammars.go.set()
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert await guide(forms, "free again") is not None
+                break
+            except Refusal:
+                await asyncio.sleep(0.01)
+    await asyncio.gather(late, return_exceptions=True)
+    assert grammars.num_compiled == 2, "abandoned structures are not compiled"
+    forms.close()
