@@ -176,7 +176,7 @@ def scripted(*acts: Act, address: str = "127.0.0.1:0") -> Iterator[Script]:
 
 
 def _stop(server: Any) -> None:
-    server.stop(0).wait(10)
+    server.stop(0).wait(60)
 
 
 def handler(script: Script) -> Any:

@@ -36,12 +36,12 @@ def router() -> Iterator[str]:
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         yield found[0].routed.address
     finally:
         for loop, end in done:
             loop.call_soon_threadsafe(end.set)
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

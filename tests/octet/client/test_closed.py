@@ -71,12 +71,12 @@ async def test_closing_fails_running_calls_without_cancelling_their_tasks(call: 
     with scripted(HANGS) as script:
         client = AsyncClient(script.address)
         task = asyncio.ensure_future(ASYNC[call](client))
-        assert await asyncio.to_thread(script.live.wait, 5)
+        assert await asyncio.to_thread(script.live.wait, 60)
         await client.close()
         with pytest.raises(Cancelled, match="the client is closed"):
             await task
         assert not task.cancelled()
-        assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
+        assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
 
 
 @pytest.mark.parametrize("acts", [HANGS, busy(300)], ids=["answering", "waiting to ask again"])
@@ -109,7 +109,7 @@ async def test_closing_ends_an_async_job_watch() -> None:
     with jobs_served(RUNNING) as at:
         client = AsyncClient(at.address)
         watching = asyncio.create_task(watch(client))
-        assert await asyncio.to_thread(at.hangs.wait, 5)
+        assert await asyncio.to_thread(at.hangs.wait, 60)
         await client.close()
         with pytest.raises(Cancelled, match="the client is closed"):
             await watching
@@ -138,4 +138,4 @@ async def test_dropped_stream_is_cancelled(elsewhere: bool) -> None:
             else:
                 held.clear()
             gc.collect()
-            assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
+            assert await asyncio.to_thread(script.calls[0].ended.wait, 60)

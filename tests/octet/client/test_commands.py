@@ -292,7 +292,7 @@ def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
     if running.stdout is None or running.stderr is None:
         raise RuntimeError("no pipes")
     output = running.stderr.read()
-    status = running.wait(20)
+    status = running.wait(60)
     running.stderr.close()
     running.stdout.close()
     return status, output
@@ -307,7 +307,7 @@ def test_closed_stdout_ends_the_command_quietly() -> None:
         assert running.stdout.readline() == "0\n"
         running.stdout.close()
         assert rest(running) == (141, "")
-        assert script.calls[0].ended.wait(5)
+        assert script.calls[0].ended.wait(60)
 
 
 def test_an_interrupt_cancels() -> None:
@@ -318,7 +318,7 @@ def test_an_interrupt_cancels() -> None:
         assert running.stdout.readline() == "begun\n"
         running.send_signal(signal.SIGINT)
         assert rest(running) == (130, "")
-        assert script.calls[0].ended.wait(5)
+        assert script.calls[0].ended.wait(60)
 
 
 def test_router_lost_during_an_answer_is_one_line() -> None:

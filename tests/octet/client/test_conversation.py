@@ -167,7 +167,7 @@ def test_dropped_conversation_stream_is_cancelled() -> None:
             answer = client.conversation().stream("x")
             next(answer)
             del answer
-            assert script.calls[0].ended.wait(5)
+            assert script.calls[0].ended.wait(60)
     finally:
         gc.enable()
 

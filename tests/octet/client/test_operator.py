@@ -99,14 +99,14 @@ def test_events_arrive_as_they_happen_until_closed() -> None:
         events = operator.events()
         changing = once_watched(at, lambda: operator.drain("stl"))
         event = next(events)
-        changing.join(20)
+        changing.join(60)
         assert event.audit is not None and (event.audit.what, event.audit.who) == ("drain", "ann")
         events.close()  # type: ignore[attr-defined]
         at.until(lambda: len(at.memory.events) == 0)
         following = operator.events()
         changing = once_watched(at, lambda: operator.undrain("stl"))
         assert next(following).audit is not None
-        changing.join(20)
+        changing.join(60)
         at.stop()
         with pytest.raises(ReplicaLost, match="was lost in the middle"):
             next(following)
@@ -190,7 +190,7 @@ def test_lookups_are_retried_and_changes_are_not() -> None:
                 operator.drain("stl")
             assert dying.calls == 4
     finally:
-        server.stop(0).wait(10)
+        server.stop(0).wait(60)
 
 
 def test_operator_timeout_ends_slow_calls() -> None:

@@ -90,7 +90,7 @@ def test_leaving_a_stream_reaches_the_engine() -> None:
 
 
 async def test_cancelling_by_id_ends_the_stream_of_another() -> None:
-    async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
+    async with serving(sim(SLOW)) as served, routing({"writer": [served.address]}) as routed:
         async with AsyncClient(routed.address) as reader, AsyncClient(routed.address) as other:
             async with reader.stream("x", force="writer", max_tokens=400, ignore_eos=True) as answer:
                 await anext(answer)

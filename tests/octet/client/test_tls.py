@@ -36,7 +36,7 @@ def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
         with Client(address, ca=pki / "ca.pem", max_retries=0) as unknown, pytest.raises(Unavailable):
             unknown.infer("x", timeout=5)
     finally:
-        server.stop(0).wait(10)
+        server.stop(0).wait(60)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

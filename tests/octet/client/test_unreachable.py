@@ -33,7 +33,7 @@ def speaking_tls(pki: Path) -> Iterator[int]:
     try:
         yield port
     finally:
-        server.stop(0).wait(10)
+        server.stop(0).wait(60)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1"])

@@ -91,7 +91,7 @@ def jobs_served(
         yield jobs
     finally:
         jobs.released.set()
-        server.stop(0).wait(10)
+        server.stop(0).wait(60)
 
 
 def _handler(jobs: Jobs) -> Any:

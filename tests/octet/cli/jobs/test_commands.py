@@ -102,7 +102,7 @@ def test_ctrl_c_leaves_the_job_running_and_prints_how_to_resume() -> None:
     with jobs_served(QUEUED, "one") as at:
         command = [sys.executable, "-m", "octet.cli", "jobs", "watch", "job-1", "--address", at.address]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            assert at.hangs.wait(20)
+            assert at.hangs.wait(60)
             assert running.stdout is not None and running.stdout.read(3) == "one"
             running.send_signal(signal.SIGINT)
             output: Any = running.communicate(timeout=60)[1]

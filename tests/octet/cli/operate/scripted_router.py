@@ -191,7 +191,7 @@ def router_served(router: ScriptedRouter | None = None, port: int = 0) -> Iterat
         yield router
     finally:
         router.released.set()
-        server.stop(0).wait(10)
+        server.stop(0).wait(60)
 
 
 def _handlers(router: ScriptedRouter) -> list[Any]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -29,12 +30,13 @@ from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
+from specialist.scheduling.step import Step
 from tests.router.keys.keyed import book_of, made
 from tests.router.serving.harness import Heard, Routed, asking, routing
 from tests.router.serving.spy import ACCEPTED, Spy, spying
 from tests.specialist.server.harness import QUICK, SLOW, serving, sim
 from tests.system.harness import breaker, operate, until
-from tests.system.test_wiring import Torn
+from tests.system.test_wiring import UnsureClassifier
 
 Captured = pytest.CaptureFixture[str]
 UNKNOWN_WAIT = "; the duration is not on the receipt."
@@ -54,7 +56,7 @@ async def why_json(routed: Routed, request_id: str, capsys: Captured) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def torn_ensemble(budget: float = 0.0) -> Ensemble:
+def unsure_ensemble(budget: float = 0.0) -> Ensemble:
     return Ensemble(
         specialists=(SpecialistConfig("writer"), SpecialistConfig("editor")),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
@@ -66,7 +68,7 @@ def torn_ensemble(budget: float = 0.0) -> Ensemble:
 
 
 def ensemble_without_shadows() -> Ensemble:
-    return replace(torn_ensemble(), specialists=(SpecialistConfig("writer"),))
+    return replace(unsure_ensemble(), specialists=(SpecialistConfig("writer"),))
 
 
 def receipt_of(reply: Heard) -> inference_pb2.Receipt:
@@ -97,7 +99,9 @@ async def test_a_spilled_request(capsys: Captured) -> None:
         serving(sim(STEADY, max_running=1), max_waiting=1) as writer,
         serving(sim(name="editor")) as editor,
         routing(
-            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
+            {"writer": [writer.address], "editor": [editor.address]},
+            ensemble=unsure_ensemble(),
+            opinions=UnsureClassifier(),
         ) as routed,
     ):
         fillers, live = [], writer.replica.scheduler.ledger.live
@@ -132,7 +136,9 @@ async def test_a_shadowed_request(capsys: Captured) -> None:
         serving(sim()) as writer,
         serving(sim(name="editor")) as editor,
         routing(
-            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(1.0), opinions=Torn()
+            {"writer": [writer.address], "editor": [editor.address]},
+            ensemble=unsure_ensemble(1.0),
+            opinions=UnsureClassifier(),
         ) as routed,
     ):
         await until(lambda: has_lanes(routed))
@@ -163,14 +169,24 @@ async def sent_shadows(routed: Routed) -> bool:
 
 
 async def test_preempted_requests(capsys: Captured) -> None:
+    are_all_live = Event()
+    are_all_live.set()  # the warm-up does not wait
+
+    def wait_for_all(_: Step) -> None:
+        are_all_live.wait(60)
+
     async with (
-        serving(sim(QUICK, num_blocks=20, max_running=4), max_waiting=50) as writer,
+        serving(sim(QUICK, faults=wait_for_all, num_blocks=20, max_running=4), max_waiting=50) as writer,
         routing({"writer": [writer.address]}) as routed,
     ):
         asks = [
             asking(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3) for n in range(12)
         ]
-        reply = await asyncio.gather(*(routed.ask(each) for each in asks))
+        are_all_live.clear()
+        calls = [asyncio.create_task(routed.ask(each)) for each in asks]
+        await until(lambda: writer.server.handler.num_live == len(asks))
+        are_all_live.set()
+        reply = await asyncio.gather(*calls)
         await writer.idle()
         assert all(each.code is grpc.StatusCode.OK for each in reply)
         counted = {
@@ -190,8 +206,8 @@ async def test_preempted_requests(capsys: Captured) -> None:
         assert f"It was preempted {times}{waited}" in text
         assert f"answered it in {printed_total(text)}, preempted {times}" in text
         assert "It was never preempted." not in text
-        calm = await why(routed, never, capsys)
-        assert "It was never preempted." in calm and "preempted" not in calm.partition("It was never")[0]
+        other_text = await why(routed, never, capsys)
+        assert "It was never preempted." in other_text and "preempted" not in other_text.partition("It was never")[0]
         await check_sums(routed, asks, capsys)
 
 
@@ -213,33 +229,33 @@ async def check_sums(routed: Routed, asks: Sequence[inference_pb2.InferRequest],
         assert abs(total / 10_000 - document["receipt"]["timings"]["total"]) < 0.0001
 
 
-async def let_in_and_die(_: replica_wire.GenerateRequest, context: Context) -> None:
+async def accept_and_fail(_: replica_wire.GenerateRequest, context: Context) -> None:
     await context.write(ACCEPTED)
     await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
 
 
 async def test_a_failed_over_request(capsys: Captured) -> None:
-    async def tell_it(routed: Routed, doomed: Spy) -> None:
-        number = await asked_until(routed, lambda: bool(doomed.asked))
+    async def check_explanation(routed: Routed, failing: Spy) -> None:
+        number = await asked_until(routed, lambda: bool(failing.asked))
         text = await why(routed, f"r{number}", capsys)
         assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 failed", text)
         assert re.search(r"1\. writer-0 of writer: no answer after .*: the replica was lost \(replica_lost\)", text)
         assert re.search(r"2\. writer-1 of writer: answered in", text)
         assert "It failed over from writer-0 to writer-1 before any of the answer was sent." in text
         assert "writer-1 served it" in text and "spilled" not in text and "The caller received an error" not in text
-        assert len(doomed.asked) == 1
+        assert len(failing.asked) == 1
         if number:
-            calm = await why(routed, "r0", capsys)
-            assert "1. writer-1 of writer: answered" in calm and "writer-0" not in calm
+            other_text = await why(routed, "r0", capsys)
+            assert "1. writer-1 of writer: answered" in other_text and "writer-0" not in other_text
 
     async with (
-        spying(let_in_and_die) as doomed,
-        serving(sim()) as sound,
+        spying(accept_and_fail) as failing,
+        serving(sim()) as healthy,
     ):
-        doomed.revision = sound.replica.lane.revision
-        places = {"writer": [doomed.address, sound.address]}
+        failing.revision = healthy.replica.lane.revision
+        places = {"writer": [failing.address, healthy.address]}
         async with routing(places, ensemble=ensemble_without_shadows()) as routed:
-            await tell_it(routed, doomed)
+            await check_explanation(routed, failing)
 
 
 async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) -> None:
@@ -259,8 +275,8 @@ async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) 
         serving(sim(name="editor")) as editor,
         routing(
             {"writer": [writer.address], "editor": [editor.address]},
-            ensemble=replace(torn_ensemble(), specialists=specialists),
-            opinions=Torn(),
+            ensemble=replace(unsure_ensemble(), specialists=specialists),
+            opinions=UnsureClassifier(),
         ) as routed,
     ):
         drain = wire.DrainReplicaRequest(replica="writer-0", change=ann)
@@ -308,12 +324,12 @@ async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
 
 
 async def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
-    async def speak_and_die(_: replica_wire.GenerateRequest, context: Context) -> None:
+    async def answer_and_fail(_: replica_wire.GenerateRequest, context: Context) -> None:
         await context.write(ACCEPTED)
         await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
         await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
 
-    async with spying(speak_and_die) as doomed, routing({"writer": [doomed.address]}) as routed:
+    async with spying(answer_and_fail) as failing, routing({"writer": [failing.address]}) as routed:
         reply = await routed.ask(asking(request_id="cut"))
         assert reply.text == "x" and reply.error is not None
         text = await why(routed, "cut", capsys)
@@ -328,7 +344,7 @@ async def test_caller_sees_only_its_own_requests(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OCTET_API_KEY", raising=False)
-    caller, other = made("ann", tenant="acme"), made("bob", tenant="rival")
+    caller, other = made("ann", tenant="acme"), made("bob", tenant="other")
     files = {}
     for each in (caller, other):
         files[each.key.name] = tmp_path / each.key.name
