@@ -1,1 +1,1 @@
-"""What happens to callers while processes are killed, stopped, restarted and reconfigured."""
+"""Callers while processes are killed, stopped, restarted and reconfigured."""

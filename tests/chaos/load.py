@@ -61,7 +61,7 @@ class Load:
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
     async def answered(self, more: int, seconds: float = 60) -> None:
-        """Until so many more answers came."""
+        """Wait for so many more answers."""
         enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
             while self.results.num_answers < enough:

@@ -24,7 +24,7 @@ class Shape:
 
 
 class Subject(NamedTuple):
-    """A replica over the engine, and what a test needs to know of it."""
+    """A replica with the engine, and its properties."""
 
     replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]

@@ -1,4 +1,4 @@
-"""What the scheduler promises, kept by the engine under it."""
+"""The laws of the scheduler with every engine."""
 
 from dataclasses import replace
 from random import Random
@@ -67,7 +67,7 @@ def test_same_answer_from_the_cache(engine: Factory) -> None:
 
 
 def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
-    """One prompt, several adapter stacks, one after the other: each computes its own."""
+    """A prompt with several adapter stacks in turn: each has its own answer."""
     subject = engine(Shape(), ManualClock())
     base = requests_for(engine, 6, count=1)[0]
     run, answers = Run(engine, Shape()), set[tuple[int, ...]]()

@@ -22,15 +22,15 @@ def documented() -> dict[str, Exported]:
     return found
 
 
-async def _pages(ensemble_: BusyEnsemble) -> list[str]:
-    return [(await ensemble_.fronted.get(path)).body.decode() for path in ("/metrics", "/metrics/replicas")]
+async def _pages(busy: BusyEnsemble) -> list[str]:
+    return [(await busy.fronted.get(path)).body.decode() for path in ("/metrics", "/metrics/replicas")]
 
 
-async def _full_pages(ensemble_: BusyEnsemble) -> list[str]:
+async def _full_pages(busy: BusyEnsemble) -> list[str]:
     """Wait until every family has samples."""
     async with asyncio.timeout(60):
         while True:
-            pages = await _pages(ensemble_)
+            pages = await _pages(busy)
             if all(family.samples for family in families("".join(pages))):
                 return pages
             await asyncio.sleep(0.7)
@@ -54,8 +54,8 @@ def _check_by_promtool(page: str) -> None:
 
 async def test_the_document_has_every_family_and_no_other(tmp_path: Path) -> None:
     documented_families = documented()
-    async with busy_ensemble(tmp_path) as ensemble_:
-        pages = await _full_pages(ensemble_)
+    async with busy_ensemble(tmp_path) as busy:
+        pages = await _full_pages(busy)
     page = "".join(pages)
     there = {each.name: each for each in exported(page)}
     assert set(there) == set(documented_families)

@@ -40,11 +40,11 @@ async def _all_evaluate(prometheus: Prometheus) -> None:
 async def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
     tool("prometheus")
     async with (
-        busy_ensemble(tmp_path) as ensemble_,
-        scraping(tmp_path, ensemble_.url.removeprefix("http://")) as prometheus,
+        busy_ensemble(tmp_path) as busy,
+        scraping(tmp_path, busy.url.removeprefix("http://")) as prometheus,
     ):
         await _all_answered(prometheus)
         await _all_evaluate(prometheus)
-        assert set(ensemble_.ended) == {200, 404, 429}, "the traffic is not what it should be"
+        assert set(busy.ended) == {200, 404, 429}, "the traffic is not what it should be"
         targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
         assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]

@@ -80,10 +80,10 @@ async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
         server = fronted.routed.server
         await fronted.routed.until(lambda: server.services.control.fleet_status.specialists["coder"].lane.lane_id)
         await server.services.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
-        ensemble_ = BusyEnsemble(fronted, f"http://127.0.0.1:{fronted.port}", [])
-        callers = [asyncio.create_task(_call(ensemble_, caller)) for caller in range(len(_CALLERS))]
+        busy = BusyEnsemble(fronted, f"http://127.0.0.1:{fronted.port}", [])
+        callers = [asyncio.create_task(_call(busy, caller)) for caller in range(len(_CALLERS))]
         try:
-            yield ensemble_
+            yield busy
         finally:
             for each in callers:
                 each.cancel()
@@ -107,8 +107,8 @@ _CALLERS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def _call(ensemble_: BusyEnsemble, caller: int) -> None:
+async def _call(busy: BusyEnsemble, caller: int) -> None:
     for number in count():
-        answer = await ensemble_.fronted.post(json.dumps(_CALLERS[caller]).encode())
-        ensemble_.ended.append(answer.status)
+        answer = await busy.fronted.post(json.dumps(_CALLERS[caller]).encode())
+        busy.ended.append(answer.status)
         await asyncio.sleep(0.1 if number % 5 else 0.5)

@@ -1,4 +1,4 @@
-"""Messages of any kind, filled with anything that the wire can carry."""
+"""Random protobuf messages."""
 
 from functools import cache
 from typing import Any
@@ -25,12 +25,12 @@ _BY_TYPE: dict[int, st.SearchStrategy[Any]] = {
 
 
 def messages(kind: type[Message], most: int = 2) -> st.SearchStrategy[Any]:
-    """`most`: of every list."""
+    """`most` limits every list."""
     return _messages(kind.DESCRIPTOR, most)
 
 
 def whole(kind: type[Message]) -> st.SearchStrategy[Any]:
-    """Every field is there, and one of every list."""
+    """Set every field, with one item in every list."""
     return _whole(kind.DESCRIPTOR)
 
 
@@ -40,7 +40,7 @@ def _whole(descriptor: Any) -> st.SearchStrategy[Any]:
 
 
 def _is_second_choice(field: FieldDescriptor) -> bool:
-    """Of several fields that exclude each other, not the first."""
+    """Of fields that exclude each other, the last is set."""
     group = field.containing_oneof
     return group is not None and group.fields[0] is not field
 

@@ -1,4 +1,4 @@
-"""Two lanes are one exactly when everything that decides what they compute is."""
+"""Two lanes are equal exactly if they compute the same."""
 
 from dataclasses import FrozenInstanceError, replace
 

@@ -1,4 +1,4 @@
-"""Every reason has one outcome, and a new reason must be given one."""
+"""Every reason has an outcome."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def infer(address: str, specialist: str) -> wire.InferResponse:
-    """Waits for an answer as a patient caller does."""
+    """Wait until the router is ready and answers."""
     request = wire.InferRequest(prompt="hello", force_specialists=[specialist], max_tokens=4)
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(

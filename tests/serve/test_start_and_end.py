@@ -1,4 +1,4 @@
-"""The moments before there is a supervisor, and what they leave behind."""
+"""Signals before the supervisor runs, and runtime folders."""
 
 import signal
 import socket

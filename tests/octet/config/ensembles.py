@@ -1,4 +1,4 @@
-"""Ensembles of every shape a file can give, drawn from the annotations, and files that say the same."""
+"""Random ensembles, drawn from the annotations, and files with the same content."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -58,7 +58,7 @@ addresses = st.sampled_from(["a:1", "10.0.0.7:50151", "[::1]:9", "dns:///lane.lo
 
 
 def values(field: SchemaField) -> st.SearchStrategy[Any]:
-    """Of one field, as far as it can be drawn without knowing the others."""
+    """Values of a field that do not depend on other fields."""
     one = _one(field)
     return st.none() | one if field.optional else one
 
@@ -222,7 +222,7 @@ def _has_own_http_port(router: RouterConfig) -> bool:
 
 
 def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
-    """A file that says it all; of the only specialist one key may stand at the top."""
+    """Write all keys to a file; a key of an only specialist may stand at the top level."""
     plain = _plain(ensemble)
     if at_the_top is not None:
         (specialist,) = plain["specialists"].values()

@@ -1,4 +1,4 @@
-"""`octet check` says all that is wrong, or what the file amounts to."""
+"""`octet check` reports all problems, or a summary."""
 
 import argparse
 import json

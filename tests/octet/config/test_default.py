@@ -1,4 +1,4 @@
-"""The embedded default: eight specialists, and everything the design says of them."""
+"""The default ensemble of eight specialists."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md says of every key what is true of it."""
+"""docs/configuration.md documents every key correctly."""
 
 import re
 from pathlib import Path

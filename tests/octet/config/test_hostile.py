@@ -1,4 +1,4 @@
-"""No file, however it is made, takes long to refuse."""
+"""Every file is refused in bounded time."""
 
 import time
 
@@ -8,7 +8,7 @@ from octet.config.loader import parse_ensemble
 from octet.config.yaml_tree import MAX_BYTES, MAX_NODES, ConfigInvalid
 
 SECONDS = 10.0
-"""Far more than any of them takes here, far less than one that is not bounded would."""
+"""Far more than a bounded reader takes."""
 
 
 def filled(piece: str, before: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Every mistake is reported with its line and the allowed values, all of them at once."""
+"""All mistakes are reported together, each with its line and the allowed values."""
 
 from pathlib import Path
 

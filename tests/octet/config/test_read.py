@@ -1,4 +1,4 @@
-"""What may be written short, and what it stands for."""
+"""Short forms and their meaning."""
 
 import subprocess
 import sys

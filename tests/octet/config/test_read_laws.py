@@ -1,4 +1,4 @@
-"""Reading undoes writing; whatever is done to a file, it gives an ensemble or says on which line it does not."""
+"""A written ensemble is read back; any other file is read or refused with a line number."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A running router follows its file: whole or not at all, and never halfway through a write."""
+"""A router reloads its file completely or not at all, and never during a write."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ class Followed:
         return event.why
 
     async def nothing(self) -> None:
-        """For long enough to have noticed, settled, and read."""
+        """Wait long enough for a reload; there must be none."""
         await asyncio.sleep(2 * INTERVAL + 3 * SETTLE)
         assert self.events.empty(), self.events.get_nowait()
 

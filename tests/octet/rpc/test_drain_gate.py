@@ -52,7 +52,7 @@ def test_grpc_alone_cancels_calls_it_has_not_handed_over() -> None:
             await server.stop(GRACE)
             return grpc.StatusCode.CANCELLED in await codes_of(calls)
 
-    assert any(run(scenario()) for _ in range(5)), "on a busy machine they may not have come so far"
+    assert any(run(scenario()) for _ in range(5)), "in five attempts a busy machine has handed over all calls"
 
 
 async def test_calls_not_handed_over_get_a_status() -> None:

@@ -1,1 +1,1 @@
-"""Processes in the care of another."""
+"""The supervisor."""

@@ -52,7 +52,7 @@ class SupervisorProcess:
     def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, f"said {self.output!r}, logged {self.logged!r}, events {self.events}"
+            assert time.monotonic() < end, f"output {self.output!r}, logged {self.logged!r}, events {self.events}"
             time.sleep(0.01)
 
     def until_ready(self) -> None:

@@ -23,7 +23,7 @@ def read_until(terminal: int, words: bytes) -> bytes:
     seen, end = b"", time.monotonic() + 60
     while words not in seen:
         readable, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
-        assert readable, f"{words!r} never came: {seen!r}"
+        assert readable, f"no {words!r} in {seen!r}"
         seen += os.read(terminal, 4096)
     return seen
 

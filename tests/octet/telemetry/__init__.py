@@ -1,1 +1,1 @@
-"""What every process measures with."""
+"""Telemetry."""

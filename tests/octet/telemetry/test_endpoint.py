@@ -1,4 +1,4 @@
-"""Where traces go, and what is no such place."""
+"""Valid and invalid endpoints of traces."""
 
 import pytest
 

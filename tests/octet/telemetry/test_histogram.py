@@ -1,4 +1,4 @@
-"""Counts are what a naive count says, and what is written can be read."""
+"""A histogram equals a naive count and can be parsed."""
 
 from math import inf, isfinite, nan
 

@@ -1,4 +1,4 @@
-"""Quantiles within the stated error, whatever comes, in whatever order, in however many pieces."""
+"""Quantiles are within the stated error for any samples, order and split."""
 
 import random
 from collections.abc import Callable

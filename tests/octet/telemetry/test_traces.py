@@ -1,4 +1,4 @@
-"""One request is one trace across all processes, and the trace is true."""
+"""A request is one correct trace across all processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -24,7 +24,7 @@ from tests.system.test_wiring import UnsureClassifier, has_lanes, set_knob, sett
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE}-{PARENT}-01"),)
 LONG = CostModel(0.1, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""A tenth of a second to the first token, fifty a second from there: little beside it."""
+"""A tenth of a second to the first token, then fifty tokens a second."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ async def ensemble(collector: Collector, cost: CostModel = FREE, **options: Any)
 
 
 async def spans_of(collector: Collector, trace_id: str, *names: str) -> dict[str, ReceivedSpan]:
-    """Its spans by name, once these are there."""
+    """Return the trace's spans by name, once these have arrived."""
     await asyncio.to_thread(collector.until, lambda: set(names) <= {span.name for span in collector.of(trace_id)})
     return {span.name: span for span in collector.of(trace_id)}
 

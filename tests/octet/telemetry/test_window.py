@@ -1,4 +1,4 @@
-"""A window holds what came lately and nothing else, in little room, whatever order it came in."""
+"""A window holds only recent samples, in bounded memory, in any order of arrival."""
 
 import random
 import sys
@@ -32,7 +32,7 @@ def window() -> SlidingWindow[Sketch]:
 
 
 def size_of(found: SlidingWindow[Sketch]) -> int:
-    """Of all that it holds on to, in bytes."""
+    """Return the memory of an object in bytes."""
     seen: set[int] = set()
 
     def size(item: object) -> int:
@@ -141,7 +141,7 @@ def test_there_are_never_many_slices_whatever_the_clock_does() -> None:
 
 
 def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -> None:
-    """All over the range, so that no bucket of any slice is left out."""
+    """Over the whole range, so that every bucket is used."""
     number, end = 1_000_000, START + 2 * SECONDS
     found, dice = window(), random.Random(11)
     pool = [LEAST_SECONDS * (MOST_SECONDS / LEAST_SECONDS) ** dice.random() for _ in range(9973)]
@@ -155,7 +155,7 @@ def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -
         if index % 49_999 == 0:
             found.total(at)
             largest = max(largest, size_of(found))
-    assert MOST_BYTES / 4 < largest < MOST_BYTES, "or the measure sees hardly anything"
+    assert MOST_BYTES / 4 < largest < MOST_BYTES, "the measure must see enough"
     measured, ordered = found.total(end), sorted(kept)
     assert measured.count == len(ordered) > number / 2
     for share in (0.5, 0.95, 0.99):
@@ -168,7 +168,7 @@ def test_what_was_filled_while_the_own_clock_was_ahead_never_comes_to_count() ->
     found.current(START + ahead).add(1.0)
     found.current(START).add(2.0)
     assert len(found) == 1 and found.total(START).count == 1
-    assert found.total(START + ahead).count == 0, "its time has come, and it is no news"
+    assert found.total(START + ahead).count == 0, "it counts now, and is not reported again"
     found.current(START + MOST_AHEAD_SECONDS / 2).add(3.0)
     found.current(START + 1).add(4.0)
     assert found.total(START + 1).count == 3, "a little ahead is only blurred"

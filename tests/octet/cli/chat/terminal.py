@@ -37,7 +37,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def expect(self, text: str, seconds: float = 60.0) -> str:
-        """Everything up to the text, which must come."""
+        """Wait for the text; return everything up to it."""
         end = time.monotonic() + seconds
         while text not in self._unread:
             assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
@@ -55,10 +55,10 @@ class Terminal:
         raise AssertionError(f"no {until!r} in {self.seen!r}")
 
     def status(self, seconds: float = 60.0) -> int:
-        """Once it has ended."""
+        """Wait for the end; return the exit status."""
         end = time.monotonic() + seconds
         while self._running.poll() is None:
-            assert time.monotonic() < end, f"it goes on: {self.seen!r}"
+            assert time.monotonic() < end, f"still running: {self.seen!r}"
             self._read(0.05)
         while self._read(0.05):
             pass

@@ -1,4 +1,4 @@
-"""Conversations, and the commands, with a real router before real replicas."""
+"""Conversations and commands with a real router and replicas."""
 
 import asyncio
 import json

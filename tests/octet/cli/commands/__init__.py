@@ -1,1 +1,1 @@
-"""All commands together: what every one of them has."""
+"""Tests of all commands."""

@@ -1,4 +1,4 @@
-"""`octet completion`: real shells offer what the commands have."""
+"""`octet completion` in real shells."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bash(scripts: Path, *words: str) -> set[str]:
-    """What is offered for the last word."""
+    """Return the completions of the last word."""
     asked = ["bash", "--norc", "-c", _BASH, "bash", str(scripts / "octet.bash"), *words]
     ended = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert ended.stderr == ""
@@ -179,7 +179,7 @@ def test_what_fish_offers(shell: str, scripts: Path, files: Path) -> None:
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "zsh"])
 def test_what_zsh_offers(shell: str, scripts: Path, files: Path) -> None:
-    """Typed, with the key that completes."""
+    """Type the words and the completion key."""
     env = {"ZDOTDIR": str(scripts), "PS1": "", "TERM": "dumb"}
     with in_terminal(shell, "-f", "-i", env=env, program=_RUN_IN) as terminal:
         terminal.type(f"cd {files}; autoload -U compinit; compinit -u -D; source {scripts}/octet.zsh; echo o''k\n")

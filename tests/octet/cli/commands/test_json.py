@@ -1,4 +1,4 @@
-"""`--json` everywhere: what a program reads is never guessed from a table."""
+"""Every command has `--json`."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_every_command_with_output_has_json() -> None:
 
 
 def documents(capsys: Captured) -> list[Any]:
-    """Of lines that are nothing but JSON."""
+    """Parse lines of JSON."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

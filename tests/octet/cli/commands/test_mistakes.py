@@ -1,4 +1,4 @@
-"""What goes wrong is one line that says what to do, and an exit status that says what kind it was."""
+"""An error is one line with advice, and an exit status by kind."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def error_line(capsys: Captured) -> str:
 
 @pytest.mark.parametrize("arguments", [("check",), ("completion", "bash"), ("generate", "--help")])
 def test_closed_pipe_ends_quietly(arguments: tuple[str, ...]) -> None:
-    """As in `octet check | head -1`, where head is the quicker one."""
+    """As in `octet check | head -1`."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -64,7 +64,7 @@ for name in "rich shtab numpy torch yaml llguidance uvloop starlette tokenizers 
 from octet.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""A caller's installation, which has none of them."""
+"""An installation for callers only."""
 
 
 def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -75,7 +75,7 @@ def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("command", "extra"), [("serve", "serve"), ("router --port 1", "router"), ("specialist --engine sim", "serve")]
 )
 def test_missing_package_names_the_install_command(command: str, extra: str) -> None:
-    """Before its options are known, or when it is to begin."""
+    """At parsing or at the start of the command."""
     ended = bare(*command.split())
     assert ended.returncode == 2
     name = command.split()[0]

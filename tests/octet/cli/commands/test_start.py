@@ -1,4 +1,4 @@
-"""The command line is there at once: a command loads what it needs, and what asks loads nothing that serves."""
+"""A command imports only what it needs, and client commands import no server packages."""
 
 import subprocess
 import sys

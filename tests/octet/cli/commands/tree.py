@@ -1,4 +1,4 @@
-"""Every command, as a tree: names, options, and what each takes."""
+"""All commands as a tree of names, options and values."""
 
 import argparse
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class CommandNode:
     """The choices of each; empty for any word."""
     commands: tuple["CommandNode", ...]
     does_something: bool
-    """By itself, without a subcommand."""
+    """Whether the command runs without a subcommand."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""docs/operating.md: every command in it works, in the order it stands there."""
+"""Every command of docs/operating.md works, in order."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""`octet slo`, `octet receipts` and `octet why`: what they write, what they ask, and how they end."""
+"""`octet slo`, `octet receipts` and `octet why`: output, requests and exit status."""
 
 import json
 import re
@@ -157,7 +157,7 @@ def test_seen_receipts_are_bounded() -> None:
     made = [Receipt.from_wire(receipt(f"r{n}")) for n in range(6)]
     assert seen.add_new(made[:2]) == made[:2] and seen.add_new(made[:3]) == made[2:3]
     assert seen.add_new(made[3:6]) == made[3:6] and seen.add_new(made[3:6]) == []
-    assert seen.add_new(made[:1]) == made[:1], "forgotten: there is an end to what is remembered"
+    assert seen.add_new(made[:1]) == made[:1], "memory is bounded, so it is forgotten"
 
 
 def test_why_shows_operators_all_and_callers_their_receipt(capsys: Captured) -> None:

@@ -1,4 +1,4 @@
-"""Tables fit, and lose nothing."""
+"""Tables fit the terminal and lose no content."""
 
 import argparse
 import os

@@ -1,5 +1,5 @@
-"""`octet why` on requests that were really refused, spilled, shadowed, preempted and failed over: every sentence beside
-what the replicas themselves know of it."""
+"""`octet why` on requests that were refused, spilled, shadowed, preempted and failed over, compared with what the
+replicas know."""
 
 import asyncio
 import json
@@ -41,11 +41,11 @@ from tests.system.test_wiring import UnsureClassifier
 Captured = pytest.CaptureFixture[str]
 UNKNOWN_WAIT = "; the duration is not on the receipt."
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""A step takes 20 ms: an answer of many tokens is long under way."""
+"""A step takes 20 ms, so that long answers take seconds."""
 
 
 async def why(routed: Routed, request_id: str, capsys: Captured) -> str:
-    """All it says, on one line."""
+    """Return the whole output on one line."""
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["why", request_id, "--address", routed.address]) == 0
     return " ".join(capsys.readouterr().out.split())
@@ -314,7 +314,7 @@ async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) 
 
 
 async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
-    """The number of the request with which it became true: the router picks replicas at random."""
+    """Ask until the condition is true; return the number of that request. The router picks replicas at random."""
     for number in range(200):
         reply = await routed.ask(asking(request_id=f"r{number}"))
         assert reply.code is grpc.StatusCode.OK

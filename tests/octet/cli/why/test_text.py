@@ -1,4 +1,4 @@
-"""Explanations: every fact of any receipt is reported, and nothing that it does not hold."""
+"""Explanations report every fact of a receipt and no other."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _ROW = re.compile(r"(.+?) +([\d.]+) ms(  \|.*\|)?")
 
 
 def explained(explanation: wire.Story, *, is_complete: bool = True) -> str:
-    """All of it, on one line."""
+    """Return the whole text on one line."""
     return " ".join(
         format_explanation(
             explain_request(RequestExplanation.from_wire(explanation), is_complete=is_complete), 10_000
