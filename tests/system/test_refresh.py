@@ -28,7 +28,7 @@ from tests.serve.ensemble import ROOT, Served, serving
 
 __all__ = ["demo_gguf"]
 
-NEEDED = 10
+NEEDED = 6
 """Judged answers, for a lane to be promoted or rolled back."""
 CONFIG = f"""
 name: refreshing
@@ -145,7 +145,7 @@ def test_random_weights_never_serve(setup: RefreshSetup) -> None:
     assert (loaded["who"], loaded["what"], loaded["why"]) == ("ann", "load_lane", "the nightly refresh")
     assert loaded["after"] == rolled_back["before"] == "lane 2 (random-lora) candidate"
     assert (rolled_back["who"], rolled_back["what"]) == ("lanes", "roll_back")
-    assert re.match(r"0 of 1\d passed \(0\.0%\), below \d\d\.\d%", rolled_back["why"])
+    assert re.match(r"0 of \d+ passed \(0\.0%\), below \d\d\.\d%", rolled_back["why"])
     assert rolled_back["after"] == "lane 1 (bare model)"
     assert re.search(r"^writer +2 +random-lora +rolled_back .* 0\.0% ", setup.octet("lanes", "writer"), re.MULTILINE)
     assert re.search(r"^code +writer +writer\+random-lora +fresh_lane ", setup.octet("shadow", "report"), re.MULTILINE)
@@ -161,4 +161,4 @@ def test_a_harmless_adapter_is_promoted(setup: RefreshSetup) -> None:
         assert client.infer(PROMPTS[0], timeout=PATIENCE, **HOW).receipt.lane.adapter_digests == (digest,)
     promoted = next(entry for entry in setup.audit() if entry["what"] == "promote")
     assert promoted["who"] == "lanes" and promoted["after"].endswith("(gentle-lora) serving")
-    assert re.match(r"\d+ of 1\d passed \((100|9\d|8\d)\.\d%\)", promoted["why"])
+    assert re.match(r"\d+ of \d+ passed \((100|9\d|8\d)\.\d%\)", promoted["why"])
