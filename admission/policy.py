@@ -20,7 +20,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 Rank = tuple[int, float, float, int]
 """(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
 request keeps its place."""
-BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
 AdapterStack = tuple[str, ...]
 
 MAX_OVERTAKE_SECONDS = 30.0
@@ -121,16 +120,15 @@ class PrefillHold(NamedTuple):
         margin = inf
         if not round_seconds:
             return margin
+        most = (num_chunks + _STALLED_CHUNKS) * chunk_seconds
         for rank, deadline, last_round in decoding:
-            if deadline is None or rank >= prompt:
+            if deadline is None:
                 continue
             rounds = last_round - num_rounds
             slack = deadline - now - rounds * round_seconds
-            if slack >= 0:
+            if 0 <= slack < margin + most and rank < prompt:
                 num_between = rounds if rounds < num_chunks else num_chunks
-                spare = slack - (num_between + _STALLED_CHUNKS) * chunk_seconds
-                if spare < margin:
-                    margin = spare
+                margin = min(margin, slack - (num_between + _STALLED_CHUNKS) * chunk_seconds)
         return margin
 
 

@@ -184,17 +184,25 @@ class SharesBlocks(Protocol):
 SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
-def pass_on_blocks(leaver: SharesBlocks, sharers: Iterable[SharerT]) -> tuple[SharerT, float]:
-    """Transfer the blocks of a leaving request to the sharer that uses most of them. Returns that sharer and the slots
-    that it gained."""
-    new_holder = max(sharers, key=lambda each: each.shared)
-    num_gained = max(0, new_holder.shared - leaver.shared)
-    new_holder.slots += num_gained
-    new_holder.shared -= num_gained
+def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
+    """Let the sharer share at most so many of its tokens with the holder. Returns the slots that it gains, because it
+    holds the others itself."""
+    num_gained = max(0, sharer.shared - most)
+    sharer.holder = holder
+    sharer.shared -= num_gained
+    sharer.slots += num_gained
+    return num_gained
+
+
+def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iterable[SharesBlocks]) -> SharerT:
+    """Transfer the blocks of a leaving request to the heir that uses most of them. Returns that heir, with which all
+    sharers share from now on."""
+    heir = max(heirs, key=lambda each: each.shared)
     for each in sharers:
-        each.holder = new_holder
-    new_holder.holder = leaver.holder
-    return new_holder, num_gained
+        if each is not heir:
+            share_blocks(each, heir, heir.shared)
+    share_blocks(heir, leaver.holder, leaver.shared)
+    return heir
 
 
 get_rank = attrgetter("rank")
@@ -279,6 +287,7 @@ class BookedRequests:
     def start(self, request: BookedRequest) -> None:
         if request.booking.key not in self._suspended:
             self._leave(request)
+            self._hold_cached(request)
             self._seat(request)
 
     def preempt(self, request: BookedRequest) -> None:
@@ -315,18 +324,24 @@ class BookedRequests:
         if at < len(self.line) and self.line[at] is request:
             del self.line[at]
 
+    def _sharers(self, holder: BookedRequest) -> list[BookedRequest]:
+        return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
+
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Transfer the blocks that others share with it to one that runs, or make them unshared if none runs."""
-        sharers = [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is leaver]
-        running = [each for each in sharers if each.booking.key in self._running]
-        new_holder = pass_on_blocks(leaver, running)[0] if running else None
-        for each in sharers:
-            if each is new_holder:
-                continue
-            each.holder = new_holder
-            if new_holder is None:
-                each.slots += each.shared
-                each.shared = 0
+        """Transfer the blocks that others share with it to one that runs. If none does, they stay in the cache, and the
+        first sharer to start holds them again."""
+        sharers = self._sharers(leaver)
+        if running := [each for each in sharers if each.booking.key in self._running]:
+            pass_on_blocks(leaver, running, sharers)
+        elif leaver.holder is not None:
+            for each in sharers:
+                share_blocks(each, leaver.holder, leaver.shared)
+
+    def _hold_cached(self, request: BookedRequest) -> None:
+        """Hold the blocks that it shared with a request that has left, if no other request does."""
+        holder = request.holder
+        if holder is not None and holder.booking.key not in self._running:
+            pass_on_blocks(holder, [request], self._sharers(holder))
 
 
 class SimulationStart(NamedTuple):

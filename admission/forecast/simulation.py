@@ -5,7 +5,7 @@ A round is one decode step of every adapter stack. The distant future is approxi
 shares of the chunks, and the far end of the line becomes a stream through the seats.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
@@ -21,14 +21,14 @@ from admission.forecast.bookings import (
     SimulationStart,
     get_rank,
     pass_on_blocks,
+    share_blocks,
 )
 from admission.forecast.estimates import StepPace, StepPrices
-from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
+from admission.policy import DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
 
 _EPSILON = 1e-9
 _EXACT_LINE = 32  # waiting requests that are simulated one by one; those behind them are a stream
 _EXACT_CHUNKS = 20  # chunks that are dealt out one by one, two turns of every prompt as a rule; then by shares
-_HELD_ROUNDS = 8  # rounds between two checks of a prompt that is held
 
 
 class Outcome:
@@ -52,14 +52,13 @@ class _Job(Outcome):
     size = since = 0.0
     is_seated = has_sharers = False
     holder: "_Job | None" = None  # of the blocks that it shares
-    new_holder: "_Job | None" = None  # holds what it shared with others, since it left its seat
 
     def __init__(self, request: BookedRequest) -> None:
         self.request = request
         self.rank = request.rank
         self.stack = request.stack
         self.is_urgent = request.is_urgent
-        self.slots = request.slots
+        self.slots = request.slots  # for all tokens but shared ones; while it decodes, for those computed at `since`
         self.shared = request.shared
         self.left: float = request.prompt_left  # prompt tokens to compute
         self.to_go = request.expected_left
@@ -84,7 +83,7 @@ class Simulation:
     ) -> None:
         """`running` maps each prompt to the turns that it was passed over; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
-        self._entry_slots, self._num_slots = capacity.entry_slots, capacity.num_slots
+        self._block_size = capacity.block_size
         self._prefill, self._decode = prices.prefill, prices.decode
         self._chunk, self._hold = pace
         self._slowdown = start.slowdown
@@ -96,19 +95,18 @@ class Simulation:
         self._num_chunked: float = start.num_chunked  # prompt tokens since the last round
         self._num_chunks = 0
         self._used_slots = 0.0
-        self._tail_slots = capacity.block_size / 2  # empty slots in a request's last block, on average
         self._context = 0.0  # tokens that the decoding requests look back at
         self._turns: PrefillTurns[_Job] = PrefillTurns(capacity.age_bound)
         self._prompts = self._turns.by_rank
         self._decoding: list[tuple[float, int, _Job]] = []  # a heap by the round in which they end
         self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
         self._timed: dict[_Job, DecodingRequest] = {}  # decoding requests with a deadline
-        self._earliest_deadline, self._latest_round = inf, 0.0  # of all of them, and of some that have ended
         self._line: list[BookedRequest | _Job] = list(line)
         self._next = 0
         self._may_enter = True  # a seat or slots came free since the first in line did not fit
         self._lowest = -inf  # no seated request has a lower priority than this, which is negated
         self._outcomes: dict[BookedRequest, Outcome] = {}  # a `_Job` for every request that has had a seat
+        self._heirs: dict[BookedRequest, _Job] = {}  # of the blocks of requests that have left their seats
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
@@ -144,7 +142,7 @@ class Simulation:
         return self._outcomes.get(request, _NEVER)
 
     def long_finish(self, request: BookedRequest) -> float:
-        outcome = self[request]
+        outcome = self._outcomes.get(request, _NEVER)
         if request.long_left <= request.expected_left or outcome.finish_at == inf:
             return outcome.finish_at
         rounds, curve, times = _long_round(request, outcome), self._curve_rounds, self._curve_times
@@ -166,7 +164,7 @@ class Simulation:
         if self._num_chunked and self._owes_round():
             self._take_rounds(1.0, after_chunk=True)
             return True
-        max_rounds: float = inf
+        held: _Job | None = None
         if self._prompts:
             prompts = self._turns.pick()
             margin = self._hold_margin(prompts[0])
@@ -175,14 +173,11 @@ class Simulation:
                 if self._num_chunked and self._owes_round():
                     self._take_rounds(1.0, after_chunk=True)
                 return True
-            self._num_chunked = 0
-            max_rounds = _HELD_ROUNDS
-            if self._hold is not None:  # the margin grows by at most a chunk with each round
-                max_rounds = min(max_rounds, ceil(-margin / self._hold.chunk_seconds))
+            held, self._num_chunked = prompts[0], 0
         if not self._decoding:
             return False
-        next_end = max(self._decoding[0][0] - self._rounds, _EPSILON)
-        self._take_rounds(min(next_end, max_rounds), after_chunk=False)
+        count = max(self._decoding[0][0] - self._rounds, _EPSILON)
+        self._take_rounds(count if held is None else self._rounds_held(held, count), after_chunk=False)
         return True
 
     def _owes_round(self) -> bool:
@@ -196,11 +191,13 @@ class Simulation:
         job = self._outcomes[request] = _Job(request)
         done = self._start.tokens.get(request.booking.key, 0)
         job.begun_at, job.first_at = 0.0, 0.0 if request.generated else inf
-        self._take_seat(job)
         if not request.prompt_left:
             job.to_go -= done
+            job.slots += done - 1  # the last token is computed by the next round
+            self._take_seat(job)
             self._begin_decoding(job)
             return
+        self._take_seat(job)
         job.left -= done
         if job.left > 0:
             self._turns.add(job, passed_over)
@@ -209,7 +206,8 @@ class Simulation:
 
     def _take_seat(self, job: _Job) -> None:
         job.is_seated = True
-        self._used_slots += job.slots + self._tail_slots
+        self._heirs.pop(job.request, None)
+        self._used_slots += job.slots
         if job.rank[0] > self._lowest:
             self._lowest = job.rank[0]
 
@@ -220,10 +218,7 @@ class Simulation:
             head = self._line[self._next]
             num_seated = len(self._decoding) + len(self._prompts)
             no_seat = num_seated >= self._capacity.max_running
-            slots = head.slots
-            if head.shared and self._find_holder(head.request if isinstance(head, _Job) else head) is None:
-                slots += head.shared
-            is_short = num_seated > 0 and self._used_slots + slots + self._tail_slots > self._entry_slots
+            is_short = num_seated > 0 and not self._has_room(head, num_seated)
             if no_seat or is_short:
                 if head.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(head, recompute=is_short):
                     return
@@ -236,6 +231,31 @@ class Simulation:
             if job.shared:
                 self._share_blocks(job)
             self._turns.add(job)
+
+    def _has_room(self, head: "BookedRequest | _Job", num_seated: int) -> bool:
+        """Whether there are enough blocks for its prompt and a step, besides the headroom."""
+        slots = head.slots + 1
+        if head.shared:
+            slots += head.shared - self._find_holder(head)[1]
+        size, most = self._block_size, self._capacity.num_blocks - self._capacity.headroom
+        num_free = most - ceil(slots / size) - self._used_slots / size  # if every block were full
+        if num_free < 0 or num_free >= num_seated * (1 + 1 / size):
+            return num_free >= 0
+        return ceil(slots / size) + self._num_blocks() <= most
+
+    def _num_blocks(self, num_rounds: float = 0.0) -> float:
+        """Blocks in use after further rounds."""
+        size, ahead = self._block_size, self._rounds + num_rounds - _EPSILON
+        prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
+        return prompts + sum(-((job.since - job.slots - ahead) // size) for _, _, job in self._decoding)
+
+    def _rounds_in_pool(self, count: float) -> float:
+        """Of so many rounds, those that there are enough blocks for."""
+        num_rows, size, most = len(self._decoding), self._block_size, self._capacity.num_blocks
+        num_free = most * size - self._used_slots - (num_rows + len(self._prompts)) * (size + 1)  # at least
+        if count * num_rows <= num_free:
+            return count
+        return min(count, bisect_right(range(1, ceil(count) + 1), most, key=self._num_blocks))
 
     def _preempt_for(self, head: "BookedRequest | _Job | None", *, recompute: bool) -> bool:
         """Preempt the first victim, if it ranks below the head or there is no head."""
@@ -251,8 +271,8 @@ class Simulation:
             heapify(self._decoding)
             num_grown = self._stop_decoding(victim)
             victim.to_go -= num_grown
-            victim.slots += num_grown
-            victim.left = victim.size + num_grown if recompute else self._tail_slots
+            victim.slots += num_grown + 1
+            victim.left = victim.size + num_grown if recompute else self._block_size / 2
         self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
         return True
 
@@ -260,46 +280,61 @@ class Simulation:
         return [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
 
     def _free_seat(self, job: _Job, slots: float) -> None:
-        self._used_slots -= slots + self._tail_slots
+        self._used_slots -= slots
         self._may_enter = True
         job.is_seated = False
-        if not job.has_sharers:
-            return
-        job.new_holder = None
-        if sharers := [each for each in self._seated() if each.holder is job]:
-            job.new_holder, num_gained = pass_on_blocks(job, sharers)
-            job.new_holder.has_sharers = True
-            self._used_slots += num_gained
+        if job.has_sharers and (sharers := [each for each in self._seated() if each.holder is job]):
+            before = sum(each.slots for each in sharers)
+            heir = self._heirs[job.request] = pass_on_blocks(job, sharers, sharers)
+            heir.has_sharers = True
+            self._used_slots += sum(each.slots for each in sharers) - before
 
     def _share_blocks(self, job: _Job) -> None:
-        """If the request whose blocks it shares has left without a successor, it holds them itself."""
-        job.holder = self._find_holder(job.request)
-        if job.holder is None:
-            job.slots += job.shared
-            self._used_slots += job.shared
-            job.shared = 0
-        else:
-            job.holder.has_sharers = True
+        """If no seated request holds the blocks that it shares, they are in the cache, and it holds them from now."""
+        holder, shared = self._find_holder(job)
+        self._used_slots += share_blocks(job, holder, shared)
+        if holder is not None:
+            holder.has_sharers = True
+        elif job.request.holder is not None:
+            self._heirs[job.request.holder] = job
 
-    def _find_holder(self, request: BookedRequest) -> _Job | None:
-        holder = None if request.holder is None else self._outcomes.get(request.holder)
-        while isinstance(holder, _Job) and not holder.is_seated:
-            holder = holder.new_holder
-        return holder if isinstance(holder, _Job) else None
+    def _find_holder(self, head: "BookedRequest | _Job") -> tuple[_Job | None, float]:
+        """Return the seated request that holds the blocks that this one shares, and how many tokens they have."""
+        shared = head.shared
+        holder = head.request.holder if isinstance(head, _Job) else head.holder
+        while holder is not None:
+            job = self._outcomes.get(holder)
+            if isinstance(job, _Job) and job.is_seated:
+                return job, shared
+            heir = self._heirs.get(holder)
+            if heir is None:
+                break
+            shared, holder = min(shared, heir.request.shared), heir.request
+        return None, 0.0
 
     def _hold_margin(self, prompt: _Job) -> float:
-        """Check the tightest request that is possible first: if it leaves the prompt enough time, so does every real
-        one."""
-        hold = self._hold
-        if hold is None or not self._timed:
+        if self._hold is None or not self._timed:
             return inf
         now = self._start.now + self._now * self._slowdown
         num_chunks = ceil(prompt.left / self._chunk)
-        tightest = BEST_RANK, self._earliest_deadline, self._latest_round
-        margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
-        if 2 * num_chunks * hold.chunk_seconds < margin < inf:
-            return margin
-        return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
+        return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
+
+    def _rounds_held(self, prompt: _Job, count: float) -> float:
+        """Of so many rounds, those that are taken before the prompt goes on."""
+        if self._hold is None or count <= 1:
+            return count
+        hold, num_stacks, seconds = self._hold, len(self._stacks), self._round_seconds(1.0, after_chunk=False)
+        num_chunks, real_seconds = ceil(prompt.left / self._chunk), seconds * self._slowdown
+        now = self._start.now + self._now * self._slowdown
+
+        def goes_on(num_rounds: float) -> bool:
+            later = hold.observe(real_seconds / num_stacks, num_rounds * num_stacks)
+            at, rounds = now + num_rounds * real_seconds, self._rounds + num_rounds
+            return later.margin(prompt.rank, self._timed.values(), at, num_chunks, rounds) >= 0
+
+        if not goes_on(count - 1):
+            return count
+        return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
     def _take_chunks(self, prompts: list[_Job], margin: float) -> None:
         """Simulate one chunk, or several with a round after each, if meanwhile no prompt ends or is held."""
@@ -343,8 +378,8 @@ class Simulation:
         step, token, pair = self._prefill
         num_rows = len(self._decoding)
         if num_rows:
-            free = self._num_slots - self._used_slots
-            count = max(1.0, min(count, ceil(self._decoding[0][0] - self._rounds), free // num_rows))
+            count = min(count, ceil(self._decoding[0][0] - self._rounds))
+            count = max(1.0, self._rounds_in_pool(count))
         if margin < inf:
             chunk_seconds = (step + tokens * token) * self._slowdown + _EPSILON
             count = max(1.0, min(count, margin // chunk_seconds))
@@ -378,44 +413,41 @@ class Simulation:
             return
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
-            longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
-            last_round = rounds + longest - job.size
-            self._timed[job] = job.rank, booking.deadline, last_round
-            if booking.deadline < self._earliest_deadline:
-                self._earliest_deadline = booking.deadline
-            if last_round > self._latest_round:
-                self._latest_round = last_round
+            longest = min(booking.prompt_tokens + booking.max_tokens, self._capacity.num_slots)
+            self._timed[job] = job.rank, booking.deadline, rounds + longest - job.size
         heappush(self._decoding, (rounds + job.to_go, job.rank[3], job))
         self._context += job.size
         self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1
 
     def _take_rounds(self, count: float, *, after_chunk: bool) -> None:
         """If the pool is too full for a round, running requests are preempted first, as in a real step."""
+        fitting = self._rounds_in_pool(count)
+        while not fitting and len(self._decoding) + len(self._prompts) > 1:
+            self._preempt_for(None, recompute=True)
+            fitting = self._rounds_in_pool(count)
         num_rows = len(self._decoding)
-        if self._used_slots + count * num_rows > self._num_slots:
-            while len(self._decoding) + len(self._prompts) > 1 and self._used_slots + num_rows > self._num_slots:
-                self._preempt_for(None, recompute=True)
-                num_rows = len(self._decoding)
-            if not num_rows:
-                return
-            if len(self._prompts) + num_rows > 1:
-                count = min(count, max(1.0, (self._num_slots - self._used_slots) / num_rows))
+        if not num_rows:
+            return
+        count = fitting or count
+        seconds = self._round_seconds(count, after_chunk=after_chunk)
+        self._now += count * seconds
+        self._rounds += count
+        self._context += count * num_rows
+        self._used_slots += count * num_rows
+        if self._hold is not None:
+            num_stacks = len(self._stacks)
+            self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
+
+    def _round_seconds(self, count: float, *, after_chunk: bool) -> float:
+        """Seconds of one of so many rounds."""
         step, token, pair = self._decode
-        num_grown = count * num_rows
-        num_stacks = len(self._stacks)
+        num_rows, num_stacks = len(self._decoding), len(self._stacks)
         rows = num_rows if num_rows > self._expected_rows else self._expected_rows
-        seconds = num_stacks * step + token * rows + pair * (self._context + num_grown / 2)
+        seconds = num_stacks * step + token * rows + pair * (self._context + count * num_rows / 2)
         if num_stacks > 1:
             steps = steps_between_switches(self._capacity.age_bound, after_chunk=after_chunk)
             seconds += num_stacks * self._prices.switch / steps
-        if not self._prompts:
-            seconds *= self._stretch
-        self._now += count * seconds
-        self._rounds += count
-        self._context += num_grown
-        self._used_slots += num_grown
-        if self._hold is not None:
-            self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
+        return seconds if self._prompts else seconds * self._stretch
 
     def _stop_decoding(self, job: _Job) -> float:
         """Returns the tokens generated since it began to decode."""
