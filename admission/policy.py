@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 Rank = tuple[int, float, float, int]
 """(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
 request keeps its place."""
+BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
 AdapterStack = tuple[str, ...]
 
 MAX_OVERTAKE_SECONDS = 30.0

@@ -24,34 +24,23 @@ from admission.forecast.bookings import (
     share_blocks,
 )
 from admission.forecast.estimates import StepPace, StepPrices
-from admission.policy import DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
+from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
 
 _EPSILON = 1e-9
 _EXACT_LINE = 32  # waiting requests that are simulated one by one; those behind them are a stream
 _EXACT_CHUNKS = 20  # chunks that are dealt out one by one, two turns of every prompt as a rule; then by shares
 
 
-class Outcome:
-    """Seconds from now until the request begins, has its first token, and ends an answer of expected length; and the
-    rounds until that end."""
+class SimulatedRequest:
+    """A request in the simulation, and its outcome: seconds from now until it begins, has its first token, and ends an
+    answer of expected length; and the rounds until that end."""
 
-    begun_at: float = inf
-    first_at: float = inf
-    finish_at: float = inf
-    end_round: float = 0.0
-
-
-_NEVER = Outcome()
-
-
-class _Job(Outcome):
-    """A request in the simulation."""
-
-    to_go: float  # answer tokens to come, as of the last time it was not decoding
+    begun_at = first_at = finish_at = inf
+    end_round = 0.0
     # While it decodes: tokens known when it began to, and the round of that.
     size = since = 0.0
     is_seated = has_sharers = False
-    holder: "_Job | None" = None  # of the blocks that it shares
+    holder: "SimulatedRequest | None" = None  # of the blocks that it shares
 
     def __init__(self, request: BookedRequest) -> None:
         self.request = request
@@ -61,8 +50,13 @@ class _Job(Outcome):
         self.slots = request.slots  # for all tokens but shared ones; while it decodes, for those computed at `since`
         self.shared = request.shared
         self.left: float = request.prompt_left  # prompt tokens to compute
-        self.to_go = request.expected_left
+        self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
         self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
+
+    @property
+    def long_round(self) -> float:
+        """The round in which an answer among the longest ends."""
+        return self.end_round + max(0.0, self.request.long_left - self.request.expected_left)
 
 
 _get_preemption_order = attrgetter("request.preemption_order")
@@ -83,7 +77,7 @@ class Simulation:
     ) -> None:
         """`running` maps each prompt to the turns that it was passed over; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
-        self._block_size = capacity.block_size
+        self._block_size, self._num_slots = capacity.block_size, capacity.num_slots
         self._prefill, self._decode = prices.prefill, prices.decode
         self._chunk, self._hold = pace
         self._slowdown = start.slowdown
@@ -96,35 +90,37 @@ class Simulation:
         self._num_chunks = 0
         self._used_slots = 0.0
         self._context = 0.0  # tokens that the decoding requests look back at
-        self._turns: PrefillTurns[_Job] = PrefillTurns(capacity.age_bound)
+        self._turns: PrefillTurns[SimulatedRequest] = PrefillTurns(capacity.age_bound)
         self._prompts = self._turns.by_rank
-        self._decoding: list[tuple[float, int, _Job]] = []  # a heap by the round in which they end
+        self._decoding: list[tuple[float, int, SimulatedRequest]] = []  # a heap by the round in which they end
         self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
-        self._timed: dict[_Job, DecodingRequest] = {}  # decoding requests with a deadline
-        self._line: list[BookedRequest | _Job] = list(line)
+        self._timed: dict[SimulatedRequest, DecodingRequest] = {}  # decoding requests with a deadline
+        self._earliest_deadline, self._latest_round = inf, 0.0  # of all of them, and of some that have ended
+        self._jobs = {request: SimulatedRequest(request) for request in (*running, *line)}
+        self._line = [self._jobs[request] for request in line]
         self._next = 0
         self._may_enter = True  # a seat or slots came free since the first in line did not fit
         self._lowest = -inf  # no seated request has a lower priority than this, which is negated
-        self._outcomes: dict[BookedRequest, Outcome] = {}  # a `_Job` for every request that has had a seat
-        self._heirs: dict[BookedRequest, _Job] = {}  # of the blocks of requests that have left their seats
+        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of the blocks of requests that have left their seats
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
         for request, passed_over in running.items():
-            self._seat_running(request, passed_over)
+            self._seat_running(self._jobs[request], passed_over)
         for job in self._seated():
             if job.shared:
                 self._share_blocks(job)
 
     def run(self, until: BookedRequest | None = None) -> "Simulation":
         """Run to the end, or until everything about `until` is known."""
+        target = None if until is None else self[until]
         while not self._is_over:
             if self._may_enter:
                 self._enter()
             if self._next >= _EXACT_LINE and len(self._line) - self._next > _EXACT_LINE:
                 self._stream_rest()
                 self._is_over = True
-            elif until is not None and self._is_settled(until):
+            elif target is not None and target.finish_at < inf and self._rounds >= target.long_round:
                 break
             elif self._step():
                 self._curve_rounds.append(self._rounds)
@@ -138,14 +134,14 @@ class Simulation:
                 self._is_over = True
         return self
 
-    def __getitem__(self, request: BookedRequest) -> Outcome:
-        return self._outcomes.get(request, _NEVER)
+    def __getitem__(self, request: BookedRequest) -> SimulatedRequest:
+        return self._jobs.get(request) or SimulatedRequest(request)
 
     def long_finish(self, request: BookedRequest) -> float:
-        outcome = self._outcomes.get(request, _NEVER)
-        if request.long_left <= request.expected_left or outcome.finish_at == inf:
-            return outcome.finish_at
-        rounds, curve, times = _long_round(request, outcome), self._curve_rounds, self._curve_times
+        job = self[request]
+        if request.long_left <= request.expected_left or job.finish_at == inf:
+            return job.finish_at
+        rounds, curve, times = job.long_round, self._curve_rounds, self._curve_times
         i = bisect_left(curve, rounds)
         if i == len(curve):
             step, token, _ = self._decode
@@ -155,16 +151,12 @@ class Simulation:
             return 0.0
         return times[i - 1] + (rounds - curve[i - 1]) / (curve[i] - curve[i - 1]) * (times[i] - times[i - 1])
 
-    def _is_settled(self, request: BookedRequest) -> bool:
-        outcome = self._outcomes.get(request)
-        return outcome is not None and outcome.finish_at < inf and self._rounds >= _long_round(request, outcome)
-
     def _step(self) -> bool:
         """Simulate a chunk and the round after it, or rounds, or many of the same kind. False if there is no work."""
         if self._num_chunked and self._owes_round():
             self._take_rounds(1.0, after_chunk=True)
             return True
-        held: _Job | None = None
+        held: SimulatedRequest | None = None
         if self._prompts:
             prompts = self._turns.pick()
             margin = self._hold_margin(prompts[0])
@@ -187,8 +179,8 @@ class Simulation:
         self._num_chunked = 0
         return bool(self._decoding)
 
-    def _seat_running(self, request: BookedRequest, passed_over: int) -> None:
-        job = self._outcomes[request] = _Job(request)
+    def _seat_running(self, job: SimulatedRequest, passed_over: int) -> None:
+        request = job.request
         done = self._start.tokens.get(request.booking.key, 0)
         job.begun_at, job.first_at = 0.0, 0.0 if request.generated else inf
         if not request.prompt_left:
@@ -204,7 +196,7 @@ class Simulation:
         else:
             self._emit_first(job)
 
-    def _take_seat(self, job: _Job) -> None:
+    def _take_seat(self, job: SimulatedRequest) -> None:
         job.is_seated = True
         self._heirs.pop(job.request, None)
         self._used_slots += job.slots
@@ -215,24 +207,22 @@ class Simulation:
         """Let the first in line enter if a seat and its slots are free, or if lower priorities can be preempted."""
         self._may_enter = False
         while self._next < len(self._line):
-            head = self._line[self._next]
+            job = self._line[self._next]
             num_seated = len(self._decoding) + len(self._prompts)
             no_seat = num_seated >= self._capacity.max_running
-            is_short = num_seated > 0 and not self._has_room(head, num_seated)
+            is_short = num_seated > 0 and not self._has_room(job, num_seated)
             if no_seat or is_short:
-                if head.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(head, recompute=is_short):
+                if job.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(job, recompute=is_short):
                     return
                 continue
             self._next += 1
-            job = head if isinstance(head, _Job) else _Job(head)
-            self._outcomes[job.request] = job
             job.begun_at = min(job.begun_at, self._now)
             self._take_seat(job)
             if job.shared:
                 self._share_blocks(job)
             self._turns.add(job)
 
-    def _has_room(self, head: "BookedRequest | _Job", num_seated: int) -> bool:
+    def _has_room(self, head: SimulatedRequest, num_seated: int) -> bool:
         """Whether there are enough blocks for its prompt and a step, besides the headroom."""
         slots = head.slots + 1
         if head.shared:
@@ -243,21 +233,21 @@ class Simulation:
             return num_free >= 0
         return ceil(slots / size) + self._num_blocks() <= most
 
-    def _num_blocks(self, num_rounds: float = 0.0) -> float:
+    def _num_blocks(self, num_rounds: float = 0.0) -> int:
         """Blocks in use after further rounds."""
         size, ahead = self._block_size, self._rounds + num_rounds - _EPSILON
         prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
-        return prompts + sum(-((job.since - job.slots - ahead) // size) for _, _, job in self._decoding)
+        return int(prompts + sum(-((job.since - job.slots - ahead) // size) for _, _, job in self._decoding))
 
     def _rounds_in_pool(self, count: float) -> float:
         """Of so many rounds, those that there are enough blocks for."""
-        num_rows, size, most = len(self._decoding), self._block_size, self._capacity.num_blocks
-        num_free = most * size - self._used_slots - (num_rows + len(self._prompts)) * (size + 1)  # at least
-        if count * num_rows <= num_free:
+        num_rows, num_seated = len(self._decoding), len(self._decoding) + len(self._prompts)
+        num_used = self._used_slots + num_seated * (self._block_size + 1)  # at most
+        if num_used + count * num_rows <= self._num_slots:
             return count
-        return min(count, bisect_right(range(1, ceil(count) + 1), most, key=self._num_blocks))
+        return min(count, bisect_right(range(1, ceil(count) + 1), self._capacity.num_blocks, key=self._num_blocks))
 
-    def _preempt_for(self, head: "BookedRequest | _Job | None", *, recompute: bool) -> bool:
+    def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
         """Preempt the first victim, if it ranks below the head or there is no head."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
@@ -276,10 +266,10 @@ class Simulation:
         self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
         return True
 
-    def _seated(self) -> list[_Job]:
+    def _seated(self) -> list[SimulatedRequest]:
         return [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
 
-    def _free_seat(self, job: _Job, slots: float) -> None:
+    def _free_seat(self, job: SimulatedRequest, slots: float) -> None:
         self._used_slots -= slots
         self._may_enter = True
         job.is_seated = False
@@ -289,7 +279,7 @@ class Simulation:
             heir.has_sharers = True
             self._used_slots += sum(each.slots for each in sharers) - before
 
-    def _share_blocks(self, job: _Job) -> None:
+    def _share_blocks(self, job: SimulatedRequest) -> None:
         """If no seated request holds the blocks that it shares, they are in the cache, and it holds them from now."""
         holder, shared = self._find_holder(job)
         self._used_slots += share_blocks(job, holder, shared)
@@ -298,13 +288,13 @@ class Simulation:
         elif job.request.holder is not None:
             self._heirs[job.request.holder] = job
 
-    def _find_holder(self, head: "BookedRequest | _Job") -> tuple[_Job | None, float]:
+    def _find_holder(self, head: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
         """Return the seated request that holds the blocks that this one shares, and how many tokens they have."""
         shared = head.shared
-        holder = head.request.holder if isinstance(head, _Job) else head.holder
+        holder = head.request.holder
         while holder is not None:
-            job = self._outcomes.get(holder)
-            if isinstance(job, _Job) and job.is_seated:
+            job = self._jobs.get(holder)
+            if job is not None and job.is_seated:
                 return job, shared
             heir = self._heirs.get(holder)
             if heir is None:
@@ -312,14 +302,21 @@ class Simulation:
             shared, holder = min(shared, heir.request.shared), heir.request
         return None, 0.0
 
-    def _hold_margin(self, prompt: _Job) -> float:
-        if self._hold is None or not self._timed:
+    def _hold_margin(self, prompt: SimulatedRequest) -> float:
+        """Check the tightest request that is possible first: if it leaves the prompt enough time, so does every real
+        one."""
+        hold = self._hold
+        if hold is None or not self._timed:
             return inf
         now = self._start.now + self._now * self._slowdown
         num_chunks = ceil(prompt.left / self._chunk)
-        return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
+        tightest = BEST_RANK, self._earliest_deadline, self._latest_round
+        margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
+        if 2 * num_chunks * hold.chunk_seconds < margin < inf:
+            return margin
+        return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
-    def _rounds_held(self, prompt: _Job, count: float) -> float:
+    def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
         """Of so many rounds, those that are taken before the prompt goes on."""
         if self._hold is None or count <= 1:
             return count
@@ -336,7 +333,7 @@ class Simulation:
             return count
         return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
-    def _take_chunks(self, prompts: list[_Job], margin: float) -> None:
+    def _take_chunks(self, prompts: list[SimulatedRequest], margin: float) -> None:
         """Simulate one chunk, or several with a round after each, if meanwhile no prompt ends or is held."""
         most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
         tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
@@ -354,7 +351,7 @@ class Simulation:
             nearest = min(shares, key=lambda job: job.left / shares[job])
             self._take_chunk([nearest, *(job for _, job in self._prompts if job is not nearest)], tokens)
 
-    def _take_chunk(self, prompts: list[_Job], tokens: float) -> None:
+    def _take_chunk(self, prompts: list[SimulatedRequest], tokens: float) -> None:
         step, token, pair = self._prefill
         self._now += step
         self._num_chunks += 1
@@ -374,7 +371,9 @@ class Simulation:
                 self._turns.discard(job)
                 self._emit_first(job)
 
-    def _take_whole_chunks(self, count: float, tokens: int, shares: Mapping[_Job, float], margin: float) -> None:
+    def _take_whole_chunks(
+        self, count: float, tokens: int, shares: Mapping[SimulatedRequest, float], margin: float
+    ) -> None:
         step, token, pair = self._prefill
         num_rows = len(self._decoding)
         if num_rows:
@@ -392,18 +391,18 @@ class Simulation:
         if num_rows:
             self._take_rounds(count, after_chunk=True)
 
-    def _shares(self) -> dict[_Job, float]:
+    def _shares(self) -> dict[SimulatedRequest, float]:
         """Each prompt's share of many chunks: one turn in `age_bound` for each, and the rest for the first."""
         first, *others = self._turns.sharing()
         turns = max(1 + len(others), self._capacity.age_bound + 1)
         return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}
 
-    def _emit_first(self, job: _Job) -> None:
+    def _emit_first(self, job: SimulatedRequest) -> None:
         job.first_at = min(job.first_at, self._now)
         job.to_go -= 1
         self._begin_decoding(job)
 
-    def _begin_decoding(self, job: _Job) -> None:
+    def _begin_decoding(self, job: SimulatedRequest) -> None:
         rounds = self._rounds
         job.since = rounds
         job.size = job.num_total - job.to_go
@@ -413,8 +412,11 @@ class Simulation:
             return
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
-            longest = min(booking.prompt_tokens + booking.max_tokens, self._capacity.num_slots)
-            self._timed[job] = job.rank, booking.deadline, rounds + longest - job.size
+            longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
+            last_round = rounds + longest - job.size
+            self._timed[job] = job.rank, booking.deadline, last_round
+            self._earliest_deadline = min(self._earliest_deadline, booking.deadline)
+            self._latest_round = max(self._latest_round, last_round)
         heappush(self._decoding, (rounds + job.to_go, job.rank[3], job))
         self._context += job.size
         self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1
@@ -449,7 +451,7 @@ class Simulation:
             seconds += num_stacks * self._prices.switch / steps
         return seconds if self._prompts else seconds * self._stretch
 
-    def _stop_decoding(self, job: _Job) -> float:
+    def _stop_decoding(self, job: SimulatedRequest) -> float:
         """Returns the tokens generated since it began to decode."""
         num_grown = self._rounds - job.since
         self._context -= job.size + num_grown
@@ -474,10 +476,9 @@ class Simulation:
         slow_token = prompt_token + a_round / self._chunk  # with the rounds between chunks
         answer_token = a_round / num_rows  # its share of a round
         prompts = answers = 0.0
-        for each in rest:
-            left, to_go = (each.left, each.to_go) if isinstance(each, _Job) else (each.prompt_left, each.expected_left)
-            prompts += left * prompt_token
-            answers += to_go * answer_token
+        for job in rest:
+            prompts += job.left * prompt_token
+            answers += job.to_go * answer_token
         # From a token of an answer to its next, with the prompts between them.
         cycle = max(a_round, _EPSILON) * (1 + prompts / max(answers, _EPSILON))
         work, at, last = 0.0, now, now
@@ -495,25 +496,17 @@ class Simulation:
             at += job.left * prompt_token
         # Work in the seats beyond what is usually there, which is half of a request's work for each seat.
         at = now + max(0.0, work - num_rows * (prompts + answers) / len(rest) / 2)
-        for each in rest:  # hundreds of them for every decision
-            if isinstance(each, _Job):
-                request, left, to_go = each.request, each.left, each.to_go
-                begun_at, first_at = each.begun_at, each.first_at
-            else:
-                request, left, to_go = each, each.prompt_left, each.expected_left
-                begun_at = first_at = inf
+        for job in rest:  # hundreds of them for every decision
+            left, to_go = job.left, job.to_go
             at += left * prompt_token + to_go * answer_token
-            speaks = at + left * slow_token
-            end = speaks + (to_go - 1) * cycle if to_go > 1 else speaks
-            outcome = self._outcomes[request] = Outcome()
-            outcome.begun_at = at if at < begun_at else begun_at
-            outcome.first_at = speaks if speaks < first_at else first_at
-            outcome.finish_at, outcome.end_round = end, rounds + (end - now) / cycle
+            first_at = at + left * slow_token
+            end = first_at + (to_go - 1) * cycle if to_go > 1 else first_at
+            if at < job.begun_at:
+                job.begun_at = at
+            if first_at < job.first_at:
+                job.first_at = first_at
+            job.finish_at, job.end_round = end, rounds + (end - now) / cycle
             if end > last:
                 last = end
         self._curve_rounds.append(rounds + (last - now) / cycle)
         self._curve_times.append(last)
-
-
-def _long_round(request: BookedRequest, outcome: Outcome) -> float:
-    return outcome.end_round + max(0.0, request.long_left - request.expected_left)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.bookings import BookedRequests, Booking
+from admission.forecast.bookings import Admit, BookedRequests, Booking
 from admission.forecast.estimates import AnswerLengths, StepPrices
 from admission.forecast.simulation import Simulation
 from admission.policy import MAX_OVERTAKE_SECONDS, PrefillHold
 from kvpool import BlockPool
 from octet.clock import ManualClock
 from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
-from specialist.scheduling.loop import new_admission_controller, step_pace
+from specialist.scheduling.loop import ReplicaCore, new_admission_controller, step_pace
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request
-from specialist.scheduling.step import Emitted, Finished, FixedBudget
+from specialist.scheduling.step import Emitted, Finished, FixedBudget, Preempted
 from tests.specialist.builders import BARE
 
 CHUNK, AGE_BOUND, ANSWER = 8, 3, 60
@@ -41,19 +41,31 @@ class Seen(NamedTuple):
     end: float
 
 
-def new_scheduler(clock: ManualClock, hold: PrefillHold | None, max_running: int) -> Scheduler:
+def new_scheduler(
+    clock: ManualClock, hold: PrefillHold | None, max_running: int, pool: BlockPool | None = None
+) -> Scheduler:
     config = SchedulerConfig(BARE, max_running=max_running, age_bound=AGE_BOUND, max_step_tokens=2 * CHUNK)
-    return Scheduler(BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE), config, clock, budget=FixedBudget(CHUNK), hold=hold)
+    pool = pool or BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE)
+    return Scheduler(pool, config, clock, budget=FixedBudget(CHUNK), hold=hold)
 
 
-def run(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: int = 32) -> list[Seen] | None:
-    """The first and last token's time of each request; None if one ends early at its deadline."""
-    clock = ManualClock()
-    scheduler = new_scheduler(clock, hold, max_running)
+def new_engine(clock: ManualClock, pool: BlockPool) -> SimEngine:
     named = asdict(PRICES)
     cost = CostModel(adapter_switch=named.pop("switch"), preemption=0.0, **named)
-    engine = SimEngine(SimModel(), cost, clock, num_blocks=NUM_BLOCKS + 1, block_size=BLOCK_SIZE)
-    loop = StepLoop(scheduler, engine)
+    return SimEngine(SimModel(), cost, clock, num_blocks=len(pool.blocks), block_size=pool.block_size)
+
+
+def run(
+    asked: Sequence[Asked],
+    hold: PrefillHold | None = None,
+    max_running: int = 32,
+    pool: BlockPool | None = None,
+) -> list[Seen] | None:
+    """The first and last token's time of each request; None if one ends early at its deadline, or is preempted because
+    the pool is full."""
+    clock = ManualClock()
+    scheduler = new_scheduler(clock, hold, max_running, pool)
+    loop = StepLoop(scheduler, new_engine(clock, scheduler.pool))
     for i, one in enumerate(asked):
         lane = replace(BARE, adapters=_adapters(one))
         prompt = (i, *range(1, one.prompt))
@@ -71,11 +83,18 @@ def run(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: in
                 if event.reason == "deadline":
                     return None
                 end[event.request_id] = clock.now()
+            elif isinstance(event, Preempted) and event.cause == "growth":
+                return None
     return [Seen(first[f"r{i}"], end[f"r{i}"]) for i in range(len(asked))]
 
 
-def forecast(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: int = 32) -> list[Seen]:
-    scheduler = new_scheduler(ManualClock(), hold, max_running)
+def forecast(
+    asked: Sequence[Asked],
+    hold: PrefillHold | None = None,
+    max_running: int = 32,
+    pool: BlockPool | None = None,
+) -> list[Seen]:
+    scheduler = new_scheduler(ManualClock(), hold, max_running, pool)
     capacity = new_admission_controller(scheduler, 0, PRICES).capacity
     bookings = BookedRequests(AGE_BOUND)
     requests = []
@@ -193,3 +212,53 @@ def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
     assert held == run(asked, HOLD)
     assert held[0].end < 60.0 < free[0].end
     assert held[1].first > free[1].first
+
+
+@given(requests(stacks=1), st.integers(16, 40))
+@settings(max_examples=100, deadline=None)
+def test_requests_enter_when_whole_blocks_are_free(asked: list[Asked], num_blocks: int) -> None:
+    assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
+    asked = [one._replace(deadline=None) for one in asked]
+    seen = run(asked, pool=BlockPool(num_blocks + 1, 5))
+    assume(seen is not None)
+    assert seen is not None
+    for each, foreseen in zip(seen, forecast(asked, pool=BlockPool(num_blocks + 1, 5)), strict=True):
+        assert foreseen == pytest.approx(each, rel=1e-6)
+
+
+@pytest.mark.parametrize("num_blocks", [25, 26, 28, 29, 30, 32])
+def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int) -> None:
+    """Requests in line share blocks with one that leaves before the pool has room for all of them. Every forecast from
+    then on has the same ends."""
+    clock = ManualClock()
+    scheduler = new_scheduler(clock, None, 32, BlockPool(num_blocks + 1, 4))
+    core = ReplicaCore(scheduler, new_engine(clock, scheduler.pool), prices=PRICES)
+    prefix = tuple(range(1, 1 + 2 * CHUNK))
+
+    def submit(name: str, prompt: tuple[int, ...], answer: int) -> None:
+        assert isinstance(core.submit(Request(name, BARE, prompt, answer, arrival=clock.now())), Admit)
+
+    submit("holder", (*prefix, *range(50, 50 + 2 * CHUNK)), 20)
+    submit("other", tuple(range(90, 90 + 4 * CHUNK)), 30)
+    while any(seq.prefilling for seq in scheduler.running) or len(scheduler.running) < 2:
+        core.step()
+    core.step()  # the round that is owed
+    for i in range(3):
+        submit(f"sharer {i}", (*prefix, *range(150 + 20 * i, 160 + 22 * i)), 3 + i)
+    bookings = core.controller.bookings
+    ends = foreseen_ends(core)
+    while len(bookings):
+        step = core.step()
+        for event in core.take_events():
+            if isinstance(event, Finished):
+                assert clock.now() == pytest.approx(ends.pop(event.request_id), rel=1e-6)
+        if step is not None and step.mode == "decode" and not any(seq.prefilling for seq in scheduler.running):
+            assert foreseen_ends(core) == pytest.approx(ends, rel=1e-6)
+
+
+def foreseen_ends(core: ReplicaCore) -> dict[str, float]:
+    now = core.clock.now()
+    foreseen = core.controller.forecast(now)
+    assert foreseen is not None
+    timeline = foreseen.unchanged
+    return {each.booking.key: now + timeline[each].finish_at for each in core.controller.bookings.active}
