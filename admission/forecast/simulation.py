@@ -5,7 +5,7 @@ A round is one decode step of every adapter stack. The distant future is approxi
 shares of the chunks, and the far end of the line becomes a stream through the seats.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
@@ -20,43 +20,14 @@ from admission.forecast.bookings import (
     ReplicaCapacity,
     SimulationStart,
     get_rank,
-    pass_on_blocks,
-    share_blocks,
 )
 from admission.forecast.estimates import StepPace, StepPrices
+from admission.forecast.simulated_pool import SimulatedPool, SimulatedRequest
 from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
 
 _EPSILON = 1e-9
 _EXACT_LINE = 32  # waiting requests that are simulated one by one; those behind them are a stream
 _EXACT_CHUNKS = 20  # chunks that are dealt out one by one, two turns of every prompt as a rule; then by shares
-
-
-class SimulatedRequest:
-    """A request in the simulation, and its outcome: seconds from now until it begins, has its first token, and ends an
-    answer of expected length; and the rounds until that end."""
-
-    begun_at = first_at = finish_at = inf
-    end_round = 0.0
-    # While it decodes: tokens known when it began to, and the round of that.
-    size = since = 0.0
-    is_seated = has_sharers = False
-    holder: "SimulatedRequest | None" = None  # of the blocks that it shares
-
-    def __init__(self, request: BookedRequest) -> None:
-        self.request = request
-        self.rank = request.rank
-        self.stack = request.stack
-        self.is_urgent = request.is_urgent
-        self.slots = request.slots  # for all tokens but shared ones; while it decodes, for those computed at `since`
-        self.shared = request.shared
-        self.left: float = request.prompt_left  # prompt tokens to compute
-        self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
-        self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
-
-    @property
-    def long_round(self) -> float:
-        """The round in which an answer among the longest ends."""
-        return self.end_round + max(0.0, self.request.long_left - self.request.expected_left)
 
 
 _get_preemption_order = attrgetter("request.preemption_order")
@@ -77,7 +48,6 @@ class Simulation:
     ) -> None:
         """`running` maps each prompt to the turns that it was passed over; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
-        self._block_size, self._num_slots = capacity.block_size, capacity.num_slots
         self._prefill, self._decode = prices.prefill, prices.decode
         self._chunk, self._hold = pace
         self._slowdown = start.slowdown
@@ -88,7 +58,6 @@ class Simulation:
         self._now, self._rounds = start.delay, 0.0
         self._num_chunked: float = start.num_chunked  # prompt tokens since the last round
         self._num_chunks = 0
-        self._used_slots = 0.0
         self._context = 0.0  # tokens that the decoding requests look back at
         self._turns: PrefillTurns[SimulatedRequest] = PrefillTurns(capacity.age_bound)
         self._prompts = self._turns.by_rank
@@ -98,10 +67,10 @@ class Simulation:
         self._earliest_deadline, self._latest_round = inf, 0.0  # of all of them, and of some that have ended
         self._jobs = {request: SimulatedRequest(request) for request in (*running, *line)}
         self._line = [self._jobs[request] for request in line]
+        self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
         self._may_enter = True  # a seat or slots came free since the first in line did not fit
         self._lowest = -inf  # no seated request has a lower priority than this, which is negated
-        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of the blocks of requests that have left their seats
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
@@ -109,7 +78,7 @@ class Simulation:
             self._seat_running(self._jobs[request], passed_over)
         for job in self._seated():
             if job.shared:
-                self._share_blocks(job)
+                self._pool.share_blocks(job)
 
     def run(self, until: BookedRequest | None = None) -> "Simulation":
         """Run to the end, or until everything about `until` is known."""
@@ -197,9 +166,7 @@ class Simulation:
             self._emit_first(job)
 
     def _take_seat(self, job: SimulatedRequest) -> None:
-        job.is_seated = True
-        self._heirs.pop(job.request, None)
-        self._used_slots += job.slots
+        self._pool.take_seat(job)
         if job.rank[0] > self._lowest:
             self._lowest = job.rank[0]
 
@@ -210,7 +177,7 @@ class Simulation:
             job = self._line[self._next]
             num_seated = len(self._decoding) + len(self._prompts)
             no_seat = num_seated >= self._capacity.max_running
-            is_short = num_seated > 0 and not self._has_room(job, num_seated)
+            is_short = num_seated > 0 and not self._pool.has_room(job, self._rounds)
             if no_seat or is_short:
                 if job.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(job, recompute=is_short):
                     return
@@ -219,33 +186,8 @@ class Simulation:
             job.begun_at = min(job.begun_at, self._now)
             self._take_seat(job)
             if job.shared:
-                self._share_blocks(job)
+                self._pool.share_blocks(job)
             self._turns.add(job)
-
-    def _has_room(self, head: SimulatedRequest, num_seated: int) -> bool:
-        """Whether there are enough blocks for its prompt and a step, besides the headroom."""
-        slots = head.slots + 1
-        if head.shared:
-            slots += head.shared - self._find_holder(head)[1]
-        size, most = self._block_size, self._capacity.num_blocks - self._capacity.headroom
-        num_free = most - ceil(slots / size) - self._used_slots / size  # if every block were full
-        if num_free < 0 or num_free >= num_seated * (1 + 1 / size):
-            return num_free >= 0
-        return ceil(slots / size) + self._num_blocks() <= most
-
-    def _num_blocks(self, num_rounds: float = 0.0) -> int:
-        """Blocks in use after further rounds."""
-        size, ahead = self._block_size, self._rounds + num_rounds - _EPSILON
-        prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
-        return int(prompts + sum(-((job.since - job.slots - ahead) // size) for _, _, job in self._decoding))
-
-    def _rounds_in_pool(self, count: float) -> float:
-        """Of so many rounds, those that there are enough blocks for."""
-        num_rows, num_seated = len(self._decoding), len(self._decoding) + len(self._prompts)
-        num_used = self._used_slots + num_seated * (self._block_size + 1)  # at most
-        if num_used + count * num_rows <= self._num_slots:
-            return count
-        return min(count, bisect_right(range(1, ceil(count) + 1), self._capacity.num_blocks, key=self._num_blocks))
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
         """Preempt the first victim, if it ranks below the head or there is no head."""
@@ -257,12 +199,12 @@ class Simulation:
             self._turns.discard(victim)
             self._free_seat(victim, victim.slots)
         else:
-            self._decoding = [item for item in self._decoding if item[2] is not victim]
+            self._decoding[:] = [item for item in self._decoding if item[2] is not victim]
             heapify(self._decoding)
             num_grown = self._stop_decoding(victim)
             victim.to_go -= num_grown
             victim.slots += num_grown + 1
-            victim.left = victim.size + num_grown if recompute else self._block_size / 2
+            victim.left = victim.size + num_grown if recompute else self._capacity.block_size / 2
         self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
         return True
 
@@ -270,37 +212,8 @@ class Simulation:
         return [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
 
     def _free_seat(self, job: SimulatedRequest, slots: float) -> None:
-        self._used_slots -= slots
+        self._pool.free_seat(job, slots)
         self._may_enter = True
-        job.is_seated = False
-        if job.has_sharers and (sharers := [each for each in self._seated() if each.holder is job]):
-            before = sum(each.slots for each in sharers)
-            heir = self._heirs[job.request] = pass_on_blocks(job, sharers, sharers)
-            heir.has_sharers = True
-            self._used_slots += sum(each.slots for each in sharers) - before
-
-    def _share_blocks(self, job: SimulatedRequest) -> None:
-        """If no seated request holds the blocks that it shares, they are in the cache, and it holds them from now."""
-        holder, shared = self._find_holder(job)
-        self._used_slots += share_blocks(job, holder, shared)
-        if holder is not None:
-            holder.has_sharers = True
-        elif job.request.holder is not None:
-            self._heirs[job.request.holder] = job
-
-    def _find_holder(self, head: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the seated request that holds the blocks that this one shares, and how many tokens they have."""
-        shared = head.shared
-        holder = head.request.holder
-        while holder is not None:
-            job = self._jobs.get(holder)
-            if job is not None and job.is_seated:
-                return job, shared
-            heir = self._heirs.get(holder)
-            if heir is None:
-                break
-            shared, holder = min(shared, heir.request.shared), heir.request
-        return None, 0.0
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
         """Check the tightest request that is possible first: if it leaves the prompt enough time, so does every real
@@ -378,7 +291,7 @@ class Simulation:
         num_rows = len(self._decoding)
         if num_rows:
             count = min(count, ceil(self._decoding[0][0] - self._rounds))
-            count = max(1.0, self._rounds_in_pool(count))
+            count = max(1.0, self._pool.rounds_in_pool(self._rounds, count))
         if margin < inf:
             chunk_seconds = (step + tokens * token) * self._slowdown + _EPSILON
             count = max(1.0, min(count, margin // chunk_seconds))
@@ -412,7 +325,7 @@ class Simulation:
             return
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
-            longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
+            longest = min(booking.prompt_tokens + booking.max_tokens, self._pool.num_slots)
             last_round = rounds + longest - job.size
             self._timed[job] = job.rank, booking.deadline, last_round
             self._earliest_deadline = min(self._earliest_deadline, booking.deadline)
@@ -423,10 +336,10 @@ class Simulation:
 
     def _take_rounds(self, count: float, *, after_chunk: bool) -> None:
         """If the pool is too full for a round, running requests are preempted first, as in a real step."""
-        fitting = self._rounds_in_pool(count)
+        fitting = self._pool.rounds_in_pool(self._rounds, count)
         while not fitting and len(self._decoding) + len(self._prompts) > 1:
             self._preempt_for(None, recompute=True)
-            fitting = self._rounds_in_pool(count)
+            fitting = self._pool.rounds_in_pool(self._rounds, count)
         num_rows = len(self._decoding)
         if not num_rows:
             return
@@ -435,7 +348,7 @@ class Simulation:
         self._now += count * seconds
         self._rounds += count
         self._context += count * num_rows
-        self._used_slots += count * num_rows
+        self._pool.used_slots += count * num_rows
         if self._hold is not None:
             num_stacks = len(self._stacks)
             self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)

@@ -1,0 +1,126 @@
+"""The requests and the block pool of a simulation: which blocks are free, and which requests share some."""
+
+from bisect import bisect_right
+from math import ceil, inf
+
+from admission.forecast.bookings import BookedRequest, ReplicaCapacity, pass_on_blocks, share_blocks
+from admission.policy import Rank
+
+_EPSILON = 1e-9
+
+
+class SimulatedRequest:
+    """A request in the simulation, and its outcome: seconds from now until it begins, has its first token, and ends an
+    answer of expected length; and the rounds until that end."""
+
+    begun_at = first_at = finish_at = inf
+    end_round = 0.0
+    # While it decodes: tokens known when it began to, and the round of that.
+    size = since = 0.0
+    is_seated = has_sharers = False
+    holder: "SimulatedRequest | None" = None  # of the blocks that it shares
+
+    def __init__(self, request: BookedRequest) -> None:
+        self.request = request
+        self.rank = request.rank
+        self.stack = request.stack
+        self.is_urgent = request.is_urgent
+        self.slots = request.slots  # for all tokens but shared ones; while it decodes, for those computed at `since`
+        self.shared = request.shared
+        self.left: float = request.prompt_left  # prompt tokens to compute
+        self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
+        self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
+
+    @property
+    def long_round(self) -> float:
+        """The round in which an answer among the longest ends."""
+        return self.end_round + max(0.0, self.request.long_left - self.request.expected_left)
+
+
+class SimulatedPool:
+    """Counts whole blocks, as the real pool does. A prompt has blocks for all its tokens and a step from the start; a
+    decoding request takes a block when its last one is full."""
+
+    def __init__(
+        self,
+        capacity: ReplicaCapacity,
+        jobs: dict[BookedRequest, SimulatedRequest],
+        prompts: list[tuple[Rank, SimulatedRequest]],
+        decoding: list[tuple[float, int, SimulatedRequest]],
+    ) -> None:
+        """`prompts` and `decoding` are the seated requests. Their owner changes them in place."""
+        self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
+        self._block_size, self._num_blocks, self.num_slots = (
+            capacity.block_size,
+            capacity.num_blocks,
+            capacity.num_slots,
+        )
+        self._entry_blocks = capacity.num_blocks - capacity.headroom
+        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of the blocks of requests that have left their seats
+        self.used_slots = 0.0
+
+    def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
+        """Whether there are enough blocks for its prompt and a step, besides the headroom, after `rounds` rounds."""
+        slots = job.slots + 1
+        if job.shared:
+            slots += job.shared - self._find_holder(job)[1]
+        num_free = self._entry_blocks - ceil(slots / self._block_size)
+        num_seated = len(self._prompts) + len(self._decoding)
+        least = self.used_slots / self._block_size  # blocks in use if all were full
+        if least > num_free or least + num_seated * (1 + 1 / self._block_size) <= num_free:
+            return least <= num_free
+        return self._count_blocks(rounds) <= num_free
+
+    def rounds_in_pool(self, rounds: float, count: float) -> float:
+        """Of `count` rounds after the first `rounds`, those that there are enough blocks for."""
+        num_rows = len(self._decoding)
+        num_seated = num_rows + len(self._prompts)
+        if self.used_slots + count * num_rows + num_seated * (self._block_size + 1) <= self.num_slots:
+            return count
+        further = range(1, ceil(count) + 1)
+        return min(count, bisect_right(further, self._num_blocks, key=lambda each: self._count_blocks(rounds + each)))
+
+    def _count_blocks(self, rounds: float) -> int:
+        """Blocks in use once so many rounds are done."""
+        size, rounds = self._block_size, rounds - _EPSILON
+        prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
+        return int(prompts + sum(-((job.since - job.slots - rounds) // size) for _, _, job in self._decoding))
+
+    def take_seat(self, job: SimulatedRequest) -> None:
+        job.is_seated = True
+        self._heirs.pop(job.request, None)
+        self.used_slots += job.slots
+
+    def free_seat(self, job: SimulatedRequest, slots: float) -> None:
+        self.used_slots -= slots
+        job.is_seated = False
+        if not job.has_sharers:
+            return
+        seated = [each for _, each in self._prompts] + [each for _, _, each in self._decoding]
+        if sharers := [each for each in seated if each.holder is job]:
+            before = sum(each.slots for each in sharers)
+            heir = self._heirs[job.request] = pass_on_blocks(job, sharers, sharers)
+            heir.has_sharers = True
+            self.used_slots += sum(each.slots for each in sharers) - before
+
+    def share_blocks(self, job: SimulatedRequest) -> None:
+        """If no seated request holds the blocks that it shares, they are in the cache, and it holds them from now."""
+        holder, shared = self._find_holder(job)
+        self.used_slots += share_blocks(job, holder, shared)
+        if holder is not None:
+            holder.has_sharers = True
+        elif job.request.holder is not None:
+            self._heirs[job.request.holder] = job
+
+    def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
+        """Return the seated request that holds the blocks that this one shares, and how many tokens they have."""
+        shared, holder = sharer.shared, sharer.request.holder
+        while holder is not None:
+            job = self._jobs.get(holder)
+            if job is not None and job.is_seated:
+                return job, shared
+            heir = self._heirs.get(holder)
+            if heir is None:
+                break
+            shared, holder = min(shared, heir.request.shared), heir.request
+        return None, 0.0
