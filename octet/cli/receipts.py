@@ -12,7 +12,8 @@ from octet.cli import router_client as cli
 from octet.cli.arguments import Commands, add_parser, parse_duration, parse_positive
 from octet.client.errors import DeadlineExceeded, OctetError
 from octet.client.operator import Operator
-from octet.client.receipts import Admission, Between, DecisionInfo, Receipt, Usage
+from octet.client.receipts import Admission, DecisionInfo, Receipt, Usage
+from octet.client.records import Between
 from octet.clock import wall_ms
 from octet.telemetry.outcomes import OUTCOMES, request_outcome, responsible_specialist
 from octet.terminal import check_utf8, format_latency, format_moment, format_seconds, format_table

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from octet.cli.receipts import CAPACITY_REASON_NAMES
-from octet.client.receipts import AttemptInfo, DecisionInfo, ForecastInfo, Receipt, Usage
-from octet.client.records import AuditEntry, RequestExplanation
+from octet.client.receipts import DecisionInfo, Receipt, RequestExplanation, Usage
+from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo
 from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralise
 

@@ -14,7 +14,7 @@ from octet.client import records
 from octet.client.base import DEFAULT_ADDRESS, LOOKUP_TIMEOUT_S, SyncClientBase, rpc
 from octet.client.channel import PathName
 from octet.client.errors import OctetError, closed_error, error_from_rpc, is_unexplained_cancel
-from octet.client.receipts import Receipt
+from octet.client.receipts import Receipt, RequestExplanation
 from octet.client.request import build_message, check_timeout
 from octet.client.wire_record import WireRecord
 from octet.v1 import operator_pb2 as wire
@@ -151,9 +151,9 @@ class Operator(SyncClientBase):
         filters = {"specialist": specialist, "outcome": outcome, "before_unix_ms": before_unix_ms, "tenant": tenant}
         return self._stream(Receipt, "ListReceipts", most=most, **filters)
 
-    def explain(self, request_id: str, *, tenant: str = "") -> records.RequestExplanation:
+    def explain(self, request_id: str, *, tenant: str = "") -> RequestExplanation:
         """Returns all stored facts about one request. Raises NotFound."""
-        return self._read(records.RequestExplanation, "Explain", request_id=request_id, tenant=tenant)
+        return self._read(RequestExplanation, "Explain", request_id=request_id, tenant=tenant)
 
     def _read(self, record: type[_RecordT], name: str, /, **values: Any) -> _RecordT:
         return record.from_wire(self._call_operator(name, values))

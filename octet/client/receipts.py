@@ -1,17 +1,13 @@
-"""Receipts: the complete record of one request."""
+"""Receipts: the complete record of one request. The records of its parts are in records.py."""
 
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
+from octet.client import records
 from octet.client.wire_record import WireRecord
 from octet.v1 import inference_pb2 as proto
-
-
-class SpecialistScore(WireRecord):
-    specialist: str
-    probability: float
 
 
 def _sampling(message: proto.Decision) -> dict[str, Any]:
@@ -31,7 +27,7 @@ class DecisionInfo(WireRecord):
     why: str
     primary: str  # empty if no specialist should answer
     second_choice: str
-    distribution: tuple[SpecialistScore, ...]
+    distribution: tuple[records.SpecialistScore, ...]
     """Most likely first, including "reject"; empty if the classifier did not run."""
     confidence: float | None
     intent: str
@@ -45,71 +41,12 @@ class DecisionInfo(WireRecord):
     classifier_digest: str
 
 
-class LaneIdentity(WireRecord):
-    """Identifies the model and adapters behind the answer by hex sha256 digests of the content."""
-
-    specialist: str
-    revision: str
-    adapter_digests: tuple[str, ...]
-
-
-class AttemptInfo(WireRecord):
-    specialist: str
-    replica: str
-    reason: str  # empty if the replica answered
-    message: str
-    seconds: float
-    began: float  # seconds since the request arrived at the router
-    span_id: str  # W3C span id that was sent to the replica; empty if the request is not traced
-
-
-class ForecastInfo(WireRecord):
-    """The replica's forecast when it accepted the request, in seconds from then."""
-
-    wait: float
-    total: float
-    slack: float | None  # time left before the deadline
-    displaced: int  # number of lower-priority requests that were shed for this one
-    set_aside: int = 0  # number of lower-priority requests that were suspended for this one
-
-
 class Admission(WireRecord):
     prompt_tokens: int
     queue_position: int
     max_tokens: int
     seed: int
-    forecast: ForecastInfo | None = None  # None if no rate had been measured
-
-
-class Shadow(WireRecord):
-    specialist: str
-    adapters: tuple[str, ...]
-    why: str
-
-
-class Between(WireRecord):
-    """State of breakers, lanes, knobs and shadows when the request was dispatched."""
-
-    correctness: str  # state of the correctness breaker of the decision's primary
-    instead_of: str  # the specialist named by the decision, if another one was to answer
-    why: str
-    lane: str
-    shadow: Shadow | None
-    shadow_threshold: float
-    priority_floor: int
-    knobs_by: str
-    spilled: bool  # the second choice answered because the primary had no capacity
-    lead: str  # the specialist to try first, if it is not the decision's primary
-
-
-class ReplicaTimings(WireRecord):
-    """Times in seconds; None for stages that the request did not reach."""
-
-    queued: float | None
-    prefill: float | None
-    decode: float | None
-    total: float
-    preempted: float | None = None  # the part of prefill and decode during which the request was preempted
+    forecast: records.ForecastInfo | None = None  # None if no rate had been measured
 
 
 class Usage(WireRecord):
@@ -120,7 +57,7 @@ class Usage(WireRecord):
     cache_hit_tokens: int  # prompt tokens found in the prefix cache
     miss_reason: str  # why the conversation's prefix was not reused; empty if everything reusable was
     times_preempted: int
-    timings: ReplicaTimings
+    timings: records.ReplicaTimings
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -128,18 +65,6 @@ class Usage(WireRecord):
         if self.completion_tokens < 2 or not self.timings.decode:
             return None
         return (self.completion_tokens - 1) / self.timings.decode
-
-
-class Timings(WireRecord):
-    """Seconds since the request arrived at the router; None for stages that it did not reach."""
-
-    decided: float | None
-    dispatched: float | None
-    accepted: float | None
-    first_chunk: float | None
-    total: float
-    answered: float | None
-    """The replica had sent its whole answer. The time from here to `total` is the requested validation."""
 
 
 def retry_after_seconds(error: proto.Error) -> float | None:
@@ -157,13 +82,6 @@ class ErrorDetails(WireRecord):
     retry_after: float | None
 
 
-class Validation(WireRecord):
-    verifier: str
-    outcome: str  # passed, failed, or skipped if the verifier could not decide
-    detail: str
-    seconds: float
-
-
 def _admission(message: proto.Receipt) -> Admission | None:
     return Admission.from_wire(message.accepted) if message.HasField("accepted") else None
 
@@ -176,11 +94,11 @@ class Receipt(WireRecord):
     specialist: str
     """The specialist that answered: the primary, or the second choice (the attempts show why). Empty if none did."""
     replica: str
-    lane: LaneIdentity
-    attempts: tuple[AttemptInfo, ...]
+    lane: records.LaneIdentity
+    attempts: tuple[records.AttemptInfo, ...]
     admission: Admission | None  # None if no replica has accepted the request
     usage: Usage | None
-    timings: Timings
+    timings: records.Timings
     error: ErrorDetails | None
     breaker: str  # state of the replica's health breaker when it was chosen
     trace_id: str
@@ -188,8 +106,8 @@ class Receipt(WireRecord):
     priority: int
     session_id: str
     session_source: str  # source of the session id: session_id, metadata, user, or none
-    between: Between | None  # None if the request was not dispatched
-    validation: Validation | None  # None unless the request asked for validation
+    between: records.Between | None  # None if the request was not dispatched
+    validation: records.Validation | None  # None unless the request asked for validation
     caller: str  # name and tenant of the API key; both empty if the router requires no keys
     tenant: str
     span_id: str  # W3C id of the router's span; empty if the request is not traced
@@ -200,10 +118,21 @@ class Receipt(WireRecord):
         return self.decision.why
 
     @property
-    def distribution(self) -> tuple[SpecialistScore, ...]:
+    def distribution(self) -> tuple[records.SpecialistScore, ...]:
         return self.decision.distribution
 
     @property
     def adapters(self) -> tuple[str, ...]:
         """Returns the digests of the answer's adapters, in the order they were applied."""
         return self.lane.adapter_digests
+
+
+class RequestExplanation(WireRecord):
+    """All stored facts about one request."""
+
+    receipt: Receipt
+    comparison: records.Comparison | None
+    """Comparison with the shadow's answer; None without a shadow, or until the comparison is complete."""
+    judged: str  # the verifier's later result: passed, failed, or empty if the answer was not evaluated
+    changes: tuple[records.AuditEntry, ...]
+    """Changes to its specialist, knobs and replicas in the hour before the request and during it, newest first."""

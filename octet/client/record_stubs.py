@@ -1,28 +1,53 @@
-"""`python -m octet.client.record_stubs`: writes records.pyi, the types of the records that are made from messages."""
+"""`python -m octet.client.record_stubs`: writes records.pyi, the types and comments of records."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from octet.client import records
-from octet.client.wire_record import WireRecord
+from google.protobuf.descriptor import Descriptor
 
+from octet.client import records
+from octet.client.wire_record import RECORDS, WireRecord
+
+_PROTO = Path(__file__).parents[2] / "proto" / "octet" / "v1"
+_DECLARATION = re.compile(r"message (\w+)|[\w ]+ (\w+) = \d+;")
 _HEAD = '''"""Written by `make proto` from the messages; see records.py and proto/octet/v1."""
 
-from octet.client.receipts import Receipt
 from octet.client.wire_record import WireRecord
 '''
 
 
 def write_stubs() -> str:
-    made = [each for each in vars(records).values() if getattr(each, "__module__", "") == records.__name__]
-    return "\n\n".join([_HEAD.rstrip(), *("\n".join(_class_lines(each)) for each in made)]) + "\n"
+    comments = dict(_read_comments())
+    return _HEAD + "".join("\n".join(_class_lines(*each, comments)) for each in RECORDS.items())
 
 
-def _class_lines(record: type[WireRecord]) -> Iterator[str]:
+def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
+    """Yield the lines of the comments above messages and their fields, under both names; the second may be empty."""
+    for path in sorted(_PROTO.glob("*.proto")):
+        message, lines = "", []
+        for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):
+            if line.startswith("//"):
+                lines.append(line.removeprefix("//"))
+                continue
+            if declared := _DECLARATION.match(line):
+                message = declared[1] or message
+                yield (message, declared[2] or ""), lines
+            lines = []
+
+
+def _class_lines(
+    message: Descriptor, record: type[WireRecord], comments: dict[tuple[str, str], Sequence[str]]
+) -> Iterator[str]:
+    yield ""
+    yield from (f"#{line}" for line in comments.get((message.name, ""), ()))
     yield f"class {record.__name__}(WireRecord):"
-    yield from (f"    {each.name}: {_type_name(each.type)}" for each in fields(record))
+    for field in fields(record):
+        yield from (f"    #{line}" for line in comments.get((message.name, field.name), ()))
+        yield f"    {field.name}: {_type_name(field.type)}"
+    yield ""
 
 
 def _type_name(annotation: object) -> str:

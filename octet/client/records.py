@@ -1,16 +1,26 @@
-"""Records for operators: breakers, knobs, lanes, replicas, shadows, the audit log, service levels, the overview.
+"""Records made from messages: parts of a receipt; for operators breakers, knobs, lanes, the audit log, the overview.
 
 Each record is a frozen dataclass with the fields of one message, which proto/octet/v1 documents. `make proto` writes
 their types to records.pyi, for type checkers and editors.
 """
 
-from octet.client.receipts import Receipt
 from octet.client.wire_record import record_class
 from octet.v1 import control_pb2 as control
+from octet.v1 import inference_pb2 as inference
 from octet.v1 import operator_pb2 as operator
 from octet.v1 import overview_pb2 as overview
 from octet.v1 import slo_pb2 as slo
 from octet.v1 import specialist_pb2 as specialist
+
+SpecialistScore = record_class("SpecialistScore", inference.Score)
+LaneIdentity = record_class("LaneIdentity", specialist.Lane)
+AttemptInfo = record_class("AttemptInfo", inference.Attempt)
+ForecastInfo = record_class("ForecastInfo", specialist.Forecast)
+Shadow = record_class("Shadow", inference.ShadowOrder)
+Between = record_class("Between", inference.Between)
+ReplicaTimings = record_class("ReplicaTimings", specialist.Timings)
+Timings = record_class("Timings", inference.RouterTimings)
+Validation = record_class("Validation", inference.Validation)
 
 BreakerInfo = record_class("BreakerInfo", control.BreakerInfo)
 BreakerList = record_class("BreakerList", operator.ListBreakersResponse)
@@ -23,7 +33,6 @@ ShadowReport = record_class("ShadowReport", operator.ShadowReportResponse, count
 Comparison = record_class("Comparison", operator.Comparison)
 AuditEntry = record_class("AuditEntry", control.AuditEntry)
 OperatorEvent = record_class("OperatorEvent", operator.OperatorEvent)
-RequestExplanation = record_class("RequestExplanation", operator.Story, receipt=Receipt)
 
 BlockUsage = record_class("BlockUsage", specialist.Blocks)
 EstimateError = record_class("EstimateError", specialist.EstimateError)

@@ -14,7 +14,7 @@ from octet.rpc.messages import enum_labels, is_in_oneof
 
 _Read = Callable[[Any], Any]
 _PLANS: dict[type, tuple[tuple[str, _Read], ...]] = {}
-_RECORDS: dict[Descriptor, type] = {}  # made by `record_class`
+RECORDS: dict[Descriptor, type["WireRecord"]] = {}  # made by `record_class`
 _RECORDS_MODULE = "octet.client.records"
 _SCALARS = {
     FieldDescriptor.CPPTYPE_BOOL: bool,
@@ -65,12 +65,12 @@ def record_class(name: str, message: type[Message], **annotations: Any) -> Any:
     types = {field.name: annotations.get(field.name) or _field_type(field) for field in declared}
     alternatives = frozenset(field.name for field in declared if is_in_oneof(field))
     namespace = {"__annotations__": types, "__module__": _RECORDS_MODULE, "ALTERNATIVES": alternatives}
-    _RECORDS[message.DESCRIPTOR] = made = type(name, (WireRecord,), namespace)
+    RECORDS[message.DESCRIPTOR] = made = type(name, (WireRecord,), namespace)
     return made
 
 
 def _field_type(field: FieldDescriptor) -> Any:
-    single = _SCALARS.get(field.cpp_type, str) if field.message_type is None else _RECORDS[field.message_type]
+    single = _SCALARS.get(field.cpp_type, str) if field.message_type is None else RECORDS[field.message_type]
     if field.is_repeated:
         return tuple[single, ...]  # type: ignore[valid-type]
     return single | None if field.has_presence else single

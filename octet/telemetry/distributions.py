@@ -76,13 +76,13 @@ class BadSketch(ValueError):
 
 
 class Sketch:
-    """A quantile sketch with only the buckets between the shortest and the longest sample, four bytes each."""
+    """A quantile sketch with only the buckets between the shortest and the longest sample."""
 
     __slots__ = ("_counts", "_first", "count")
 
     def __init__(self) -> None:
         self._first = 0
-        self._counts: array[int] = array("I")
+        self._counts: array[int] = array("Q")
         self.count = 0
 
     def __eq__(self, other: object) -> bool:
@@ -96,11 +96,7 @@ class Sketch:
         place = index - self._first
         if not 0 <= place < len(self._counts):
             place = self._make_room(index, index + 1, index)
-        try:
-            self._counts[place] += 1
-        except OverflowError:
-            self._widen_counts()
-            self._counts[place] += 1
+        self._counts[place] += 1
         self.count += 1
 
     def merge(self, other: "Sketch") -> None:
@@ -109,12 +105,7 @@ class Sketch:
         size = len(other._counts)
         start = self._make_room(other._first, other._first + size, other._first)
         here = self._counts[start : start + size]
-        try:
-            both = array(here.typecode, map(add, here, other._counts))
-        except OverflowError:
-            self._widen_counts()
-            both = array(self._counts.typecode, map(add, here, other._counts))
-        self._counts[start : start + size] = both
+        self._counts[start : start + size] = array("Q", map(add, here, other._counts))
         self.count += other.count
 
     def quantile(self, share: float) -> float | None:
@@ -147,8 +138,6 @@ class Sketch:
         found = cls()
         if filled:
             found._make_room(filled[0][0], filled[-1][0] + 1, 0)
-            if max(count for _, count in filled) >> 32:
-                found._widen_counts()
         for index, count in filled:
             found._counts[index - found._first] = count
             found.count += count
@@ -164,17 +153,13 @@ class Sketch:
         before = self._first - first
         if before > 0:
             before += first % _STEP
-            self._counts = array(self._counts.typecode, bytes(self._counts.itemsize * before)) + self._counts
+            self._counts = array("Q", bytes(self._counts.itemsize * before)) + self._counts
             self._first -= before
         lacking = end - self._first - len(self._counts)
         if lacking > 0:
             room = min(lacking + -end % _STEP, NUM_BUCKETS - self._first - len(self._counts))
             self._counts.frombytes(bytes(self._counts.itemsize * room))
         return index - self._first
-
-    def _widen_counts(self) -> None:
-        """Switch to eight bytes per bucket after an overflow."""
-        self._counts = array("Q", self._counts)
 
 
 def _edge(seconds: float) -> int:
@@ -278,7 +263,8 @@ class SlidingWindow(Generic[MergeableT]):
         if self._current is not None and self.begins <= now < self.ends:
             return self._current
         self.expire(now)
-        self._forget_ahead(now)
+        for slot in [slot for slot in self._slices if slot.start > (now + MOST_AHEAD_SECONDS) * 1000]:
+            del self._slices[slot]  # filled by this process while its clock was wrong
         self.filling = slot = self.slice_of(now)
         self._current = self._slices.setdefault(slot, self._make())
         self.begins, self.ends = slot.start / 1000, slot.end / 1000
@@ -310,11 +296,6 @@ class SlidingWindow(Generic[MergeableT]):
 
     def expire(self, now: float) -> None:
         for slot in [slot for slot in self._slices if slot.end <= (now - self.seconds) * 1000]:
-            del self._slices[slot]
-
-    def _forget_ahead(self, now: float) -> None:
-        """Forget slices that this process filled while its clock was wrong."""
-        for slot in [slot for slot in self._slices if slot.start > (now + MOST_AHEAD_SECONDS) * 1000]:
             del self._slices[slot]
 
     def _sum(self, slots: Iterable[TimeSlice]) -> MergeableT:

@@ -11,7 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from octet.client.receipts import Receipt, Validation
+from octet.client.receipts import Receipt
+from octet.client.records import Validation
 from octet.limits import Range
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from octet.client.errors import NotFound, Unavailable
 from octet.client.operator import Operator
-from octet.client.receipts import Receipt
-from octet.client.records import Overview, OverviewHistory, RequestExplanation, Slo
+from octet.client.receipts import Receipt, RequestExplanation
+from octet.client.records import Overview, OverviewHistory, Slo
 from octet.client.wire_record import WireRecord
 from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2, specialist_pb2
