@@ -11,7 +11,7 @@ import time
 import tty
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any
 
 import grpc
@@ -107,15 +107,14 @@ def _run_live(arguments: argparse.Namespace) -> int:
 
 
 class OverviewFeed:
-    """`with OverviewFeed(connect, clock, wake) as feed: ...`. The feed's thread calls `wake` for every change."""
+    """`with OverviewFeed(connect, clock, wake) as feed: ...`. The feed's thread calls `wake` for every change. Threads
+    share it without a lock, because every field is replaced as a whole."""
 
     def __init__(self, connect: Callable[[], Operator], clock: Clock, wake: Callable[[], None]) -> None:
         self._connect = connect
         self._clock = clock
         self._wake = wake
-        self._lock = Lock()
-        self._overview: Overview | None = None
-        self._received_at = 0.0
+        self._latest: tuple[Overview, float] | None = None  # and when it was received
         self._last_sign_of_life = clock.now()
         self._error: Exception | None = None  # of the last attempt; None while the stream is open
         self._problem = ""
@@ -145,17 +144,14 @@ class OverviewFeed:
         return received
 
     def latest(self) -> ReceivedOverview | None:
-        with self._lock:
-            if self._overview is None:
-                return None
-            return ReceivedOverview(self._overview, self._clock.now() - self._received_at, self._problem)
+        if self._latest is None:
+            return None
+        overview, received_at = self._latest
+        return ReceivedOverview(overview, self._clock.now() - received_at, self._problem)
 
     def reopen_if_silent(self) -> None:
-        with self._lock:
-            is_silent = not self._problem and self._clock.now() - self._last_sign_of_life > _SILENT_S
-            if is_silent:
-                self._problem = f"reconnecting: no message for {_SILENT_S:g} s"
-        if is_silent:
+        if not self._problem and self._clock.now() - self._last_sign_of_life > _SILENT_S:
+            self._problem = f"reconnecting: no message for {_SILENT_S:g} s"
             self._close()
 
     def _run(self) -> None:
@@ -171,17 +167,15 @@ class OverviewFeed:
     def _read_stream(self) -> None:
         """Read one stream to its end. Raises OctetError, OSError, ValueError."""
         with self._connect() as operator:
-            with self._lock:
-                self._operator = operator
-                self._last_sign_of_life = self._clock.now()
+            self._operator = operator
+            self._last_sign_of_life = self._clock.now()
             if not self._stopping.is_set():
                 for overview in operator.watch_overview():
                     self._receive(overview)
 
     def _receive(self, overview: Overview) -> None:
-        with self._lock:
-            self._overview, self._error, self._problem = overview, None, ""
-            self._received_at = self._last_sign_of_life = self._clock.now()
+        self._last_sign_of_life = self._clock.now()
+        self._latest, self._error, self._problem = (overview, self._last_sign_of_life), None, ""
         self._wait = _FIRST_WAIT_S
         self._has_result.set()
         self._wake()
@@ -191,18 +185,15 @@ class OverviewFeed:
         if self._stopping.is_set():
             return
         reason = "the router closed the stream" if error is None else str(error).partition(";")[0]  # without advice
-        with self._lock:
-            self._error = error
-            if not isinstance(error, Cancelled) or not self._problem:  # our own close has its problem already
-                self._problem = f"reconnecting: {reason}"
+        self._error = error
+        if not isinstance(error, Cancelled) or not self._problem:  # our own close has its problem already
+            self._problem = f"reconnecting: {reason}"
         self._has_result.set()
         self._wake()
 
     def _close(self) -> None:
-        with self._lock:
-            operator = self._operator
-        if operator is not None:
-            operator.close()
+        if self._operator is not None:
+            self._operator.close()
 
 
 class LiveView:

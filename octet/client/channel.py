@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -86,22 +87,17 @@ def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
 
 
+@dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key whose repr does not reveal it."""
+    text: str = field(repr=False)
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
+    def __post_init__(self) -> None:
         """Raises ValueError for text that cannot be sent in a header."""
-        if not text or not text.isascii() or not text.isprintable() or " " in text:
+        if not self.text or not self.text.isascii() or not self.text.isprintable() or " " in self.text:
             raise ValueError("an API key must consist of printable ASCII characters without spaces")
-        self._text = text
-
-    def __repr__(self) -> str:
-        return "ApiKey(...)"
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._text}"),)
+        return (("authorization", f"Bearer {self.text}"),)
 
 
 def resolve_api_key(

@@ -123,34 +123,28 @@ def _is_served(path: Path) -> bool:
 
 def check_tls_configured(endpoint: Endpoint, options: str = "--tls-certificate and --tls-key") -> None:
     """Require TLS, or an explicit --insecure, beyond this machine. Raises BindRefused."""
-    if endpoint.tls is None and _needs_protection(endpoint):
-        raise BindRefused(
-            f"{endpoint.host} can be reached from other machines: set {options}, or --insecure if the network is "
-            "secured otherwise"
-        )
+    if endpoint.tls is None:
+        _refuse_exposed(endpoint, f": set {options}, or")
 
 
 def check_keys_configured(endpoint: Endpoint, *, has_keys: bool) -> None:
     """Require API keys, or an explicit --insecure, beyond this machine. Raises BindRefused."""
-    if not has_keys and _needs_protection(endpoint):
-        raise BindRefused(
-            f"{endpoint.host} can be reached from other machines, and no API keys are configured: name a key file with "
-            "--keys (octet keys new creates one), or set --insecure if the network is secured otherwise"
-        )
+    if not has_keys:
+        advice = "name a key file with --keys (octet keys new creates one), or set"
+        _refuse_exposed(endpoint, f", and no API keys are configured: {advice}")
 
 
 def check_client_ca_configured(endpoint: Endpoint) -> None:
     """Require client certificates of a server without API keys beyond this machine. Raises BindRefused."""
-    has_client_ca = endpoint.tls is not None and endpoint.tls.client_ca is not None
-    if not has_client_ca and _needs_protection(endpoint):
-        raise BindRefused(
-            f"{endpoint.host} can be reached from other machines, and any caller would be served: set "
-            "--tls-certificate, --tls-key and --tls-client-ca, or --insecure if the network is secured otherwise"
-        )
+    if endpoint.tls is None or endpoint.tls.client_ca is None:
+        advice = "set --tls-certificate, --tls-key and --tls-client-ca, or"
+        _refuse_exposed(endpoint, f", and any caller would be served: {advice}")
 
 
-def _needs_protection(endpoint: Endpoint) -> bool:
-    return endpoint.socket is None and not is_loopback(endpoint.host) and not endpoint.insecure
+def _refuse_exposed(endpoint: Endpoint, problem: str) -> None:
+    if endpoint.socket is None and not is_loopback(endpoint.host) and not endpoint.insecure:
+        exposed = f"{endpoint.host} can be reached from other machines"
+        raise BindRefused(f"{exposed}{problem} --insecure if the network is secured otherwise")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from octet.backoff import Backoff, BackoffDelays
 from octet.clock import Clock
 from octet.supervisor.console import Console
 from octet.supervisor.signals import SUPERVISOR_SIGNALS
-from octet.supervisor.status import STATUS_FD_VARIABLE, Alive, Progress, Ready, StatusReporter, parse_status
+from octet.supervisor.status import STATUS_FD_VARIABLE, StatusReporter, parse_status
 
 EXIT_USAGE = 2  # exit status of a process that can never run as configured
 MAX_LINE_BYTES = 8192  # a longer line is split, so that no buffer grows without bound
@@ -129,17 +129,18 @@ class SupervisedProcess:
             self._set_ready(self.last_line)
 
     def _handle_status(self, line: bytes) -> None:
-        message = parse_status(line)
-        if message is not None and self.last_sign_of_life is not None:
+        match parse_status(line):
+            case {"progress": [str(what), int(done), int(total)]}:
+                self._console.progress(self.name, what, done, total)
+            case {"ready": str(text)}:
+                self._set_ready(text)
+            case {"alive": True}:
+                self.last_sign_of_life, self.sends_heartbeats = self._clock.now(), True
+            case _:
+                self._console.say(f"{self.name} sent an unknown status message: {printable_line(line)}")
+                return
+        if self.last_sign_of_life is not None:
             self.last_sign_of_life = self._clock.now()
-        if isinstance(message, Progress):
-            self._console.progress(self.name, *message)
-        elif isinstance(message, Ready):
-            self._set_ready(message.text)
-        elif isinstance(message, Alive):
-            self.last_sign_of_life, self.sends_heartbeats = self._clock.now(), True
-        else:
-            self._console.say(f"{self.name} sent an unknown status message: {printable_line(line)}")
 
     def _set_ready(self, text: str) -> None:
         if self.state == "starting" and self.spawned is not None:

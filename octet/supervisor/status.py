@@ -4,43 +4,18 @@ import json
 import os
 import select
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any
 
 STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the pipe to a process that runs as a program
 _MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes a character.
 
 
-class Progress(NamedTuple):
-    what: str
-    done: int
-    total: int
-
-
-class Ready(NamedTuple):
-    text: str
-
-
-class Alive(NamedTuple):
-    pass
-
-
-StatusMessage = Progress | Ready | Alive
-
-
-def parse_status(line: bytes) -> StatusMessage | None:
-    """Return None for anything else."""
+def parse_status(line: bytes) -> Any:
+    """Return None for a line that is not JSON."""
     try:
-        message = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
         return None
-    match message:
-        case {"progress": [str(what), int(done), int(total)]}:
-            return Progress(what, done, total)
-        case {"ready": str(text)}:
-            return Ready(text)
-        case {"alive": True}:
-            return Alive()
-    return None
 
 
 class StatusReporter:
