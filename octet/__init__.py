@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     )
     from octet.client.jobs import Job, JobEvent
     from octet.client.operator import Operator
-    from octet.client.options import Choice, Json, Regex, ToolCall
+    from octet.client.options import Choice, Json, Regex
     from octet.client.receipts import Receipt
+    from octet.client.records import ToolCall
     from octet.client.sync_client import Client
 
 __version__ = "0.1.0"

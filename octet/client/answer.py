@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 
 from octet.client.errors import OctetError, ServerError
-from octet.client.options import ToolCall, ToolCallBuffer, ToolCallPart
+from octet.client.options import ToolCallBuffer
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts, Metadata
-from octet.client.wire_record import WireRecord
+from octet.client.records import ToolCall, ToolCallPart
+from octet.client.request import Attempts
 from octet.v1 import inference_pb2 as wire
 
 
@@ -45,11 +45,6 @@ class Answer:
     logprobs: tuple[TokenLogprobs, ...]
     receipt: Receipt
     tool_calls: tuple[ToolCall, ...] = ()
-
-
-class TokenCount(WireRecord):
-    prompt_tokens: int
-    specialist: str  # the specialist that would answer now, whose tokenizer was used
 
 
 class AnswerBuilder:
@@ -111,11 +106,10 @@ class AnswerBuilder:
 class StreamBase:
     """State that blocking and asyncio streams share."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
+    def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
         """With `is_whole`, the reader receives only the whole answer, so that an answer that breaks off is retried."""
         self._method = method
         self._attempts = attempts
-        self._metadata = metadata
         self._is_whole = is_whole
         self._builder = AnswerBuilder(attempts)
         self._call: Any = None

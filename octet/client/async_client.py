@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 import grpc
 
-from octet.client.answer import Answer, Chunk, StreamBase, TokenCount
+from octet.client.answer import Answer, Chunk, StreamBase
 from octet.client.base import LOOKUP_TIMEOUT_S, ClientBase, rpc
 from octet.client.channel import call_error
 from octet.client.conversation import AsyncConversation
@@ -13,7 +13,8 @@ from octet.client.errors import cancelled_error
 from octet.client.jobs import AsyncJobsClient
 from octet.client.options import Options
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts, Metadata, build_message
+from octet.client.records import TokenCount
+from octet.client.request import Attempts, build_message
 
 
 class AsyncClient(ClientBase):
@@ -42,8 +43,7 @@ class AsyncClient(ClientBase):
         return self._stream(prompt, options)
 
     def _stream(self, prompt: str | None, options: Options, *, is_whole: bool = False) -> "AsyncStream":
-        prepared, attempts = self._prepare(prompt, options)
-        return AsyncStream(self._method("Inference.Generate"), attempts, prepared.metadata, is_whole=is_whole)
+        return AsyncStream(self._method("Inference.Generate"), self._prepare(prompt, options), is_whole=is_whole)
 
     async def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
         async with self._stream(prompt, options, is_whole=True) as stream:
@@ -52,12 +52,10 @@ class AsyncClient(ClientBase):
             return stream.answer()
 
     async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
-        prepared, attempts = self._prepare(prompt, options)
-        return Receipt.from_wire(await self._call("Inference.Route", attempts, prepared.metadata))
+        return Receipt.from_wire(await self._call("Inference.Route", self._prepare(prompt, options)))
 
     async def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
-        prepared, attempts = self._prepare(prompt, options)
-        return TokenCount.from_wire(await self._call("Inference.CountTokens", attempts, prepared.metadata))
+        return TokenCount.from_wire(await self._call("Inference.CountTokens", self._prepare(prompt, options)))
 
     def conversation(
         self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
@@ -71,11 +69,11 @@ class AsyncClient(ClientBase):
     async def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
         await self._look_up("Inference.Cancel", timeout, request_id=request_id)
 
-    async def _call(self, name: str, attempts: Attempts, metadata: Metadata = ()) -> Any:
+    async def _call(self, name: str, attempts: Attempts) -> Any:
         send = self._method(name)
         while True:
-            message, seconds = attempts.start()
-            call = send(message, timeout=seconds, metadata=metadata)
+            message, options = attempts.start()
+            call = send(message, **options)
             try:
                 response = await call
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
@@ -91,8 +89,8 @@ class AsyncClient(ClientBase):
 class AsyncStream(StreamBase):
     """A streamed answer for a single reader."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
-        super().__init__(method, attempts, metadata, is_whole=is_whole)
+    def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
+        super().__init__(method, attempts, is_whole=is_whole)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancelled = asyncio.Event()
 
@@ -154,7 +152,7 @@ class AsyncStream(StreamBase):
             if self._cancelled.is_set():
                 self._is_over = True
                 raise cancelled_error(self.request_id)
-            message, seconds = self._attempts.start()
+            message, options = self._attempts.start()
             self._loop = asyncio.get_running_loop()
-            self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+            self._call = self._method(message, **options)
         return self._call

@@ -18,7 +18,6 @@ from octet.client.request import (
     Attempts,
     ClientRetryBudget,
     Metadata,
-    PreparedRequest,
     RetrySchedule,
     TimeLeft,
     build_message,
@@ -117,6 +116,7 @@ class ClientBase:
         make_message: Callable[[TimeLeft], Message],
         timeout: float | None,
         first_timeout: float | None = None,
+        metadata: Metadata = (),
         *,
         max_retries: int | None = None,
         convert_error: Callable[..., OctetError] | None = None,
@@ -124,11 +124,12 @@ class ClientBase:
         retries = self._max_retries if max_retries is None else max_retries
         schedule = RetrySchedule(retries, self._budget, self._clock, self._random, timeout, first_timeout)
         convert = convert_error or partial(error_from_rpc, address=self.address)
-        return Attempts(make_message, schedule, convert, self._is_closed)
+        return Attempts(make_message, schedule, convert, self._is_closed, metadata)
 
-    def _prepare(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[PreparedRequest, Attempts]:
+    def _prepare(self, prompt: str | None, options: Mapping[str, Any]) -> Attempts:
         prepared = prepare_request(prompt, options)
-        return prepared, self._attempts(prepared.message_factory(), prepared.timeout, prepared.first_timeout)
+        timeouts = prepared.timeout, prepared.first_timeout
+        return self._attempts(prepared.message_factory(), *timeouts, prepared.metadata)
 
     def _repeat(self, message: Message, timeout: float | None, **options: Any) -> Attempts:
         """Returns attempts that all send the same message."""
@@ -162,12 +163,12 @@ class SyncClientBase(ClientBase):
 
         return call
 
-    def _call(self, name: str, attempts: Attempts, metadata: Metadata = ()) -> Any:
+    def _call(self, name: str, attempts: Attempts) -> Any:
         send = self._method(name)
         while True:
-            message, seconds = attempts.start()
+            message, options = attempts.start()
             try:
-                response = send(message, timeout=seconds, metadata=metadata)
+                response = send(message, **options)
             except grpc.RpcError as error:
                 time.sleep(attempts.fail(error))
             else:

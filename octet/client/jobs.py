@@ -15,9 +15,9 @@ from octet.client import errors
 from octet.client.answer import Chunk
 from octet.client.base import LOOKUP_TIMEOUT_S
 from octet.client.channel import call_error
-from octet.client.options import Options, ToolCall
+from octet.client.options import Options
 from octet.client.receipts import ErrorDetails, Receipt
-from octet.client.records import Validation
+from octet.client.records import ToolCall, Validation
 from octet.client.request import TimeLeft, build_message, check_timeout, prepare_request
 from octet.client.wire_record import WireRecord
 from octet.clock import Clock

@@ -1,4 +1,4 @@
-"""Records made from messages: parts of a receipt; for operators breakers, knobs, lanes, the audit log, the overview.
+"""Records made from messages: parts of answers and receipts; for operators breakers, knobs, lanes, audit, overview.
 
 Each record is a frozen dataclass with the fields of one message, which proto/octet/v1 documents. `make proto` writes
 their types to records.pyi, for type checkers and editors.
@@ -12,6 +12,9 @@ from octet.v1 import overview_pb2 as overview
 from octet.v1 import slo_pb2 as slo
 from octet.v1 import specialist_pb2 as specialist
 
+ToolCall = record_class("ToolCall", specialist.ToolCall)
+ToolCallPart = record_class("ToolCallPart", specialist.ToolCallPart)
+TokenCount = record_class("TokenCount", inference.CountResponse)
 SpecialistScore = record_class("SpecialistScore", inference.Score)
 LaneIdentity = record_class("LaneIdentity", specialist.Lane)
 AttemptInfo = record_class("AttemptInfo", inference.Attempt)

@@ -259,22 +259,25 @@ class Attempts:
         schedule: RetrySchedule,
         convert_error: Callable[..., errors.OctetError],
         is_closed: Callable[[], bool],
+        metadata: Metadata = (),
     ) -> None:
         """`convert_error` takes a grpc.RpcError, `request_id` and `begun`."""
         self._make_message = make_message
         self._schedule = schedule
         self._convert_error = convert_error
+        self._metadata = metadata
         self.is_closed = is_closed  # whether the client is closed
         self.request_id = ""  # of the last attempt
 
-    def start(self) -> tuple[Message, float | None]:
-        """Returns the message to send and the gRPC timeout. Raises Cancelled if the client is closed."""
+    def start(self) -> tuple[Message, dict[str, Any]]:
+        """Returns the message to send and gRPC's options. Raises Cancelled if the client is closed."""
         if self.is_closed():
             raise errors.closed_error(self.request_id)
         left = self._schedule.left()
         message: Any = self._make_message(left)
         self.request_id = getattr(message, "request_id", "")
-        return message, None if left.total is None else left.total + _GRACE_S
+        timeout = None if left.total is None else left.total + _GRACE_S
+        return message, {"timeout": timeout, "metadata": self._metadata}
 
     def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
         """Return the seconds until the next attempt. Raises OctetError if there is none: after part of the answer has

@@ -5,14 +5,15 @@ from typing import Any, Unpack
 
 import grpc
 
-from octet.client.answer import Answer, Chunk, StreamBase, TokenCount
+from octet.client.answer import Answer, Chunk, StreamBase
 from octet.client.base import LOOKUP_TIMEOUT_S, SyncClientBase
 from octet.client.conversation import Conversation
 from octet.client.errors import cancelled_error
 from octet.client.jobs import JobsClient
 from octet.client.options import Options
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts, Metadata
+from octet.client.records import TokenCount
+from octet.client.request import Attempts
 
 
 class Client(SyncClientBase):
@@ -28,8 +29,7 @@ class Client(SyncClientBase):
         return self._stream(prompt, options)
 
     def _stream(self, prompt: str | None, options: Options, *, is_whole: bool = False) -> "Stream":
-        prepared, attempts = self._prepare(prompt, options)
-        return Stream(self._method("Inference.Generate"), attempts, prepared.metadata, is_whole=is_whole)
+        return Stream(self._method("Inference.Generate"), self._prepare(prompt, options), is_whole=is_whole)
 
     def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
         """Return the whole answer. If it breaks off, the error holds the text so far in `partial`."""
@@ -40,13 +40,11 @@ class Client(SyncClientBase):
 
     def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
         """Returns the decision that would be made now, without generating an answer."""
-        prepared, attempts = self._prepare(prompt, options)
-        return Receipt.from_wire(self._call("Inference.Route", attempts, prepared.metadata))
+        return Receipt.from_wire(self._call("Inference.Route", self._prepare(prompt, options)))
 
     def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
         """Counts the tokens of the prompt or conversation for the specialist that would answer it now."""
-        prepared, attempts = self._prepare(prompt, options)
-        return TokenCount.from_wire(self._call("Inference.CountTokens", attempts, prepared.metadata))
+        return TokenCount.from_wire(self._call("Inference.CountTokens", self._prepare(prompt, options)))
 
     def conversation(
         self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
@@ -67,8 +65,8 @@ class Client(SyncClientBase):
 class Stream(StreamBase):
     """A streamed answer for a single reader. `cancel` may be called from any thread."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
-        super().__init__(method, attempts, metadata, is_whole=is_whole)
+    def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
+        super().__init__(method, attempts, is_whole=is_whole)
         self._cancelled = Event()
         self._lock = Lock()
 
@@ -117,6 +115,6 @@ class Stream(StreamBase):
                 if self._cancelled.is_set():
                     self._is_over = True
                     raise cancelled_error(self.request_id)
-                message, seconds = self._attempts.start()
-                self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+                message, options = self._attempts.start()
+                self._call = self._method(message, **options)
             return self._call

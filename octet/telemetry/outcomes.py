@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+from octet.rpc.messages import enum_labels
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 
@@ -51,9 +52,7 @@ def first_asked(receipt: wire.Receipt) -> str:
     return str(receipt.attempts[0].specialist)
 
 
-_REASON_NAMES: dict[int, str] = {
-    number: name.removeprefix("ERROR_REASON_").lower() for name, number in error_pb2.ErrorReason.items()
-}
+_REASON_NAMES = dict(enum_labels(error_pb2.ErrorReason.DESCRIPTOR))
 REASON_NAMES = frozenset((*_REASON_NAMES.values(), "other"))
 
 

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from octet.client.options import ToolCall
 from octet.client.receipts import Receipt
+from octet.client.records import ToolCall
 from octet.config.ensemble import Ensemble
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal

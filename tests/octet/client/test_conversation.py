@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octet import AsyncClient, Client, OctetError
-from octet.client.answer import TokenCount
+from octet.client.records import TokenCount
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.server import Act, Script, scripted
 
