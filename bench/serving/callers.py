@@ -24,7 +24,8 @@ from bench.serving.workload import (
     prompt_of,
     words_of,
 )
-from octet.client.channel import channel_options, is_local
+from octet.addresses import is_local
+from octet.client.channel import channel_options
 from octet.rpc.refusal import ERROR_METADATA_KEY
 from octet.v1 import inference_pb2 as wire
 

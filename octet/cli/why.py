@@ -10,8 +10,8 @@ from octet.cli import router_client as cli
 from octet.cli.arguments import Commands
 from octet.cli.why_sections import explanation_sections, format_headline
 from octet.client.errors import Forbidden, OctetError
-from octet.client.operator import Operator
-from octet.client.receipts import Receipt, RequestExplanation
+from octet.client.operator import Operator, RequestExplanation
+from octet.client.receipts import Receipt
 from octet.client.records import Timings
 from octet.terminal import check_utf8, fold_text, format_seconds, replace_unprintable, terminal_width
 

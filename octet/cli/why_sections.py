@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from octet.cli.receipts import CAPACITY_REASON_NAMES
-from octet.client.receipts import DecisionInfo, Receipt, RequestExplanation, Usage
+from octet.client.operator import RequestExplanation
+from octet.client.receipts import DecisionInfo, Receipt, Usage
 from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo
 from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralise

@@ -10,12 +10,11 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from octet.rpc.listener import is_loopback
+from octet.addresses import is_local
 
 API_KEY_VARIABLE = "OCTET_API_KEY"
 PathName: TypeAlias = str | PathLike[str]
 _MessageT = TypeVar("_MessageT", bound=Message)
-_UNIX_PREFIXES = ("unix:", "unix-abstract:")
 _OPTIONS = (
     ("grpc.max_receive_message_length", 32 << 20),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -113,8 +112,3 @@ def resolve_api_key(
             "insecure=True (--insecure) if the network is secured otherwise"
         )
     return ApiKey(text)
-
-
-def is_local(address: str) -> bool:
-    host = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0].strip("[]")
-    return address.startswith(_UNIX_PREFIXES) or is_loopback(host)

@@ -14,7 +14,7 @@ from octet.client import records
 from octet.client.base import DEFAULT_ADDRESS, LOOKUP_TIMEOUT_S, SyncClientBase, rpc
 from octet.client.channel import PathName
 from octet.client.errors import OctetError, closed_error, error_from_rpc, is_unexplained_cancel
-from octet.client.receipts import Receipt, RequestExplanation
+from octet.client.receipts import Receipt
 from octet.client.request import build_message, check_timeout
 from octet.client.wire_record import WireRecord
 from octet.v1 import operator_pb2 as wire
@@ -33,6 +33,17 @@ def default_operator_name() -> str:
     except (OSError, KeyError):  # a user without a name, as in a container
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+class RequestExplanation(WireRecord):
+    """All stored facts about one request."""
+
+    receipt: Receipt
+    comparison: records.Comparison | None
+    """Comparison with the shadow's answer; None without a shadow, or until the comparison is complete."""
+    judged: str  # the verifier's later result: passed, failed, or empty if the answer was not evaluated
+    changes: tuple[records.AuditEntry, ...]
+    """Changes to its specialist, knobs and replicas in the hour before the request and during it, newest first."""
 
 
 class Operator(SyncClientBase):

@@ -125,14 +125,3 @@ class Receipt(WireRecord):
     def adapters(self) -> tuple[str, ...]:
         """Returns the digests of the answer's adapters, in the order they were applied."""
         return self.lane.adapter_digests
-
-
-class RequestExplanation(WireRecord):
-    """All stored facts about one request."""
-
-    receipt: Receipt
-    comparison: records.Comparison | None
-    """Comparison with the shadow's answer; None without a shadow, or until the comparison is complete."""
-    judged: str  # the verifier's later result: passed, failed, or empty if the answer was not evaluated
-    changes: tuple[records.AuditEntry, ...]
-    """Changes to its specialist, knobs and replicas in the hour before the request and during it, newest first."""

@@ -6,22 +6,21 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from google.protobuf.descriptor import Descriptor
-
 from octet.client import records
-from octet.client.wire_record import RECORDS, WireRecord
 
 _PROTO = Path(__file__).parents[2] / "proto" / "octet" / "v1"
 _DECLARATION = re.compile(r"message (\w+)|[\w ]+ (\w+) = \d+;")
 _HEAD = '''"""Written by `make proto` from the messages; see records.py and proto/octet/v1."""
 
 from octet.client.wire_record import WireRecord
+
+MESSAGES: dict[str, str]
 '''
 
 
 def write_stubs() -> str:
     comments = dict(_read_comments())
-    return _HEAD + "".join("\n".join(_class_lines(*each, comments)) for each in RECORDS.items())
+    return _HEAD + "".join("\n".join(_class_lines(name, comments)) for name in records.MESSAGES)
 
 
 def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
@@ -38,14 +37,13 @@ def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
             lines = []
 
 
-def _class_lines(
-    message: Descriptor, record: type[WireRecord], comments: dict[tuple[str, str], Sequence[str]]
-) -> Iterator[str]:
+def _class_lines(name: str, comments: dict[tuple[str, str], Sequence[str]]) -> Iterator[str]:
+    message = records.MESSAGES[name].partition(".")[2]
     yield ""
-    yield from (f"#{line}" for line in comments.get((message.name, ""), ()))
-    yield f"class {record.__name__}(WireRecord):"
-    for field in fields(record):
-        yield from (f"    #{line}" for line in comments.get((message.name, field.name), ()))
+    yield from (f"#{line}" for line in comments.get((message, ""), ()))
+    yield f"class {name}(WireRecord):"
+    for field in fields(getattr(records, name)):
+        yield from (f"    #{line}" for line in comments.get((message, field.name), ()))
         yield f"    {field.name}: {_type_name(field.type)}"
     yield ""
 

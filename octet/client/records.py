@@ -4,55 +4,71 @@ Each record is a frozen dataclass with the fields of one message, which proto/oc
 their types to records.pyi, for type checkers and editors.
 """
 
-from octet.client.wire_record import record_class
-from octet.v1 import control_pb2 as control
-from octet.v1 import inference_pb2 as inference
-from octet.v1 import operator_pb2 as operator
-from octet.v1 import overview_pb2 as overview
-from octet.v1 import slo_pb2 as slo
-from octet.v1 import specialist_pb2 as specialist
+from importlib import import_module
+from typing import Any
 
-ToolCall = record_class("ToolCall", specialist.ToolCall)
-ToolCallPart = record_class("ToolCallPart", specialist.ToolCallPart)
-TokenCount = record_class("TokenCount", inference.CountResponse)
-SpecialistScore = record_class("SpecialistScore", inference.Score)
-LaneIdentity = record_class("LaneIdentity", specialist.Lane)
-AttemptInfo = record_class("AttemptInfo", inference.Attempt)
-ForecastInfo = record_class("ForecastInfo", specialist.Forecast)
-Shadow = record_class("Shadow", inference.ShadowOrder)
-Between = record_class("Between", inference.Between)
-ReplicaTimings = record_class("ReplicaTimings", specialist.Timings)
-Timings = record_class("Timings", inference.RouterTimings)
-Validation = record_class("Validation", inference.Validation)
+from google.protobuf.descriptor import Descriptor
 
-BreakerInfo = record_class("BreakerInfo", control.BreakerInfo)
-BreakerList = record_class("BreakerList", operator.ListBreakersResponse)
-KnobInfo = record_class("KnobInfo", control.KnobInfo)
-LaneInfo = record_class("LaneInfo", control.LaneInfo)
-ReplicaInfo = record_class("ReplicaInfo", control.ReplicaInfo)
-ShadowRow = record_class("ShadowRow", control.ShadowRow)
-ShadowCounts = record_class("ShadowCounts", control.ShadowCounts)
-ShadowReport = record_class("ShadowReport", operator.ShadowReportResponse, counts=ShadowCounts)
-Comparison = record_class("Comparison", operator.Comparison)
-AuditEntry = record_class("AuditEntry", control.AuditEntry)
-OperatorEvent = record_class("OperatorEvent", operator.OperatorEvent)
+from octet.client.wire_record import WireRecord, record_class
 
-BlockUsage = record_class("BlockUsage", specialist.Blocks)
-EstimateError = record_class("EstimateError", specialist.EstimateError)
-ResidentAdapter = record_class("ResidentAdapter", specialist.ResidentAdapter)
-LoadReport = record_class("LoadReport", specialist.LoadReport)
+MESSAGES = {
+    "ToolCall": "specialist.ToolCall",
+    "ToolCallPart": "specialist.ToolCallPart",
+    "TokenCount": "inference.CountResponse",
+    "SpecialistScore": "inference.Score",
+    "LaneIdentity": "specialist.Lane",
+    "AttemptInfo": "inference.Attempt",
+    "ForecastInfo": "specialist.Forecast",
+    "Shadow": "inference.ShadowOrder",
+    "Between": "inference.Between",
+    "ReplicaTimings": "specialist.Timings",
+    "Timings": "inference.RouterTimings",
+    "Validation": "inference.Validation",
+    "BreakerInfo": "control.BreakerInfo",
+    "BreakerList": "operator.ListBreakersResponse",
+    "KnobInfo": "control.KnobInfo",
+    "LaneInfo": "control.LaneInfo",
+    "ReplicaInfo": "control.ReplicaInfo",
+    "ShadowRow": "control.ShadowRow",
+    "ShadowCounts": "control.ShadowCounts",
+    "ShadowReport": "operator.ShadowReportResponse",
+    "Comparison": "operator.Comparison",
+    "AuditEntry": "control.AuditEntry",
+    "OperatorEvent": "operator.OperatorEvent",
+    "BlockUsage": "specialist.Blocks",
+    "EstimateError": "specialist.EstimateError",
+    "ResidentAdapter": "specialist.ResidentAdapter",
+    "LoadReport": "specialist.LoadReport",
+    "Latency": "slo.Latency",
+    "Burn": "slo.Burn",
+    "Objective": "slo.Objective",
+    "Slo": "slo.Slo",
+    "HistoryPoint": "overview.Point",
+    "SpecialistHistory": "overview.SpecialistHistory",
+    "OverviewHistory": "overview.History",
+    "OverviewFinding": "overview.Trouble",
+    "RequestRates": "overview.Rates",
+    "ReplicaView": "overview.ReplicaView",
+    "SpecialistView": "overview.SpecialistView",
+    "ReceiptLine": "overview.ReceiptLine",
+    "Overview": "overview.Overview",
+}
+"""The message of each record, and the file that defines it."""
+_NAMES = {message.partition(".")[2]: name for name, message in MESSAGES.items()}
+_ALWAYS_SET = {"ShadowReport": ("counts",)}
 
-Latency = record_class("Latency", slo.Latency)
-Burn = record_class("Burn", slo.Burn)
-Objective = record_class("Objective", slo.Objective)
-Slo = record_class("Slo", slo.Slo)
 
-HistoryPoint = record_class("HistoryPoint", overview.Point)
-SpecialistHistory = record_class("SpecialistHistory", overview.SpecialistHistory)
-OverviewHistory = record_class("OverviewHistory", overview.History)
-OverviewFinding = record_class("OverviewFinding", overview.Trouble)
-RequestRates = record_class("RequestRates", overview.Rates)
-ReplicaView = record_class("ReplicaView", overview.ReplicaView)
-SpecialistView = record_class("SpecialistView", overview.SpecialistView)
-ReceiptLine = record_class("ReceiptLine", overview.ReceiptLine)
-Overview = record_class("Overview", overview.Overview)
+def __getattr__(name: str) -> Any:
+    """Make a record on first use, because making all of them would slow down the import of the client."""
+    if name not in MESSAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    file, message = MESSAGES[name].split(".")
+    kind = getattr(import_module(f"octet.v1.{file}_pb2"), message).DESCRIPTOR
+    made = globals()[name] = record_class(name, __name__, kind, _record_of, _ALWAYS_SET.get(name, ()))
+    return made
+
+
+def _record_of(message: Descriptor) -> type[WireRecord]:
+    name = _NAMES[message.name]
+    record: type[WireRecord] = globals().get(name) or __getattr__(name)
+    return record

@@ -2,6 +2,8 @@
 
 from octet.client.wire_record import WireRecord
 
+MESSAGES: dict[str, str]
+
 class ToolCall(WireRecord):
     # Referred to by the message that answers the call.
     id: str

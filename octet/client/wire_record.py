@@ -1,6 +1,6 @@
 """Frozen records that mirror protobuf messages field by field."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
@@ -8,14 +8,11 @@ from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Self, dataclass_transform, get_args
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.message import Message
 
 from octet.rpc.messages import enum_labels, is_in_oneof
 
 _Read = Callable[[Any], Any]
 _PLANS: dict[type, tuple[tuple[str, _Read], ...]] = {}
-RECORDS: dict[Descriptor, type["WireRecord"]] = {}  # made by `record_class`
-_RECORDS_MODULE = "octet.client.records"
 _SCALARS = {
     FieldDescriptor.CPPTYPE_BOOL: bool,
     FieldDescriptor.CPPTYPE_DOUBLE: float,
@@ -58,22 +55,21 @@ class WireRecord:
         return content
 
 
-def record_class(name: str, message: type[Message], **annotations: Any) -> Any:
-    """Create a record with all fields of a message. `annotations` replaces the types of single fields. Records of
-    nested messages must have been created before."""
-    declared = message.DESCRIPTOR.fields
-    types = {field.name: annotations.get(field.name) or _field_type(field) for field in declared}
-    alternatives = frozenset(field.name for field in declared if is_in_oneof(field))
-    namespace = {"__annotations__": types, "__module__": _RECORDS_MODULE, "ALTERNATIVES": alternatives}
-    RECORDS[message.DESCRIPTOR] = made = type(name, (WireRecord,), namespace)
-    return made
+def record_class(
+    name: str, module: str, message: Descriptor, nested: Callable[[Descriptor], type], always_set: Collection[str]
+) -> type[WireRecord]:
+    """Create a record with all fields of a message. `nested` returns the records of nested messages; the fields of
+    `always_set` never become None."""
+    types = {field.name: _field_type(field, nested, field.name in always_set) for field in message.fields}
+    alternatives = frozenset(field.name for field in message.fields if is_in_oneof(field))
+    return type(name, (WireRecord,), {"__annotations__": types, "__module__": module, "ALTERNATIVES": alternatives})
 
 
-def _field_type(field: FieldDescriptor) -> Any:
-    single = _SCALARS.get(field.cpp_type, str) if field.message_type is None else RECORDS[field.message_type]
+def _field_type(field: FieldDescriptor, nested: Callable[[Descriptor], type], is_set: bool) -> Any:
+    single: Any = _SCALARS.get(field.cpp_type, str) if field.message_type is None else nested(field.message_type)
     if field.is_repeated:
-        return tuple[single, ...]  # type: ignore[valid-type]
-    return single | None if field.has_presence else single
+        return tuple[single, ...]
+    return single | None if field.has_presence and not is_set else single
 
 
 def enum_label(kind: EnumDescriptor, number: int) -> str:

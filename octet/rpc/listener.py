@@ -1,11 +1,11 @@
 """Binds a server to an address, after checking that this is possible and safe."""
 
-import ipaddress
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from octet.addresses import is_loopback
 from octet.rpc.certificates import Tls, server_credentials
 
 LOOPBACK = "127.0.0.1"
@@ -145,13 +145,6 @@ def _refuse_exposed(endpoint: Endpoint, problem: str) -> None:
     if endpoint.socket is None and not is_loopback(endpoint.host) and not endpoint.insecure:
         exposed = f"{endpoint.host} can be reached from other machines"
         raise BindRefused(f"{exposed}{problem} --insecure if the network is secured otherwise")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def format_address(endpoint: Endpoint, port: int | None = None) -> str:

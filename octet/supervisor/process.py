@@ -130,9 +130,9 @@ class SupervisedProcess:
 
     def _handle_status(self, line: bytes) -> None:
         match parse_status(line):
-            case {"progress": [str(what), int(done), int(total)]}:
+            case {"progress": [what, done, total]}:
                 self._console.progress(self.name, what, done, total)
-            case {"ready": str(text)}:
+            case {"ready": text}:
                 self._set_ready(text)
             case {"alive": True}:
                 self.last_sign_of_life, self.sends_heartbeats = self._clock.now(), True

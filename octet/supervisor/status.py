@@ -10,12 +10,16 @@ STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the pipe to a process that runs 
 _MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes a character.
 
 
-def parse_status(line: bytes) -> Any:
-    """Return None for a line that is not JSON."""
+def parse_status(line: bytes) -> dict[str, Any] | None:
+    """Return None for a line that is not a status message."""
     try:
-        return json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return None
+    match message:
+        case {"progress": [str(), int(), int()]} | {"ready": str()} | {"alive": True}:
+            return dict(message)
+    return None
 
 
 class StatusReporter:

@@ -76,13 +76,13 @@ class BadSketch(ValueError):
 
 
 class Sketch:
-    """A quantile sketch with only the buckets between the shortest and the longest sample."""
+    """A quantile sketch with only the buckets between the shortest and the longest sample, four bytes each."""
 
     __slots__ = ("_counts", "_first", "count")
 
     def __init__(self) -> None:
         self._first = 0
-        self._counts: array[int] = array("Q")
+        self._counts: array[int] = array("I")
         self.count = 0
 
     def __eq__(self, other: object) -> bool:
@@ -96,7 +96,11 @@ class Sketch:
         place = index - self._first
         if not 0 <= place < len(self._counts):
             place = self._make_room(index, index + 1, index)
-        self._counts[place] += 1
+        try:
+            self._counts[place] += 1
+        except OverflowError:
+            self._widen_counts()
+            self._counts[place] += 1
         self.count += 1
 
     def merge(self, other: "Sketch") -> None:
@@ -105,7 +109,12 @@ class Sketch:
         size = len(other._counts)
         start = self._make_room(other._first, other._first + size, other._first)
         here = self._counts[start : start + size]
-        self._counts[start : start + size] = array("Q", map(add, here, other._counts))
+        try:
+            both = array(here.typecode, map(add, here, other._counts))
+        except OverflowError:
+            self._widen_counts()
+            both = array(self._counts.typecode, map(add, here, other._counts))
+        self._counts[start : start + size] = both
         self.count += other.count
 
     def quantile(self, share: float) -> float | None:
@@ -138,6 +147,8 @@ class Sketch:
         found = cls()
         if filled:
             found._make_room(filled[0][0], filled[-1][0] + 1, 0)
+            if max(count for _, count in filled) >> 32:
+                found._widen_counts()
         for index, count in filled:
             found._counts[index - found._first] = count
             found.count += count
@@ -153,13 +164,17 @@ class Sketch:
         before = self._first - first
         if before > 0:
             before += first % _STEP
-            self._counts = array("Q", bytes(self._counts.itemsize * before)) + self._counts
+            self._counts = array(self._counts.typecode, bytes(self._counts.itemsize * before)) + self._counts
             self._first -= before
         lacking = end - self._first - len(self._counts)
         if lacking > 0:
             room = min(lacking + -end % _STEP, NUM_BUCKETS - self._first - len(self._counts))
             self._counts.frombytes(bytes(self._counts.itemsize * room))
         return index - self._first
+
+    def _widen_counts(self) -> None:
+        """Switch to eight bytes per bucket after an overflow."""
+        self._counts = array("Q", self._counts)
 
 
 def _edge(seconds: float) -> int:

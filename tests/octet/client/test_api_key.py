@@ -11,8 +11,9 @@ import grpc
 import pytest
 
 from octet import AsyncClient, Busy, Client, Forbidden, NotFound, Operator, Unauthenticated
+from octet.addresses import is_local
 from octet.cli import main
-from octet.client.channel import ApiKey, is_local
+from octet.client.channel import ApiKey
 from tests.router.http.harness import Fronted
 from tests.router.keys.keyed import keyed, made
 from tests.specialist.server.harness import run

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octet.client.errors import NotFound, Unavailable
-from octet.client.operator import Operator
-from octet.client.receipts import Receipt, RequestExplanation
+from octet.client.operator import Operator, RequestExplanation
+from octet.client.receipts import Receipt
 from octet.client.records import Overview, OverviewHistory, Slo
 from octet.client.wire_record import WireRecord
 from octet.rpc.messages import message_to_json

@@ -14,7 +14,7 @@ from octet.backoff import Backoff, BackoffDelays
 from octet.clock import ManualClock
 from octet.supervisor.console import LiveConsole, NonBlockingWriter
 from octet.supervisor.process import LineSplitter, ProcessSpec, printable_line
-from octet.supervisor.status import Alive, Progress, Ready, StatusReporter, parse_status
+from octet.supervisor.status import StatusReporter, parse_status
 
 
 @given(
@@ -87,7 +87,7 @@ def test_status_messages_arrive_whole(what: str, done: int, total: int) -> None:
     finally:
         os.close(reading)
         os.close(writing)
-    assert received == [Progress(what[:300], done, total), Alive(), Ready(what[:300])]
+    assert received == [{"progress": [what[:300], done, total]}, {"alive": True}, {"ready": what[:300]}]
 
 
 def test_full_status_pipe_does_not_block() -> None:

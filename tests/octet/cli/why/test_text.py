@@ -13,7 +13,7 @@ from admission.breakers import BreakerRecord, BreakerState, BreakerStatus, may_s
 from admission.breakers import breaker_status as shown_state
 from octet.cli.why import explain_request, format_explanation, format_waterfall, time_stages
 from octet.cli.why_sections import MAX_ATTEMPTS, REASON_TEXTS
-from octet.client.receipts import RequestExplanation
+from octet.client.operator import RequestExplanation
 from octet.client.records import Timings
 from octet.client.wire_record import enum_label
 from octet.terminal import format_seconds
