@@ -11,6 +11,7 @@ from typing import get_args
 
 from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, parse_port, parse_positive, parse_seconds
+from octet.config.values import parse_size
 from octet.rpc.certificates import Tls
 from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
@@ -26,7 +27,6 @@ second Ctrl-C does not.
 Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
 or the model is invalid, 130 after a second Ctrl-C.
 """
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _parse_gap = cli.number_type(lambda gap: 0 <= gap <= MAX_PIECE_GAP, f"expected seconds from 0 to {MAX_PIECE_GAP:g}")
 
 
@@ -180,7 +180,7 @@ def _parse_digest(text: str) -> tuple[str, str]:
 
 
 def _parse_size(text: str) -> int:
-    found = re.fullmatch(r"([0-9]+)([kmg]?)", text.lower())
-    if found is None or int(found[1]) < 1:
+    size = parse_size(text)
+    if size is None or size < 1:
         raise argparse.ArgumentTypeError(f"a size is given like 512m or 2g, got {text!r}")
-    return int(found[1]) * _SIZES[found[2]]
+    return size

@@ -3,6 +3,7 @@
 import re
 import socket
 import time
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -17,33 +18,21 @@ ERROR_METADATA_KEY = "octet-error-bin"
 RECEIPT_METADATA_KEY = "octet-receipt-bin"
 
 
+@dataclass(eq=False, repr=False)
 class OctetError(Exception):
     """A call failed; the message explains what to do."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: grpc.StatusCode,
-        reason: str = "",
-        field: str = "",
-        limit: str = "",
-        value: str = "",
-        retry_after: float | None = None,
-        receipt: Receipt | None = None,
-        request_id: str = "",
-        partial: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason  # the server's reason, such as "queue_full"; empty if the server sent none
-        self.field = field  # the invalid field
-        self.limit = limit  # the limit that was violated
-        self.value = value  # the value that the server received, shortened
-        self.retry_after = retry_after  # seconds after which a retry may succeed; None if unknown
-        self.receipt = receipt  # None if the server sent none
-        self.request_id = request_id
-        self.partial = partial  # the part of the answer that was received before the error
+    message: str
+    _: KW_ONLY
+    code: grpc.StatusCode
+    reason: str = ""  # the server's reason, such as "queue_full"; empty if the server sent none
+    field: str = ""  # the invalid field
+    limit: str = ""  # the limit that was violated
+    value: str = ""  # the value that the server received, shortened
+    retry_after: float | None = None  # seconds after which a retry may succeed; None if unknown
+    receipt: Receipt | None = None  # None if the server sent none
+    request_id: str = ""
+    partial: str = ""  # the part of the answer that was received before the error
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make errors picklable, so that they can cross process boundaries."""

@@ -250,47 +250,39 @@ class RetrySchedule:
 _GRACE_S = 0.5  # extra time for the server to report a timeout itself, with a receipt
 
 
+@dataclass(slots=True)
 class Attempts:
     """The attempts of one call. It does no I/O, so that blocking and asyncio clients share it."""
 
-    def __init__(
-        self,
-        make_message: Callable[[TimeLeft], Message],
-        schedule: RetrySchedule,
-        convert_error: Callable[..., errors.OctetError],
-        is_closed: Callable[[], bool],
-        metadata: Metadata = (),
-    ) -> None:
-        """`convert_error` takes a grpc.RpcError, `request_id` and `begun`."""
-        self._make_message = make_message
-        self._schedule = schedule
-        self._convert_error = convert_error
-        self._metadata = metadata
-        self.is_closed = is_closed  # whether the client is closed
-        self.request_id = ""  # of the last attempt
+    make_message: Callable[[TimeLeft], Message]
+    schedule: RetrySchedule
+    convert_error: Callable[..., errors.OctetError]  # takes a grpc.RpcError, `request_id` and `begun`
+    is_closed: Callable[[], bool]  # whether the client is closed
+    metadata: Metadata = ()
+    request_id: str = ""  # of the last attempt
 
     def start(self) -> tuple[Message, dict[str, Any]]:
         """Returns the message to send and gRPC's options. Raises Cancelled if the client is closed."""
         if self.is_closed():
             raise errors.closed_error(self.request_id)
-        left = self._schedule.left()
-        message: Any = self._make_message(left)
+        left = self.schedule.left()
+        message: Any = self.make_message(left)
         self.request_id = getattr(message, "request_id", "")
         timeout = None if left.total is None else left.total + _GRACE_S
-        return message, {"timeout": timeout, "metadata": self._metadata}
+        return message, {"timeout": timeout, "metadata": self.metadata}
 
     def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
         """Return the seconds until the next attempt. Raises OctetError if there is none: after part of the answer has
         arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
-        problem = self._convert_error(error, request_id=self.request_id, begun=begun)
+        problem = self.convert_error(error, request_id=self.request_id, begun=begun)
         if errors.is_unexplained_cancel(problem) and cancelled:
             raise errors.cancelled_error(self.request_id) from None
         if errors.is_unexplained_cancel(problem) and self.is_closed():
             raise errors.closed_error(self.request_id) from None
-        wait = None if begun else self._schedule.wait_after(problem)
+        wait = None if begun else self.schedule.wait_after(problem)
         if wait is None:
             raise problem from None
         return wait
 
     def record_answer(self) -> None:
-        self._schedule.record_answer()
+        self.schedule.record_answer()
