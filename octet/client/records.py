@@ -7,9 +7,10 @@ their types to records.pyi, for type checkers and editors.
 from importlib import import_module
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import FieldDescriptor
 
-from octet.client.wire_record import WireRecord, record_class
+from octet.client.wire_record import WireRecord
+from octet.rpc.messages import is_in_oneof
 
 MESSAGES = {
     "ToolCall": "specialist.ToolCall",
@@ -55,7 +56,14 @@ MESSAGES = {
 }
 """The message of each record, and the file that defines it."""
 _NAMES = {message.partition(".")[2]: name for name, message in MESSAGES.items()}
-_ALWAYS_SET = {"ShadowReport": ("counts",)}
+_ALWAYS_SET = {("ShadowReport", "counts")}
+_SCALARS = {
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+    FieldDescriptor.CPPTYPE_DOUBLE: float,
+    **dict.fromkeys((FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64), int),
+    **dict.fromkeys((FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64), int),
+}
+"""Types of fields; all others are text, or enums as labels."""
 
 
 def __getattr__(name: str) -> Any:
@@ -63,12 +71,19 @@ def __getattr__(name: str) -> Any:
     if name not in MESSAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     file, message = MESSAGES[name].split(".")
-    kind = getattr(import_module(f"octet.v1.{file}_pb2"), message).DESCRIPTOR
-    made = globals()[name] = record_class(name, __name__, kind, _record_of, _ALWAYS_SET.get(name, ()))
+    declared = getattr(import_module(f"octet.v1.{file}_pb2"), message).DESCRIPTOR.fields
+    types = {field.name: _field_type(name, field) for field in declared}
+    alternatives = frozenset(field.name for field in declared if is_in_oneof(field))
+    namespace = {"__annotations__": types, "__module__": __name__, "ALTERNATIVES": alternatives}
+    made = globals()[name] = type(name, (WireRecord,), namespace)
     return made
 
 
-def _record_of(message: Descriptor) -> type[WireRecord]:
-    name = _NAMES[message.name]
-    record: type[WireRecord] = globals().get(name) or __getattr__(name)
-    return record
+def _field_type(record: str, field: FieldDescriptor) -> Any:
+    single: Any = _SCALARS.get(field.cpp_type, str)
+    if field.message_type is not None:
+        name = _NAMES[field.message_type.name]
+        single = globals().get(name) or __getattr__(name)
+    if field.is_repeated:
+        return tuple[single, ...]
+    return single | None if field.has_presence and (record, field.name) not in _ALWAYS_SET else single

@@ -1,25 +1,18 @@
 """Frozen records that mirror protobuf messages field by field."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Self, dataclass_transform, get_args
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from octet.rpc.messages import enum_labels, is_in_oneof
+from octet.rpc.messages import enum_labels
 
 _Read = Callable[[Any], Any]
 _PLANS: dict[type, tuple[tuple[str, _Read], ...]] = {}
-_SCALARS = {
-    FieldDescriptor.CPPTYPE_BOOL: bool,
-    FieldDescriptor.CPPTYPE_DOUBLE: float,
-    **dict.fromkeys((FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64), int),
-    **dict.fromkeys((FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64), int),
-}
-"""Types of fields; all others are text, or enums as labels."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -53,23 +46,6 @@ class WireRecord:
             if content[name] is None:
                 del content[name]
         return content
-
-
-def record_class(
-    name: str, module: str, message: Descriptor, nested: Callable[[Descriptor], type], always_set: Collection[str]
-) -> type[WireRecord]:
-    """Create a record with all fields of a message. `nested` returns the records of nested messages; the fields of
-    `always_set` never become None."""
-    types = {field.name: _field_type(field, nested, field.name in always_set) for field in message.fields}
-    alternatives = frozenset(field.name for field in message.fields if is_in_oneof(field))
-    return type(name, (WireRecord,), {"__annotations__": types, "__module__": module, "ALTERNATIVES": alternatives})
-
-
-def _field_type(field: FieldDescriptor, nested: Callable[[Descriptor], type], is_set: bool) -> Any:
-    single: Any = _SCALARS.get(field.cpp_type, str) if field.message_type is None else nested(field.message_type)
-    if field.is_repeated:
-        return tuple[single, ...]
-    return single | None if field.has_presence and not is_set else single
 
 
 def enum_label(kind: EnumDescriptor, number: int) -> str:
