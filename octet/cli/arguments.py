@@ -64,16 +64,15 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
         return EXIT_INVALID
 
 
-def parse_port(text: str) -> int:
-    if not text.isdecimal() or int(text) > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"a port is a number in [0, {MAX_PORT}], got {text!r}")
-    return int(text)
+def integer_type(least: int, most: float, expected: str) -> Callable[[str], int]:
+    """Return an argument type for whole numbers; `expected` begins the error message."""
 
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+        return int(text)
 
-def parse_positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
-    return int(text)
+    return parse
 
 
 def parse_float(text: str) -> float:
@@ -96,6 +95,8 @@ def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[s
     return parse
 
 
+parse_port = integer_type(0, MAX_PORT, f"a port is a number in [0, {MAX_PORT}]")
+parse_positive = integer_type(1, inf, "must be a whole number, at least 1")
 parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive number of seconds")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from octet.cli.arguments import Commands, add_parser
+from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.terminal import format_table, install_hint, pluralise
@@ -18,7 +18,6 @@ the embedded default is checked.
 
 Exit status: 0 when the configuration is valid, 2 when it is not.
 """
-_EXIT_INVALID = 2
 _HEADING = ("specialist", "model", "replicas", "block", "KV memory", "max tokens", "fallback")
 _ONE_LINE = 1000
 
@@ -38,10 +37,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except ConfigInvalid as invalid:
         problems = [{"line": problem.line, "message": problem.message} for problem in invalid.problems]
         print(json.dumps({"valid": False, "problems": problems}, indent=2) if arguments.json else invalid)
-        return _EXIT_INVALID
+        return EXIT_INVALID
     except ModuleNotFoundError as error:
         print(f"octet check: {error}; install it with: {install_hint('router')}", file=sys.stderr)
-        return _EXIT_INVALID
+        return EXIT_INVALID
     summary = summarise(ensemble)
     print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
     return 0

@@ -10,7 +10,7 @@ import grpc
 
 from octet.cli import request_options as request
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, add_parser, parse_seconds
+from octet.cli.arguments import Commands, add_parser, integer_type, parse_seconds
 from octet.client.errors import OctetError
 from octet.client.jobs import Job, JobEvent
 from octet.client.sync_client import Client
@@ -26,6 +26,7 @@ is restarted meanwhile. Ended jobs are kept for a limited time.
 {cli.EXIT_STATUS_HELP}"""
 _ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled.\n"
 _LABEL = 11
+_parse_event_number = integer_type(0, 2**63 - 1, "an event number is a whole number")
 
 
 def add_jobs_command(commands: Commands) -> None:
@@ -59,12 +60,6 @@ def _add_verb(verbs: Any, name: str, about: str, command: JobCommand, more: str 
     parser.add_argument("--json", action="store_true", help="print all fields as JSON")
     parser.set_defaults(run=lambda arguments: cli.run_command(f"jobs {name}", lambda: _call_router(arguments, command)))
     return parser
-
-
-def _parse_event_number(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(2**63)) - 1:
-        raise argparse.ArgumentTypeError(f"an event number is a whole number, got {text!r}")
-    return int(text)
 
 
 def _call_router(arguments: argparse.Namespace, command: JobCommand) -> int:
