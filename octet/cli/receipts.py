@@ -15,7 +15,7 @@ from octet.client.operator import Operator
 from octet.client.receipts import Admission, DecisionInfo, Receipt, Usage
 from octet.client.records import Between
 from octet.clock import wall_ms
-from octet.telemetry.outcomes import OUTCOMES, request_outcome, responsible_specialist
+from octet.telemetry.outcomes import CAPACITY_REASONS, OUTCOMES, reason_name, request_outcome, responsible_specialist
 from octet.terminal import check_utf8, format_latency, format_moment, format_seconds, format_table
 
 Rows = Iterator[tuple[str, str]]  # labels and texts
@@ -30,7 +30,7 @@ N asked (N replicas were tried, some without capacity), preempted, shadowed.
   octet receipts --before 10m --limit 100
   octet receipts --follow"""
 _RECEIPT_HELP = f" Receipts are kept for a limited time.\n\n{cli.EXIT_STATUS_HELP}"
-CAPACITY_REASON_NAMES = frozenset({"queue_full", "deadline_unreachable", "would_delay_others", "shed"})
+CAPACITY_REASON_NAMES = frozenset(map(reason_name, CAPACITY_REASONS))
 """Refusals of one replica; another may have had capacity."""
 _OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--specialist", "tenant": "--tenant"}
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
