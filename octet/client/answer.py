@@ -118,7 +118,7 @@ class StreamBase:
         self._on_complete: Callable[[str, Receipt], None] | None = None
 
     def on_complete(self, callback: Callable[[str, Receipt], None]) -> None:
-        """Calls back once with text and receipt, when the answer has been read completely."""
+        """Call back once with text and receipt, when the answer has been read completely."""
         self._on_complete = callback
 
     @property
@@ -131,7 +131,7 @@ class StreamBase:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Returns the tool calls received so far; the last one may be incomplete until the end."""
+        """Return the tool calls received so far; the last one may be incomplete until the end."""
         return self._builder.tool_calls
 
     @property
@@ -152,7 +152,7 @@ class StreamBase:
         return chunk
 
     def _finish(self) -> None:
-        """Handles the end of a stream with status OK."""
+        """Handle the end of a stream with status OK."""
         self._is_over = True
         receipt = self._builder.check_complete()
         self._begin()
@@ -165,7 +165,7 @@ class StreamBase:
             self._attempts.record_answer()
 
     def _fail(self, error: grpc.RpcError, *, cancelled: bool) -> float:
-        """Returns the seconds until the next attempt. Raises OctetError if there is none."""
+        """Return the seconds until the next attempt. Raises OctetError if there is none."""
         self._is_over = True
         wait = self._builder.fail(error, begun=self._has_begun, cancelled=cancelled)
         self._is_over = False

@@ -39,7 +39,7 @@ class AsyncClient(ClientBase):
         return AsyncJobsClient(self)
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
-        """Streams the answer: `async with client.stream("...") as answer: async for chunk in answer: ...`."""
+        """Stream the answer: `async with client.stream("...") as answer: async for chunk in answer: ...`."""
         return self._stream(prompt, options)
 
     def _stream(self, prompt: str | None, options: Options, *, is_whole: bool = False) -> "AsyncStream":
@@ -95,7 +95,7 @@ class AsyncStream(StreamBase):
         self._cancelled = asyncio.Event()
 
     def __del__(self) -> None:
-        """Cancels the request of a dropped stream. The garbage collector may run in any thread."""
+        """Cancel the request of a dropped stream. The garbage collector may run in any thread."""
         if not self._is_over and self._call is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._call.cancel)
 
@@ -117,13 +117,13 @@ class AsyncStream(StreamBase):
         raise StopAsyncIteration
 
     def cancel(self) -> None:
-        """Cancels the request; its reader gets Cancelled."""
+        """Cancel the request; its reader gets Cancelled."""
         self._cancelled.set()
         if self._call is not None:
             self._call.cancel()
 
     def close(self) -> None:
-        """Ends reading and cancels the request unless it has ended."""
+        """End reading and cancel the request unless it has ended."""
         self._is_over = True
         self.cancel()
 

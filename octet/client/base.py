@@ -43,7 +43,7 @@ class Rpc(NamedTuple):
 
 @cache
 def rpc(name: str) -> Rpc:
-    """Looks up a call of octet.v1 by service and method, such as "Jobs.GetJob"."""
+    """Look up a call of octet.v1 by service and method, such as "Jobs.GetJob"."""
     service, method_name = name.split(".")
     file = import_module(f"octet.v1.{service.lower()}_pb2").DESCRIPTOR
     method = file.services_by_name[service].methods_by_name[method_name]
@@ -132,7 +132,7 @@ class ClientBase:
         return self._attempts(prepared.message_factory(), *timeouts, prepared.metadata)
 
     def _repeat(self, message: Message, timeout: float | None, **options: Any) -> Attempts:
-        """Returns attempts that all send the same message."""
+        """Return attempts that all send the same message."""
         return self._attempts(lambda _: message, check_timeout(timeout), **options)
 
 

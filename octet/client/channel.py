@@ -49,7 +49,7 @@ def _read(path: PathName) -> bytes:
 
 
 def open_channel(library: Any, address: str, credentials: Any, options: Sequence[tuple[str, int]]) -> Any:
-    """Opens a channel of `library`, grpc or grpc.aio; without credentials it is not encrypted."""
+    """Open a channel of `library`, grpc or grpc.aio; without credentials it is not encrypted."""
     if credentials is None:
         return library.insecure_channel(address, options=options)
     return library.secure_channel(address, credentials, options=options)
@@ -62,7 +62,7 @@ def serialize(message: Message) -> bytes:
 def read_metadata_message(
     metadata: Sequence[tuple[str, bytes | str]] | None, key: str, kind: type[_MessageT]
 ) -> _MessageT | None:
-    """Returns the message under this key; None if it is missing or malformed."""
+    """Return the message under this key; None if it is missing or malformed."""
     for name, value in metadata or ():
         if name == key and isinstance(value, bytes):
             message: _MessageT = kind()

@@ -37,7 +37,7 @@ class ConversationBase(Generic[_StreamT]):
 
     @property
     def messages(self) -> tuple[MessageDict, ...]:
-        """Returns the whole history, starting with the system message if there is one."""
+        """Return the whole history, starting with the system message if there is one."""
         first = () if self.system is None else (MessageDict(role="system", content=self.system),)
         return (*first, *self._turns)
 
@@ -46,11 +46,11 @@ class ConversationBase(Generic[_StreamT]):
         return len(self._turns) // 2
 
     def add(self, text: str, answer: str) -> None:
-        """Appends a turn from elsewhere, or one with a partial answer."""
+        """Append a turn from elsewhere, or one with a partial answer."""
         self._turns += [MessageDict(role="user", content=text), MessageDict(role="assistant", content=answer)]
 
     def reset(self) -> None:
-        """Starts a new session with the same system message and options."""
+        """Start a new session with the same system message and options."""
         self._turns.clear()
         self.receipt = None
         self.session_id = os.urandom(16).hex()
@@ -65,7 +65,7 @@ class ConversationBase(Generic[_StreamT]):
         self.receipt = receipt
 
     def stream(self, text: str, **options: Unpack[Options]) -> _StreamT:
-        """Streams the answer; the turn is kept once the stream has been read to its end."""
+        """Stream the answer; the turn is kept once the stream has been read to its end."""
         stream: _StreamT = self._client.stream(None, **self._turn_options(text, options))
         stream.on_complete(lambda answer, receipt: self._keep(text, answer, receipt))
         return stream

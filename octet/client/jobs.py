@@ -71,7 +71,7 @@ class Job(WireRecord):
 
     @property
     def finish_reason(self) -> str | None:
-        """Returns None unless the answer is complete."""
+        """Return None unless the answer is complete."""
         usage = None if self.receipt is None else self.receipt.usage
         return None if self.status != "done" or usage is None else usage.finish_reason
 
@@ -132,7 +132,7 @@ class JobWatch:
         self._pause = _FIRST_PAUSE_S
 
     def start(self, *, is_closed: bool) -> tuple[proto.WatchJobRequest, float | None]:
-        """Returns the message to send and the gRPC timeout. Raises Cancelled if the client is closed."""
+        """Return the message to send and the gRPC timeout. Raises Cancelled if the client is closed."""
         if is_closed:
             raise errors.closed_error("")
         message = build_message(proto.WatchJobRequest, {"id": self._id, "after": self._after})
@@ -145,7 +145,7 @@ class JobWatch:
         return JobEvent.from_wire(message)
 
     def fail(self, error: Any, *, is_closed: bool) -> float:
-        """Returns the seconds until the watch reconnects. Raises OctetError if it does not."""
+        """Return the seconds until the watch reconnects. Raises OctetError if it does not."""
         problem = errors.error_from_rpc(error, address=self._address)
         if errors.is_unexplained_cancel(problem) and is_closed:
             raise errors.closed_error("") from None
@@ -173,7 +173,7 @@ class JobsClient:
     def submit(
         self, prompt: str | None = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Job:
-        """Returns when the job is stored; it will then end exactly once. `timeout` applies to the job. Two submissions
+        """Return when the job is stored; it will then end exactly once. `timeout` applies to the job. Two submissions
         with the same key are one job; if their requests differ, the second is refused."""
         attempts = self._client._repeat(_submission(prompt, options, idempotency_key), LOOKUP_TIMEOUT_S)
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
@@ -191,7 +191,7 @@ class JobsClient:
         return tuple(map(Job.from_wire, found.jobs))
 
     def cancel(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Returns the job's final state: cancelled, or ended earlier. Raises NotFound."""
+        """Return the job's final state: cancelled, or ended earlier. Raises NotFound."""
         return Job.from_wire(self._client._look_up("Jobs.CancelJob", timeout, id=job_id, tenant=tenant))
 
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
@@ -216,7 +216,7 @@ class JobsClient:
             time.sleep(wait)
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Returns when the job has ended. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
+        """Return when the job has ended. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
         last = None
         for event in self.events(job_id, timeout=timeout):
             last = event

@@ -127,11 +127,11 @@ class Operator(SyncClientBase):
         return self._read(records.ShadowReport, "ShadowReport", last_seconds=last)
 
     def comparisons(self, last: float = 0.0) -> Iterator[records.Comparison]:
-        """Yields the oldest first. `last` is the same as for `shadow_report`."""
+        """Yield the oldest first. `last` is the same as for `shadow_report`."""
         return self._stream(records.Comparison, "ListComparisons", last_seconds=last)
 
     def audit(self, subject: str = "", *, most: int = 100) -> Iterator[records.AuditEntry]:
-        """Yields the newest first."""
+        """Yield the newest first."""
         return self._stream(records.AuditEntry, "ListAudit", subject=subject, most=most)
 
     def events(self) -> Iterator[records.OperatorEvent]:
@@ -139,7 +139,7 @@ class Operator(SyncClientBase):
         return self._stream(records.OperatorEvent, "WatchEvents")
 
     def slo(self, specialist: str = "") -> tuple[records.Slo, ...]:
-        """Returns the service levels of one specialist, or of all."""
+        """Return the service levels of one specialist, or of all."""
         return self._list(records.Slo, "GetSlo", specialist=specialist)
 
     def overview(self) -> records.Overview:
@@ -163,14 +163,14 @@ class Operator(SyncClientBase):
         return self._stream(Receipt, "ListReceipts", most=most, **filters)
 
     def explain(self, request_id: str, *, tenant: str = "") -> RequestExplanation:
-        """Returns all stored facts about one request. Raises NotFound."""
+        """Return all stored facts about one request. Raises NotFound."""
         return self._read(RequestExplanation, "Explain", request_id=request_id, tenant=tenant)
 
     def _read(self, record: type[_RecordT], name: str, /, **values: Any) -> _RecordT:
         return record.from_wire(self._call_operator(name, values))
 
     def _list(self, record: type[_RecordT], name: str, /, **values: Any) -> tuple[_RecordT, ...]:
-        """Makes a call whose response has a single repeated field."""
+        """Make a call whose response has a single repeated field."""
         response = self._call_operator(name, values)
         (field,) = response.DESCRIPTOR.fields
         return tuple(map(record.from_wire, getattr(response, field.name)))

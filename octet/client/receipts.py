@@ -61,7 +61,7 @@ class Usage(WireRecord):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Returns the rate from the first token to the last; None for fewer than two tokens."""
+        """Return the rate from the first token to the last; None for fewer than two tokens."""
         if self.completion_tokens < 2 or not self.timings.decode:
             return None
         return (self.completion_tokens - 1) / self.timings.decode
@@ -123,5 +123,5 @@ class Receipt(WireRecord):
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Returns the digests of the answer's adapters, in the order they were applied."""
+        """Return the digests of the answer's adapters, in the order they were applied."""
         return self.lane.adapter_digests

@@ -49,7 +49,7 @@ class SpecialistClient:
     def generate(
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:
-        """Yields accepted, chunks, usage. Closing the iterator cancels the request."""
+        """Yield accepted, chunks, usage. Closing the iterator cancels the request."""
         return self._stream("Generate", request, timeout)
 
     def watch_load(
@@ -59,7 +59,7 @@ class SpecialistClient:
         return self._stream("WatchLoad", request)
 
     async def load_adapter(self, name: str, path: str, digest: str = "") -> wire.ResidentAdapter:
-        """Loads an adapter; with a digest, other content is refused."""
+        """Load an adapter; with a digest, other content is refused."""
         request = wire.LoadAdapterRequest(name=name, path=path, digest=digest)
         response: wire.LoadAdapterResponse = await self._call("LoadAdapter", request)
         return response.adapter
@@ -68,12 +68,12 @@ class SpecialistClient:
         await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name))
 
     async def drain(self) -> int:
-        """Returns the number of requests that finished, once the replica is idle."""
+        """Return the number of requests that finished, once the replica is idle."""
         response: wire.DrainResponse = await self._call("Drain", wire.DrainRequest())
         return response.finished
 
     async def count_tokens(self, request: wire.GenerateRequest) -> int:
-        """Counts the prompt tokens as `generate` would; nothing is computed."""
+        """Count the prompt tokens as `generate` would; nothing is computed."""
         response: wire.CountTokensResponse = await self._call("CountTokens", request)
         return response.prompt_tokens
 

@@ -180,7 +180,7 @@ class ClientRetryBudget:
         return self._left
 
     def spend(self) -> bool:
-        """Returns False if the budget does not cover one more retry."""
+        """Return False if the budget does not cover one more retry."""
         with self._lock:
             if self._left < 1:
                 return False
@@ -227,7 +227,7 @@ class RetrySchedule:
         return None if deadline is None else deadline - self._clock.now()
 
     def wait_after(self, error: errors.OctetError) -> float | None:
-        """Returns the seconds until the next attempt, charged to the budget; None to give up."""
+        """Return the seconds until the next attempt, charged to the budget; None to give up."""
         if not _is_retryable(error) or self._num_retries >= self._max_retries:
             return None
         wait = self._wait(error.retry_after)
@@ -262,7 +262,7 @@ class Attempts:
     request_id: str = ""  # of the last attempt
 
     def start(self) -> tuple[Message, dict[str, Any]]:
-        """Returns the message to send and gRPC's options. Raises Cancelled if the client is closed."""
+        """Return the message to send and gRPC's options. Raises Cancelled if the client is closed."""
         if self.is_closed():
             raise errors.closed_error(self.request_id)
         left = self.schedule.left()

@@ -24,7 +24,7 @@ class Client(SyncClientBase):
         return JobsClient(self)
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
-        """Streams the answer: `with client.stream("...") as answer: for chunk in answer: ...`. Leaving the block or
+        """Stream the answer: `with client.stream("...") as answer: for chunk in answer: ...`. Leaving the block or
         dropping the stream cancels an unfinished request."""
         return self._stream(prompt, options)
 
@@ -39,11 +39,11 @@ class Client(SyncClientBase):
             return stream.answer()
 
     def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
-        """Returns the decision that would be made now, without generating an answer."""
+        """Return the decision that would be made now, without generating an answer."""
         return Receipt.from_wire(self._call("Inference.Route", self._prepare(prompt, options)))
 
     def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
-        """Counts the tokens of the prompt or conversation for the specialist that would answer it now."""
+        """Count the tokens of the prompt or conversation for the specialist that would answer it now."""
         return TokenCount.from_wire(self._call("Inference.CountTokens", self._prepare(prompt, options)))
 
     def conversation(
@@ -58,7 +58,7 @@ class Client(SyncClientBase):
         return Receipt.from_wire(found)
 
     def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
-        """Cancels the request; its reader gets Cancelled. Raises NotFound."""
+        """Cancel the request; its reader gets Cancelled. Raises NotFound."""
         self._look_up("Inference.Cancel", timeout, request_id=request_id)
 
 
@@ -88,14 +88,14 @@ class Stream(StreamBase):
         raise StopIteration
 
     def cancel(self) -> None:
-        """Cancels the request; its reader gets Cancelled."""
+        """Cancel the request; its reader gets Cancelled."""
         with self._lock:
             self._cancelled.set()
             if self._call is not None:
                 self._call.cancel()
 
     def close(self) -> None:
-        """Ends reading and cancels the request unless it has ended."""
+        """End reading and cancel the request unless it has ended."""
         self._is_over = True
         self.cancel()
 

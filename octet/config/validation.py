@@ -139,7 +139,7 @@ def check_files(ensemble: schema.Ensemble, index: KeyIndex) -> None:
 
 
 def needed_files(ensemble: schema.Ensemble) -> Iterator[tuple[KeyPath, Path, bool]]:
-    """Yields key path, file path, and whether it must be a folder."""
+    """Yield key path, file path, and whether it must be a folder."""
     for specialist in ensemble.specialists:
         place = ("specialists", specialist.name)
         if specialist.addresses:

@@ -53,7 +53,7 @@ class KeyIndex:
         return place in self._lines
 
     def line_of(self, place: KeyPath) -> int:
-        """Returns the line of the key, or of the closest enclosing key."""
+        """Return the line of the key, or of the closest enclosing key."""
         while place not in self._lines:
             place = place[:-1]
         return self._lines[place]
@@ -79,7 +79,7 @@ class KeyIndex:
         return place not in self._invalid
 
     def names(self, section: str) -> list[str]:
-        """Returns the keys of a section, valid or not."""
+        """Return the keys of a section, valid or not."""
         return [str(place[1]) for place in self._lines if len(place) == 2 and place[0] == section]
 
 
@@ -101,7 +101,7 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_size(text: str) -> int | None:
-    """Parses bytes: `192m`, `1g`, `1.5gib`, or just a number."""
+    """Parse bytes: `192m`, `1g`, `1.5gib`, or just a number."""
     match = _SIZE.fullmatch(text)
     if match is None:
         return parse_integer(text)

@@ -17,7 +17,7 @@ class Problem(NamedTuple):
     message: str
 
     def format(self, source: Path | None) -> str:
-        """Formats the problem as FILE:LINE: message, as compilers do."""
+        """Format the problem as FILE:LINE: message, as compilers do."""
         file = EMBEDDED if source is None else str(source)
         return f"{file}: {self.message}" if self.line is None else f"{file}:{self.line}: {self.message}"
 

@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def bind_server(server: Any, endpoint: Endpoint) -> int:
-    """Returns the port, which is meaningless for a Unix socket. Raises BindRefused."""
+    """Return the port, which is meaningless for a Unix socket. Raises BindRefused."""
     check_tls_configured(endpoint)
     address = format_address(endpoint)
     try:
@@ -74,7 +74,7 @@ def check_address_free(endpoint: Endpoint, option: str = "--port") -> None:
 
 
 def bind_socket(endpoint: Endpoint, option: str) -> socket.socket:
-    """Returns a non-blocking socket. Raises BindRefused, which names the option that helps."""
+    """Return a non-blocking socket. Raises BindRefused, which names the option that helps."""
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]

@@ -69,7 +69,7 @@ class MemoryGuard:
 
     @property
     def share(self) -> float | None:
-        """Returns the used share of the limit; None if there is no limit."""
+        """Return the used share of the limit; None if there is no limit."""
         usage = self._current()
         return None if usage is None else usage.share
 
@@ -118,7 +118,7 @@ _V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_f
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
-    """Returns a function that reads the usage under the tightest limit of this process; None without a limit."""
+    """Return a function that reads the usage under the tightest limit of this process; None without a limit."""
     found = [*_find_cgroups(own, cgroups)]
 
     def read() -> MemoryUsage | None:
@@ -129,7 +129,7 @@ def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable
 
 
 def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersion]]:
-    """Yields the process's own cgroup and its parents, of which a container may see only the root."""
+    """Yield the process's own cgroup and its parents, of which a container may see only the root."""
     try:
         text = own.read_text()
     except OSError:  # not Linux
@@ -146,7 +146,7 @@ def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersi
 
 
 def _read_usage(folder: Path, version: _CgroupVersion) -> MemoryUsage | None:
-    """Returns None if there is no limit or the cgroup no longer exists."""
+    """Return None if there is no limit or the cgroup no longer exists."""
     try:
         limit = (folder / version.limit).read_text().strip()
         if limit == "max" or int(limit) >= _UNLIMITED:

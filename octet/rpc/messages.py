@@ -25,7 +25,7 @@ def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
 
 
 def _fields_left(budget: int, raw: memoryview, descriptor: Any) -> int:
-    """Returns the budget minus the number of fields; negative if there are more."""
+    """Return the budget minus the number of fields; negative if there are more."""
     at, end = 0, len(raw)
     while at < end and budget >= 0:
         budget -= 1

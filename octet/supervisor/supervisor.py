@@ -62,7 +62,7 @@ class Supervisor:
         self._terminal = ControllingTerminal()
 
     def run(self, on_ready: Callable[["Supervisor"], None]) -> int:
-        """Returns the exit status: 0 after SIGTERM or SIGINT, 1 if a process had to be killed, 130 after a second
+        """Return the exit status: 0 after SIGTERM or SIGINT, 1 if a process had to be killed, 130 after a second
         SIGINT, 2 if the first start of a process exits with status 2. `on_ready` is called once, when all processes are
         ready for the first time."""
         gc.collect()

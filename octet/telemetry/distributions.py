@@ -129,7 +129,7 @@ class Sketch:
         return [_MIDDLE * _GAMMA ** (self._first + bisect_left(sums, rank)) for rank in ranks]
 
     def to_bytes(self) -> bytes:
-        """Returns bytes that do not depend on the order of the samples."""
+        """Return bytes that do not depend on the order of the samples."""
         written = bytearray((_VERSION,))
         before = -1
         for index, count in self._filled():
@@ -205,7 +205,7 @@ def _read_buckets(raw: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_varints(raw: bytes) -> Iterator[int]:
-    """Yields the numbers after the first byte. Raises BadSketch."""
+    """Yield the numbers after the first byte. Raises BadSketch."""
     number = shift = 0
     for byte in memoryview(raw)[1:]:
         if byte < _MORE:

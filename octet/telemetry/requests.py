@@ -99,7 +99,7 @@ class SpanIds:
         self._draw = draw
 
     def new(self) -> str:
-        """Returns an id that is never all zeros, which would mean no id."""
+        """Return an id that is never all zeros, which would mean no id."""
         drawn = self._draw(_SPAN_BYTES)
         return (drawn if any(drawn) else b"\1" * _SPAN_BYTES).hex()
 
