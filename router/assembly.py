@@ -21,11 +21,13 @@ from router.api.keys.gate import AccessGate
 from router.control.control import ControlPlane
 from router.control.replicas import FleetReplicas
 from router.dispatch.attempts import ContentKey, Quarantine
-from router.dispatch.dispatcher import Dispatcher, LiveRequests, RequestObservers
+from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import Fleet, Watchdog
 from router.dispatch.replicas.replica import ReplicaConnection
 from router.dispatch.transport import Connect
 from router.observe.metrics.quality import EvaluationTotals
+from router.observe.observers import RequestObservers
 from router.observe.overview.shadow_agreement import ShadowAgreement
 from router.observe.traces import RequestTracer
 from router.quality.evaluation import load_evaluation_rules

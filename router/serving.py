@@ -17,7 +17,9 @@ from octet.v1 import inference_pb2 as wire
 from router.api.keys.gate import AccessGate
 from router.api.keys.rate_limits import AnswerTokenCounter
 from router.control.control import ControlPlane
-from router.dispatch.dispatcher import Dispatcher, LiveRequests, RequestObservers, Write
+from router.dispatch.dispatcher import Dispatcher, Write
+from router.dispatch.live_requests import LiveRequests
+from router.observe.observers import RequestObservers
 from router.quality.answers import is_chunk
 from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import AnswerTap, ShadowDispatcher

@@ -1,12 +1,11 @@
 """Dispatch one request: attempts in order until a replica answers, and the relay of its stream to the caller."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -14,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from octet.clock import Clock
 from octet.rpc.checks import has_finite_numbers
 from octet.rpc.handlers import CallerGone
-from octet.rpc.refusal import Refusal, deadline_exceeded, first_token_late, queue_full
+from octet.rpc.refusal import Refusal, deadline_exceeded, first_token_late
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.dispatch.attempts import (
@@ -30,12 +29,12 @@ from router.dispatch.attempts import (
 )
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.replicas.replica import Replica
-from router.refusals import caller_gone, duplicate_request, too_many_bytes, unknown_request
+from router.observe.observers import RequestObservers
+from router.refusals import caller_gone
 from router.request import Request, Tracer
 from router.routing.dispatch_plan import Candidate, DispatchPlan
 from router.routing.policy import build_replica_request
 
-_log = logging.getLogger(__name__)
 REPORT_SECONDS = 0.25  # observers get the gaps between tokens in batches, this often and at the end
 _GENERATE = "/octet.v1.Specialist/Generate"
 _COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
@@ -45,108 +44,6 @@ _USAGE = 0x1A
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
-
-
-class LiveRequests:
-    def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self.max_requests = max_requests
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._requests: dict[tuple[str, str], Request] = {}
-        self._emptied = asyncio.Event()
-        self._emptied.set()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(tuple(self._requests.values()))
-
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
-
-    def enter(self, request: Request) -> None:
-        """Register the request; the current task serves it until `leave`. Raises Refusal for a duplicate id and for too
-        many requests or bytes; a single request may exceed the byte limit."""
-        key = (request.caller.tenant, request.request_id)
-        if key in self._requests:
-            raise duplicate_request(request.request_id)
-        if len(self._requests) >= self.max_requests:
-            raise queue_full("being answered", self.max_requests, None)
-        if self._num_bytes + request.num_bytes > self._max_bytes and self._requests:
-            raise too_many_bytes(self._max_bytes)
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a request must be served by a task")
-        request.start(task)
-        self._requests[key] = request
-        self._num_bytes += request.num_bytes
-        self._emptied.clear()
-
-    def leave(self, request: Request) -> None:
-        del self._requests[request.caller.tenant, request.request_id]
-        self._num_bytes -= request.num_bytes
-        if not self._requests:
-            self._emptied.set()
-
-    def find(self, request_id: str, tenant: str = "") -> Request:
-        request = self._requests.get((tenant, request_id))
-        if request is None:
-            raise unknown_request(request_id)
-        return request
-
-    async def emptied(self) -> None:
-        await self._emptied.wait()
-
-
-class RequestObserver:
-    """Called on the event loop while callers wait: work beyond some microseconds must be deferred."""
-
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
-
-    def began(self, specialist: str, ttft: float, admission: float) -> None:
-        """The first chunk was sent. `ttft` counts from the request's arrival, `admission` from its admission, in
-        seconds."""
-
-    def ended(self, request: Request, receipt: wire.Receipt) -> None:
-        """An admitted request has ended, whatever its outcome. The receipt must not be changed."""
-
-    def rejected(self, error: wire.Error) -> None:
-        """A request has failed validation or found no room in the router."""
-
-
-class RequestObservers:
-    """Passes every event to all observers. An observer that raises affects no other."""
-
-    def __init__(self) -> None:
-        self._observers: list[RequestObserver] = []
-        self._gap_observers: list[RequestObserver] = []
-
-    def add(self, observer: RequestObserver, *, gaps: bool = True) -> None:
-        """Without `gaps`, the observer does not receive the event that occurs for almost every token."""
-        self._observers.append(observer)
-        if gaps:
-            self._gap_observers.append(observer)
-
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
-        self._notify(self._gap_observers, "gaps", specialist, seconds)
-
-    def began(self, specialist: str, ttft: float, admission: float) -> None:
-        self._notify(self._observers, "began", specialist, ttft, admission)
-
-    def ended(self, request: Request, receipt: wire.Receipt) -> None:
-        self._notify(self._observers, "ended", request, receipt)
-
-    def rejected(self, error: wire.Error) -> None:
-        self._notify(self._observers, "rejected", error)
-
-    def _notify(self, observers: list[RequestObserver], event: str, *arguments: Any) -> None:
-        for observer in observers:
-            try:
-                getattr(observer, event)(*arguments)
-            except Exception:
-                _log.error("%s failed at the event %s.", type(observer).__name__, event, exc_info=True)
 
 
 class StreamViolation(Exception):

@@ -10,7 +10,7 @@ from octet.clock import Clock
 from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, SpanIds
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import inference_pb2 as wire
-from router.dispatch.dispatcher import RequestObserver
+from router.observe.observers import RequestObserver
 from router.quality.evaluation import TracedVerdict
 from router.quality.shadow_copy import ShadowStream
 from router.request import Request, TraceContext

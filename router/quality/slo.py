@@ -11,7 +11,7 @@ from octet.telemetry.outcomes import responsible_specialist
 from octet.v1 import control_pb2, error_pb2, inference_pb2
 from octet.v1 import slo_pb2 as wire
 from router.control.audit import unknown_name
-from router.dispatch.dispatcher import RequestObserver
+from router.observe.observers import RequestObserver
 from router.request import Request
 
 SLO_HEADER = "octet-slo"  # HTTP header, and gRPC metadata key

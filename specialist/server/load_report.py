@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from math import inf
 from typing import Any, NamedTuple, get_args
@@ -11,7 +12,8 @@ from admission.forecast.bookings import AdmissionDecision, Admit, RefuseReason
 from admission.forecast.controller import AdmissionController
 from octet.clock import Clock
 from octet.fault_points import fault_injected
-from octet.rpc.refusal import queue_full
+from octet.rpc.handlers import Context, write_message
+from octet.rpc.refusal import caller_stalled, queue_full
 from octet.telemetry import distributions
 from octet.telemetry.distributions import Histogram
 from octet.v1 import specialist_pb2 as wire
@@ -297,14 +299,20 @@ class LoadWatch:
         self._last: wire.LoadReport | None = None
         self._sent_at = 0.0
 
-    def __enter__(self) -> "LoadWatch":
+    async def send(self, context: Context, interval: float, stall_seconds: float) -> None:
+        """Send reports at least `interval` seconds apart, until the publisher is closed. Raises Refusal."""
         self._publisher.add_watcher(self._event)
-        return self
+        try:
+            while (report := await self._next()) is not None:
+                if not await write_message(context, report, stall_seconds):
+                    raise caller_stalled(f"nothing was read for {stall_seconds:g} s")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(interval):
+                        await self._publisher.closed.wait()
+        finally:
+            self._publisher.watchers.discard(self._event)
 
-    def __exit__(self, *_: object) -> None:
-        self._publisher.watchers.discard(self._event)
-
-    async def next(self) -> wire.LoadReport | None:
+    async def _next(self) -> wire.LoadReport | None:
         """Return a report that differs from the last one or is due; None once the publisher is closed."""
         now = asyncio.get_running_loop().time
         due = self._sent_at + self._heartbeat

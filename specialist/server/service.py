@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NoReturn
 
@@ -303,16 +302,10 @@ class SpecialistService:
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
-    async def _watch_load(self, message: wire.WatchLoadRequest, context: Context) -> None:
+    def _watch_load(self, message: wire.WatchLoadRequest, context: Context) -> Awaitable[None]:
         heartbeat = self._validator.watch_heartbeat(message)
         interval = min(heartbeat, self._validator.watch_interval(message, self._settings.watch_seconds))
-        with LoadWatch(self._publisher, heartbeat) as watch:
-            while (report := await watch.next()) is not None:
-                if not await write_message(context, report, self._settings.stall_seconds):
-                    raise caller_stalled(f"nothing was read for {self._settings.stall_seconds:g} s")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(interval):
-                        await self._publisher.closed.wait()
+        return LoadWatch(self._publisher, heartbeat).send(context, interval, self._settings.stall_seconds)
 
     async def _load_adapter(self, message: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
         name = self._validator.adapter_name(message.name)

@@ -7,6 +7,7 @@ import admission.forecast.forecast
 import kvpool.chain
 import router.dispatch.attempts
 import router.dispatch.dispatcher
+import router.dispatch.live_requests
 import router.dispatch.replicas.replica
 import router.request
 import router.routing.policy
@@ -274,7 +275,7 @@ IN_THE_ROUTER = (
     ),
     Mutant(
         "bytes are not given back",
-        router.dispatch.dispatcher.LiveRequests,
+        router.dispatch.live_requests.LiveRequests,
         "leave",
         "self._num_bytes -= request.num_bytes",
         "pass",

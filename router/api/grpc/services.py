@@ -1,6 +1,6 @@
 """The gRPC services `octet.v1.Inference` and `octet.v1.Jobs`."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -48,7 +48,7 @@ class InferenceService:
             INFERENCE_SERVICE, {name: self.calls.count(handler) for name, handler in served.items()}
         )
 
-    async def _generate(self, message: wire.InferRequest, context: handlers.Context) -> None:
+    def _generate(self, message: wire.InferRequest, context: handlers.Context) -> Awaitable[None]:
         is_open = False
 
         async def write(raw: bytes) -> None:
@@ -60,28 +60,24 @@ class InferenceService:
                 await handlers.send_initial_metadata(context, self._metadata(specialist))
             await context.write(raw)
 
-        answering = self._server.answer(message, context.time_remaining(), _trace(context), write)
-        del message  # a large prompt need not be kept while the answer streams
-        await answering
+        return self._server.answer(message, context.time_remaining(), _trace(context), write)
 
     async def _infer(self, message: wire.InferRequest, context: handlers.Context) -> wire.InferResponse:
         collector = ResponseCollector()
         answering = self._server.answer(message, context.time_remaining(), _trace(context), collector.write)
-        del message
+        del message  # a large prompt need not be kept while the answer is computed
         await answering
         await context.send_initial_metadata(self._metadata(collector.response.receipt.specialist))
         return collector.response
 
-    async def _route(self, message: wire.InferRequest, context: handlers.Context) -> wire.Receipt:
-        return await self._server.route(message, context.time_remaining(), _trace(context))
+    def _route(self, message: wire.InferRequest, context: handlers.Context) -> Awaitable[wire.Receipt]:
+        return self._server.route(message, context.time_remaining(), _trace(context))
 
-    async def _count(self, message: wire.InferRequest, context: handlers.Context) -> wire.CountResponse:
-        counting = self._server.count(message, context.time_remaining(), _trace(context))
-        del message
-        return await counting
+    def _count(self, message: wire.InferRequest, context: handlers.Context) -> Awaitable[wire.CountResponse]:
+        return self._server.count(message, context.time_remaining(), _trace(context))
 
-    async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
-        return await self._server.receipt(message.request_id, message.tenant)
+    def _get_receipt(self, message: wire.GetReceiptRequest) -> Awaitable[wire.Receipt]:
+        return self._server.receipt(message.request_id, message.tenant)
 
     async def _cancel(self, message: wire.CancelRequest) -> wire.CancelResponse:
         self._server.cancel(message.request_id)
@@ -126,8 +122,8 @@ class JobsService:
         job, _ = await self._jobs.submit(message.request, message.idempotency_key)
         return job
 
-    async def _get(self, message: jobs_pb2.GetJobRequest) -> jobs_pb2.Job:
-        return await self._jobs.get(message.id, message.tenant)
+    def _get(self, message: jobs_pb2.GetJobRequest) -> Awaitable[jobs_pb2.Job]:
+        return self._jobs.get(message.id, message.tenant)
 
     async def _list(self, message: jobs_pb2.ListJobsRequest) -> jobs_pb2.ListJobsResponse:
         limit = message.limit if message.HasField("limit") else None
@@ -139,5 +135,5 @@ class JobsService:
                 if not await handlers.write_message(context, event, self._stall_seconds):
                     raise caller_stalled(f"nothing was read for {self._stall_seconds:g} s; the watch can be resumed")
 
-    async def _cancel(self, message: jobs_pb2.CancelJobRequest) -> jobs_pb2.Job:
-        return await self._jobs.cancel(message.id, message.tenant)
+    def _cancel(self, message: jobs_pb2.CancelJobRequest) -> Awaitable[jobs_pb2.Job]:
+        return self._jobs.cancel(message.id, message.tenant)

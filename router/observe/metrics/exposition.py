@@ -16,7 +16,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.keys.gate import AccessGate
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
-from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
 from router.observe.metrics.quality import evaluation_source, slo_source

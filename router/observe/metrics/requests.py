@@ -13,7 +13,7 @@ from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import BuildFamilies, counter_family, histogram_family
 from octet.telemetry.outcomes import OUTCOMES, RequestOutcome, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
-from router.dispatch.dispatcher import RequestObserver
+from router.observe.observers import RequestObserver
 from router.request import Request
 
 _log = logging.getLogger(__name__)

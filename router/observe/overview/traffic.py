@@ -9,7 +9,7 @@ from octet.telemetry.outcomes import CAPACITY_REASONS, first_asked, request_outc
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview_wire
 from octet.v1 import specialist_pb2 as specialist_wire
-from router.dispatch.dispatcher import RequestObserver
+from router.observe.observers import RequestObserver
 from router.request import Request
 
 WINDOW_SECONDS = 60.0

@@ -8,7 +8,7 @@ from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import error_pb2
 from router.dispatch.attempts import DEADLINE_SLACK, ReplicaAttempt
-from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import WATCH_INTERVAL, Watchdog
 from router.dispatch.replicas.replica import Replica
 from tests.router.replicas.builders import FakeCall, replica, report

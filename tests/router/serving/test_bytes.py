@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from octet.config.ensemble import RouterConfig
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
-from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.live_requests import LiveRequests
 from router.request import Request
 from tests.router.routing.asking import received
 from tests.router.serving.harness import asking, routing

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from octet.rpc.refusal import Refusal, cancelled
-from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.live_requests import LiveRequests
 from router.request import Request
 from tests.router.routing.asking import received
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import ReplicaAttempt
-from router.dispatch.dispatcher import REPORT_SECONDS, DispatchRecorder, RequestObserver, RequestObservers
+from router.dispatch.dispatcher import REPORT_SECONDS, DispatchRecorder
+from router.observe.observers import RequestObserver, RequestObservers
 from router.receipts import ReceiptDraft
 from router.request import ChatMessage, Request, TraceContext
 from tests.router.replicas.builders import replica

@@ -1,0 +1,59 @@
+"""Observers of requests, and their notification."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from octet.v1 import inference_pb2 as wire
+from router.request import Request
+
+_log = logging.getLogger(__name__)
+
+
+class RequestObserver:
+    """Called on the event loop while callers wait: work beyond some microseconds must be deferred."""
+
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        """The first chunk was sent. `ttft` counts from the request's arrival, `admission` from its admission, in
+        seconds."""
+
+    def ended(self, request: Request, receipt: wire.Receipt) -> None:
+        """An admitted request has ended, whatever its outcome. The receipt must not be changed."""
+
+    def rejected(self, error: wire.Error) -> None:
+        """A request has failed validation or found no room in the router."""
+
+
+class RequestObservers:
+    """Passes every event to all observers. An observer that raises affects no other."""
+
+    def __init__(self) -> None:
+        self._observers: list[RequestObserver] = []
+        self._gap_observers: list[RequestObserver] = []
+
+    def add(self, observer: RequestObserver, *, gaps: bool = True) -> None:
+        """Without `gaps`, the observer does not receive the event that occurs for almost every token."""
+        self._observers.append(observer)
+        if gaps:
+            self._gap_observers.append(observer)
+
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+        self._notify(self._gap_observers, "gaps", specialist, seconds)
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        self._notify(self._observers, "began", specialist, ttft, admission)
+
+    def ended(self, request: Request, receipt: wire.Receipt) -> None:
+        self._notify(self._observers, "ended", request, receipt)
+
+    def rejected(self, error: wire.Error) -> None:
+        self._notify(self._observers, "rejected", error)
+
+    def _notify(self, observers: list[RequestObserver], event: str, *arguments: Any) -> None:
+        for observer in observers:
+            try:
+                getattr(observer, event)(*arguments)
+            except Exception:
+                _log.error("%s failed at the event %s.", type(observer).__name__, event, exc_info=True)
