@@ -31,7 +31,7 @@ from router.dispatch.replicas.replica import Replica, ReplicaSet
 from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
 from router.request import Tracer
 from router.routing.classifier.queue import open_classifier_queue
-from router.routing.policy import Decider, RoutingPolicy
+from router.routing.policy import RoutingPolicy
 from router.routing.validation import RequestValidator
 from simulation.results import BenchRecord, percentile, summary
 
@@ -62,12 +62,11 @@ async def _rounds(cases: dict[str, Callable[[], str]], runs: int) -> dict[tuple[
     reception = RequestValidator(clock, lambda: "bench", Tracer(bytes), default_timeout=60.0)
     samples: dict[tuple[str, str], list[float]] = {(when, name): [] for when in _PAUSES for name in cases}
     async with open_classifier_queue(ensemble, clock) as opinions:
-        decider = Decider(opinions)
 
         async def decide(prompt: str) -> float:
             message = wire.InferRequest(prompt=prompt)
             start = perf_counter()
-            await decider.decide(reception.validate(message, None, None), policy)
+            await policy.classify_and_decide(reception.validate(message, None, None), opinions)
             return (perf_counter() - start) * 1e3
 
         await decide(_QUESTION)

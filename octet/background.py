@@ -30,6 +30,13 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
     return asyncio.create_task(run(), name=name)
 
 
+async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel the tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
         _log.critical("%s has failed", task.get_name(), exc_info=task.exception())

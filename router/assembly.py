@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from uuid import uuid4
 
-from octet.background import run_forever
+from octet.background import cancel_tasks, run_forever
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, TelemetryConfig
 from octet.identity import digest_parts
@@ -37,7 +37,7 @@ from router.quality.slo import SloTracker
 from router.quality.slo_sharing import SloSharing
 from router.receipts import ReceiptCache, ReceiptLog, parse_receipt_labels, receipt_key
 from router.request import Tracer
-from router.routing.policy import ClassifierClient, Decider, RoutingPolicy
+from router.routing.policy import ClassifierClient, RoutingPolicy
 from router.routing.validation import RequestValidator
 from router.serving import AnswerValidator, RequestPipeline, RequestServer
 from router.store.rows import ComparisonRow, VerdictRow
@@ -104,7 +104,7 @@ class RouterCore:
             lambda: self.services.verifiers, ensemble.correctness, config.validations, config.validation_seconds
         )
         self.pipeline = RequestPipeline(
-            Decider(classifier),
+            classifier,
             self.services.control,
             Dispatcher(clock, random, self.fleet, self.quarantine, traces.tracer, self.observers),
             self.services.evaluations,
@@ -142,13 +142,8 @@ class RouterCore:
         self.fleet.apply(ensemble)
         self.traces.reload(ensemble.telemetry)
 
-    async def cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def close(self) -> None:
-        await self.cancel_tasks()
+        await cancel_tasks(*self._tasks)
         await self._answer_validator.close()
         await self.services.close()
         await self.fleet.close()
@@ -252,8 +247,7 @@ class BackgroundServices:
         await self.shadows.close()
         await self.evaluations.close()
         if self._sharing_task is not None:
-            self._sharing_task.cancel()
-            await asyncio.gather(self._sharing_task, return_exceptions=True)
+            await cancel_tasks(self._sharing_task)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_EXCHANGE_SECONDS):
                     await self._sharing.exchange()

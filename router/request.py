@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from octet.identity import digest_parts
@@ -353,11 +352,7 @@ class Request:
                 **{name: getattr(self, name) for name in _CONTENT_FIELDS},
             )
             raw: bytes = content.SerializeToString(deterministic=True)
-            hasher = sha256()
-            for part in (*(name.encode() for name in self.force), raw):
-                hasher.update(len(part).to_bytes(8, "big"))
-                hasher.update(part)
-            self._content_digest = hasher.digest()
+            self._content_digest = digest_parts((*(name.encode() for name in self.force), raw))
         return self._content_digest
 
     def start(self, task: "asyncio.Task[object]") -> None:

@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet import __version__
-from octet.background import run_forever
+from octet.background import cancel_tasks, run_forever
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
@@ -30,6 +30,7 @@ from octet.rpc.handlers import MAX_PENDING_READS
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.status import StatusReporter
+from octet.telemetry.exposition import Exposition
 from octet.v1 import inference_pb2 as wire
 from router.api.grpc.services import INFERENCE_SERVICE, JOBS_SERVICE, InferenceService, JobsService
 from router.api.http.app import App
@@ -43,7 +44,8 @@ from router.assembly import RequestTraces, RouterCore, RouterEnvironment
 from router.dispatch.dispatcher import Write
 from router.dispatch.transport import open_transport
 from router.jobs.manager import JobManager
-from router.observe.metrics.exposition import EndpointState, RouterMetrics
+from router.observe.metrics.exposition import EndpointState, router_exposition
+from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters
 from router.observe.overview.overview import open_overview
 from router.request import CallerIdentity, use_caller
@@ -102,7 +104,9 @@ class RouterServer(RouterCore):
         self._responses: Counter[tuple[str, int]] = Counter()
         self._drain_gate = DrainGate()
         self._counters = RequestCounters(ensemble)
-        self.metrics = self._build_metrics()
+        self.observers.add(self._counters)
+        self._replica_metrics = ReplicaMetrics(self.fleet)
+        self._exposition = self._build_exposition()
         self._health: Any = health.aio.HealthServicer()
         self._inference = InferenceService(self.service, self.slos.header)
         max_pending_reads = max(config.max_inflight, MAX_PENDING_READS)
@@ -126,8 +130,7 @@ class RouterServer(RouterCore):
         with use_caller(caller):
             return self.service.answer(message, seconds_left, (None, ""), write)
 
-    def _build_metrics(self) -> RouterMetrics:
-        self.observers.add(self._counters)
+    def _build_exposition(self) -> Exposition:
         endpoints = EndpointState(
             live=self.live,
             gate=self.gate,
@@ -139,10 +142,8 @@ class RouterServer(RouterCore):
             memory_share=lambda: self.memory.share,
             version=__version__,
         )
-        metrics = RouterMetrics(self._counters, self.services.control, self.services, endpoints, self.fleet)
-        metrics.add_slos(self.slos)
-        metrics.add_traces(self.traces.exporter)
-        return metrics
+        exporter = self.traces.exporter
+        return router_exposition(self._counters, self.services, endpoints, self._replica_metrics, exporter)
 
     def _build_grpc_server(self, max_calls: int, max_pending_reads: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES), ("grpc.max_concurrent_streams", max_calls))
@@ -166,7 +167,7 @@ class RouterServer(RouterCore):
 
     def _build_http_app(self) -> App:
         sources = MonitoringSources(
-            self.operator_api, self.view, self.slos, self._responses, self.metrics.exposition, self.metrics.replicas
+            self.operator_api, self.view, self.slos, self._responses, self._exposition, self._replica_metrics
         )
         return App(
             self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, sources, self._drain_gate
@@ -239,7 +240,7 @@ class RouterServer(RouterCore):
             await ending
         else:
             await asyncio.gather(self._stop_grpc(0), self._stop_http(0))
-        await self.cancel_tasks()
+        await cancel_tasks(*self._tasks)
         await self.jobs.close()
         await self.view.close()
         await super().close()

@@ -28,7 +28,7 @@ from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, ReceiptLog, clip
 from router.refusals import caller_gone, no_specialist, unknown_request
 from router.request import Request, Tracer, current_caller, record_trace
 from router.routing.dispatch_plan import DispatchPlan, plan_dispatch
-from router.routing.policy import Decider, RoutingPolicy, build_replica_request
+from router.routing.policy import ClassifierClient, RoutingPolicy, build_replica_request
 from router.routing.validation import DEFAULT_PRIORITY, RequestValidator
 from router.verify.verdict import Verdict, Verifier
 from router.verify.verifiers import open_verifier
@@ -213,7 +213,7 @@ def _raise_ending(request: Request) -> Iterator[None]:
 class RequestPipeline:
     """Decides, plans and dispatches a request, with its shadow and its evaluation. Used on the event loop."""
 
-    decider: Decider
+    classifier: ClassifierClient
     control: ControlPlane
     dispatcher: Dispatcher
     evaluations: EvaluationQueue
@@ -224,7 +224,7 @@ class RequestPipeline:
 
     async def plan(self, request: Request) -> Refusal | None:
         """Return why the request would be refused. Raises Refusal for unknown names."""
-        request.decision = decision = await self.decider.decide(request, request.policy)
+        request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:
             return no_specialist(decision)
@@ -280,7 +280,7 @@ class RequestPipeline:
                 may_answer=lambda replica: replica.name not in candidate.excluded,
                 content=request.content_digest,
             )
-        return AnswerTap(self.evaluations, self.shadows, write, plan, shadow=task)
+        return AnswerTap(self.evaluations, self.shadows, write, plan, task)
 
 
 class TextRecorder:

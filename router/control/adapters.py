@@ -5,12 +5,11 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import grpc
 
 from admission.lanes import HELD_STATES, AdapterRef, SpecialistLanes
-from octet.background import run_in_background
+from octet.background import cancel_tasks, run_in_background
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
@@ -84,18 +83,11 @@ class AdapterSync:
             for replica in self._state.reachable(name):
                 self._state.note_loaded(replica)
                 if replica.name not in self._tasks and (self._to_load(replica) or self._to_unload(replica)):
-                    task = run_in_background(self._sync_replica(replica), f"adapters of {replica.name}")
-                    self._tasks[replica.name] = task
-                    task.add_done_callback(partial(self._task_done, replica.name))
+                    syncing = self._sync_replica(replica)
+                    self._tasks[replica.name] = run_in_background(syncing, f"adapters of {replica.name}")
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _task_done(self, replica: str, _: "asyncio.Task[None]") -> None:
-        self._tasks.pop(replica, None)
+        await cancel_tasks(*self._tasks.values())
 
     async def _load_everywhere(self, specialist: str, names: list[str], load_name: str, path: str) -> str:
         found = await asyncio.gather(*(self._load(name, load_name, path) for name in names))
@@ -125,11 +117,14 @@ class AdapterSync:
             await self._state.replicas.unload(replica, load_name)
 
     async def _sync_replica(self, replica: ObservedReplica) -> None:
-        for load_name in self._to_unload(replica):
-            await self._unload(replica.name, load_name)
-            self._unused_since.pop((replica.name, load_name), None)
-        for ref in self._to_load(replica):
-            await self._reload(replica, ref)
+        try:
+            for load_name in self._to_unload(replica):
+                await self._unload(replica.name, load_name)
+                self._unused_since.pop((replica.name, load_name), None)
+            for ref in self._to_load(replica):
+                await self._reload(replica, ref)
+        finally:
+            del self._tasks[replica.name]
 
     async def _reload(self, replica: ObservedReplica, ref: AdapterRef) -> None:
         key = (replica.name, ref.load_name)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from admission.lanes import BY_POLICY, AdapterRef
-from octet.background import run_forever
+from octet.background import cancel_tasks, run_forever
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import Ensemble
 from octet.limits import shorten
@@ -94,9 +94,7 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Stop all tasks and close the store, which writes its buffered rows first."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         await self._adapters.close()
         await self._store.close()
         self.events.close()

@@ -158,23 +158,15 @@ class EvaluationTask:
             self.shadow_answer.captured.drop()
 
 
+@dataclass(frozen=True, slots=True)
 class Evaluator:
     """Turns one task into verdicts for the lanes and a comparison."""
 
-    def __init__(
-        self,
-        listener: EvaluationListener,
-        wall_ms: Callable[[], int],
-        counters: EvaluationCounters,
-        clock: Callable[[], float],
-        on_traced: Callable[[TracedVerdict], None] | None = None,
-    ) -> None:
-        """`wall_ms` returns Unix milliseconds. `on_traced` receives verdicts on traced requests, timed by `clock`."""
-        self._clock = clock
-        self._on_traced = on_traced
-        self._listener = listener
-        self._wall_ms = wall_ms
-        self._counters = counters
+    _listener: EvaluationListener
+    _wall_ms: Callable[[], int]  # returns Unix milliseconds
+    _counters: EvaluationCounters
+    _clock: Callable[[], float]  # monotonic
+    _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
         """Evaluate for the specialist whose turn it is. Return whether another specialist must follow."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from octet.background import run_forever
+from octet.background import cancel_tasks, run_forever
 from octet.telemetry.distributions import VERIFY_SECONDS_BOUNDS, Histogram
 from router.quality.answers import (
     ByteBudget,
@@ -89,10 +89,7 @@ class EvaluationQueue:
         if self._closed:
             return
         self._closed = True
-        running = (*self._running, *(() if self._worker is None else (self._worker,)))
-        for each in running:
-            each.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel_tasks(*self._running, *(() if self._worker is None else (self._worker,)))
         waiting = (*(self._lines.pop_oldest() for _ in range(len(self._lines))), *self._awaiting_shadow)
         self._awaiting_shadow.clear()
         for task in waiting:

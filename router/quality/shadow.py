@@ -5,10 +5,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from admission.budgets import ShadowBudget, load_shadow_rules
+from octet.background import cancel_tasks
 from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator_wire
@@ -88,9 +90,7 @@ class ShadowDispatcher:
 
     async def close(self) -> None:
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         await self._channels.close()
 
     def _start(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
@@ -224,29 +224,22 @@ def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue
     return operator_wire.ShadowCounts(**counts, shed=shed, compared=evaluated.compared)
 
 
+@dataclass(eq=False)
 class AnswerTap:
     """Captures one answer on its way to the caller and orders its shadow, without affecting the request. A context
     manager: on exit without `finished`, the shadow is cancelled and nothing is evaluated."""
 
-    def __init__(
-        self,
-        evaluation: EvaluationQueue,
-        shadows: ShadowDispatcher,
-        write: Write,
-        plan: DispatchPlan,
-        *,
-        shadow: ShadowTask | None = None,
-    ) -> None:
-        """`write` is the caller's writer; the relay uses `self.write` instead."""
-        self._evaluation = evaluation
-        self._shadows = shadows
-        self._write = write
-        self._plan = plan
-        self._shadow = shadow
-        self._captured = evaluation.capture()
-        self._routed: bytes | None = None
-        self._handle: ShadowHandle | None = None
-        self._is_submitted = False
+    _evaluation: EvaluationQueue
+    _shadows: ShadowDispatcher
+    _write: Write  # the caller's writer; the relay uses `self.write` instead
+    _plan: DispatchPlan
+    _shadow: ShadowTask | None = None
+    _routed: bytes | None = None
+    _handle: ShadowHandle | None = None
+    _is_submitted: bool = False
+
+    def __post_init__(self) -> None:
+        self._captured = self._evaluation.capture()
 
     def __enter__(self) -> "AnswerTap":
         return self

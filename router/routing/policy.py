@@ -166,26 +166,6 @@ class ClassifierClient(Protocol):
         """Raises ClassifierUnavailable within its time limit."""
 
 
-class Decider:
-    """Decides live requests. The classifier is used only if nothing else decides, and its failure is tolerated."""
-
-    def __init__(self, classifier: ClassifierClient) -> None:
-        self._classifier = classifier
-
-    async def decide(self, request: Request, policy: "RoutingPolicy") -> RoutingDecision:
-        """Raises Refusal for names that the ensemble lacks."""
-        result = policy.apply_rules(request)
-        if result.decision is not None:
-            return policy.conclude(request, result, None, "")
-        classifier, tenant = self._classifier, request.caller.tenant
-        digest = classifier.digest
-        try:
-            scores = classifier.cached(request.text, tenant) or await classifier.classify(request.text, tenant)
-        except ClassifierUnavailable as unavailable:
-            return policy.conclude(request, result, None, "", (f"{NO_CLASSIFIER_NOTE}{unavailable}",))
-        return policy.conclude(request, result, scores, digest)
-
-
 class RoutingPolicy:
     """The routing rules of one configuration. Immutable."""
 
@@ -195,11 +175,24 @@ class RoutingPolicy:
         self.specialists = {each.name: each for each in ensemble.specialists}
         self._rules = tuple(compile_rule(rule) for rule in ensemble.rules)
 
+    async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
+        """Ask the classifier only if nothing else decides; its failure is tolerated. Raises Refusal for unknown
+        names."""
+        result, scores, digest = self.apply_rules(request), None, ""
+        notes: tuple[str, ...] = ()
+        if result.decision is None:
+            tenant, digest = request.caller.tenant, classifier.digest
+            try:
+                scores = classifier.cached(request.text, tenant) or await classifier.classify(request.text, tenant)
+            except ClassifierUnavailable as unavailable:
+                digest, notes = "", (f"{NO_CLASSIFIER_NOTE}{unavailable}",)
+        return self._conclude(request, result, scores, digest, notes)
+
     def decide(
-        self, request: Request, distribution: Distribution | None, classifier_digest: str, notes: tuple[str, ...] = ()
+        self, request: Request, scores: Distribution | None, classifier_digest: str, notes: tuple[str, ...] = ()
     ) -> RoutingDecision:
-        """`distribution` is None if the classifier was unavailable. Raises Refusal for unknown names."""
-        return self.conclude(request, self.apply_rules(request), distribution, classifier_digest, notes)
+        """`scores` is None if the classifier was unavailable. Raises Refusal for unknown names."""
+        return self._conclude(request, self.apply_rules(request), scores, classifier_digest, notes)
 
     def apply_rules(self, request: Request) -> RuleResult:
         """Apply forced specialists, then the declared intent, then the first matching rule. Raises Refusal."""
@@ -226,22 +219,16 @@ class RoutingPolicy:
             notes.append(f"{why}; it belongs to {rule.specialist}, which the caller excluded")
         return RuleResult(None, tuple(notes))
 
-    def conclude(
-        self,
-        request: Request,
-        result: RuleResult,
-        distribution: Distribution | None,
-        classifier_digest: str,
-        notes: tuple[str, ...] = (),
+    def _conclude(
+        self, request: Request, result: RuleResult, scores: Distribution | None, digest: str, notes: tuple[str, ...]
     ) -> RoutingDecision:
-        """The second half of `decide`, after the classifier."""
         ensemble = self.ensemble
         if result.decision is not None:
             decision = result.decision
-        elif distribution is None:
+        elif scores is None:
             decision = choose_default(CLASSIFIER_UNAVAILABLE, request, ensemble)
         else:
-            decision = choose_by_classifier(request, ensemble, distribution, classifier_digest)
+            decision = choose_by_classifier(request, ensemble, scores, digest)
         task = find_task(request, ensemble)
         specialist = self.specialists[decision.primary] if decision.primary else None
         requested = requested_adapters(request, specialist)

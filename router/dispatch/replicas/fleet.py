@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from admission.breakers import CircuitBreaker
-from octet.background import run_forever, run_in_background
+from octet.background import cancel_tasks, run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
 from octet.fault_points import fault_injected
@@ -74,10 +74,7 @@ class Fleet:
             self._tasks.add(run_forever(self._keep_resolving, "resolve replica addresses"))
 
     async def close(self) -> None:
-        tasks = [*self._watchers.values(), *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*self._watchers.values(), *self._tasks)
         await asyncio.gather(*(replica.channel.close() for replica in self._watchers))
 
     def apply(self, ensemble: Ensemble) -> None:

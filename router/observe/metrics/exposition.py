@@ -17,13 +17,11 @@ from router.api.keys.gate import AccessGate
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
 from router.dispatch.live_requests import LiveRequests
-from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
 from router.observe.metrics.quality import evaluation_source, slo_source
 from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters, request_source
 from router.observe.overview.findings import is_breaker_open
-from router.quality.slo import SloTracker
 from router.store.store import Store
 
 BREAKER_STATES = ("closed", "shadow_only", "recovering")
@@ -193,30 +191,23 @@ def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[st
     return lambda: [counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)]
 
 
-class RouterMetrics:
-    def __init__(
-        self,
-        requests: RequestCounters,
-        control: ControlPlane,
-        backstage: BackgroundServices,
-        endpoints: EndpointState,
-        fleet: Fleet,
-    ) -> None:
-        self.replicas = ReplicaMetrics(fleet)
-        self.exposition = Exposition()
-        evaluations = (backstage.evaluations, backstage.shadows, backstage.evaluation_totals)
-        for source in (
-            partial(request_source, requests),
-            partial(control_source, control),
-            partial(evaluation_source, *evaluations),
-            partial(store_source, backstage.store),
-            partial(endpoint_source, endpoints),
-            partial(scrape_failures, self.replicas.failures, tuple(requests.by_specialist)),
-        ):
-            self.exposition.add(source)
-
-    def add_traces(self, exporter: SpanExporter | None) -> None:
-        self.exposition.add(partial(trace_source, exporter))
-
-    def add_slos(self, slos: SloTracker) -> None:
-        self.exposition.add(partial(slo_source, slos))
+def router_exposition(
+    requests: RequestCounters,
+    services: BackgroundServices,
+    endpoints: EndpointState,
+    replicas: ReplicaMetrics,
+    exporter: SpanExporter | None,
+) -> Exposition:
+    exposition = Exposition()
+    for source in (
+        partial(request_source, requests),
+        partial(control_source, services.control),
+        partial(evaluation_source, services.evaluations, services.shadows, services.evaluation_totals),
+        partial(store_source, services.store),
+        partial(endpoint_source, endpoints),
+        partial(scrape_failures, replicas.failures, tuple(requests.by_specialist)),
+        partial(slo_source, services.slos),
+        partial(trace_source, exporter),
+    ):
+        exposition.add(source)
+    return exposition

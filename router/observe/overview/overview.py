@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from octet import __version__
-from octet.background import run_forever, run_in_background
+from octet.background import cancel_tasks, run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.rpc.messages import message_to_json
@@ -297,9 +297,7 @@ class Overviews:
         ]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
 
     def reload(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from router.request import Request
 from router.routing.classifier.base import Distribution
-from router.routing.policy import Decider, RoutingPolicy
+from router.routing.policy import RoutingPolicy
 from tests.router.routing.asking import received, reception, sensible
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
 
@@ -18,7 +18,7 @@ ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message
 @given(ASKS, opinions() | st.none(), st.booleans())
 def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, is_cached: bool) -> None:
     classifier = FixedOpinions(thought, is_cached=is_cached)
-    decision = asyncio.run(Decider(classifier).decide(ask, POLICY))
+    decision = asyncio.run(POLICY.classify_and_decide(ask, classifier))
     notes = decision.notes if thought is None else ()
     wanted = POLICY.decide(ask, thought, DIGEST)
     assert decision.why == wanted.why and decision.primary == wanted.primary
@@ -31,5 +31,5 @@ def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, 
 
 def test_a_cached_opinion_is_not_asked_for_again() -> None:
     classifier = FixedOpinions(opinion(stl=0.9), is_cached=True)
-    decision = asyncio.run(Decider(classifier).decide(received(), POLICY))
+    decision = asyncio.run(POLICY.classify_and_decide(received(), classifier))
     assert decision.primary == "stl" and classifier.num_asked == 0

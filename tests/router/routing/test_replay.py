@@ -12,7 +12,7 @@ from octet.config.ensemble import REJECT, Ensemble
 from octet.v1 import inference_pb2 as wire
 from router.receipts import ReceiptDraft
 from router.routing.classifier.base import Distribution
-from router.routing.policy import Decider, RoutingPolicy
+from router.routing.policy import RoutingPolicy
 from router.routing.replay import replay
 from tests.router.routing.asking import reception, sensible
 from tests.router.routing.ensembles import (
@@ -48,7 +48,7 @@ def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribu
     """As a router writes it."""
     ask = reception().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
-    draft.decided(asyncio.run(Decider(FixedOpinions(thought)).decide(ask, RoutingPolicy(ensemble))), ask.arrival)
+    draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)
     sent: wire.Receipt = wire.Receipt.FromString(draft.to_wire().SerializeToString())
     return sent
 

@@ -48,7 +48,7 @@ class Room:
         shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
         nobody: Any = None
         self._answering = RequestPipeline(
-            _any(self),
+            nobody,
             _any(control),
             _any(SimpleNamespace(answer=self._dispatched, quarantine=Quarantine(ManualClock(), lambda: 1.0))),
             nobody,
@@ -59,7 +59,7 @@ class Room:
         )
         self.plan: DispatchPlan | None = None
 
-    async def decide(self, ask: object, policy: object) -> object:
+    async def decide(self, ask: object, classifier: object) -> object:
         return self.meeting.decision
 
     async def _dispatched(self, request: Request, plan: DispatchPlan, _: object) -> None:
@@ -78,6 +78,7 @@ class Room:
         nobody: Any = None
         ask.draft = ReceiptDraft(ask, 0.0, 0)
         ask.policy = RoutingPolicy(self.meeting.ensemble)
+        _any(ask.policy).classify_and_decide = self.decide
         asyncio.run(self._answering.answer(ask, nobody, finish))
 
 
