@@ -14,6 +14,7 @@ from octet.rpc.refusal import caller_stalled
 from octet.v1 import operator_pb2 as wire
 from router.api.operator.operations import CHECKS, REQUEST_BYTES, CallLimit, ComparisonSource, OperatorApi, ShadowCounts
 from router.observe.overview.overview import Overviews
+from router.observe.overview.shadow_agreement import ShadowTally
 from router.request import current_grant
 
 _SERVICE = wire.DESCRIPTOR.services_by_name["Operator"]
@@ -21,8 +22,6 @@ OPERATOR_SERVICE: str = _SERVICE.full_name
 _MAX_WATCHERS = 32
 _MAX_READERS = 4
 _ROWS_PER_TURN = 64  # comparisons read in one turn of the event loop: about a millisecond
-_EVALUATED = frozenset({"passed", "failed"})
-_Key = tuple[str, str, str, str]
 
 
 @dataclass
@@ -70,7 +69,7 @@ class OperatorService:
         return grpc.method_handlers_generic_handler(OPERATOR_SERVICE, handlers)
 
     async def _shadow_report(self, request: wire.ShadowReportRequest) -> wire.ShadowReportResponse:
-        report = ShadowReportBuilder()
+        report = ShadowTally()
         with self._readers.slot():
             async with aclosing(self._comparisons(request.last_seconds)) as rows:
                 async for raw in rows:
@@ -132,34 +131,3 @@ class OperatorService:
     async def _send(self, context: Context, message: Message | bytes) -> None:
         if not await write_message(context, message, self.stall_seconds):
             raise caller_stalled(f"nothing was read for {self.stall_seconds:g} s")
-
-
-class ShadowReportBuilder:
-    """Counts comparisons by intent, primary, shadow and reason."""
-
-    def __init__(self) -> None:
-        self._rows: dict[_Key, wire.ShadowRow] = {}
-        self._similarity: dict[_Key, float] = {}
-
-    def add(self, comparison: wire.Comparison) -> None:
-        key = (comparison.intent, comparison.primary, comparison.shadow, comparison.why)
-        row = self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = wire.ShadowRow(intent=key[0], primary=key[1], shadow=key[2], why=key[3])
-            self._similarity[key] = 0.0
-        row.compared += 1
-        row.agreed += comparison.agreed
-        self._similarity[key] += comparison.similarity
-        if _EVALUATED.issuperset((comparison.primary_outcome, comparison.shadow_outcome)):
-            primary, shadow = comparison.primary_outcome == "passed", comparison.shadow_outcome == "passed"
-            row.verified += 1
-            row.primary_passed += primary
-            row.shadow_passed += shadow
-            row.only_primary_passed += primary and not shadow
-            row.only_shadow_passed += shadow and not primary
-
-    def rows(self) -> list[wire.ShadowRow]:
-        """Return the rows with most comparisons first."""
-        for key, row in self._rows.items():
-            row.mean_similarity = self._similarity[key] / row.compared
-        return [row for _, row in sorted(self._rows.items(), key=lambda item: (-item[1].compared, item[0]))]

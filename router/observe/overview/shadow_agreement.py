@@ -19,8 +19,38 @@ MOST_ROWS = 64
 MOST_READ = 20_000  # comparisons read at the start
 _SLICE = 64
 _CONCLUSIVE = frozenset({"passed", "failed"})
-_Key = tuple[str, str, str, str]
+_Key = tuple[str, str, str, str]  # intent, primary, shadow and reason
 _Counts = dict[str, float]  # by field of a ShadowRow, and the sum of the similarities
+
+
+def _key(comparison: wire.Comparison) -> _Key:
+    return comparison.intent, comparison.primary, comparison.shadow, comparison.why
+
+
+class ShadowTally:
+    """Counts comparisons by intent, primary, shadow and reason."""
+
+    def __init__(self) -> None:
+        self.counts: dict[_Key, _Counts] = {}
+
+    def add(self, comparison: wire.Comparison) -> None:
+        self._add(_key(comparison), _count_one(comparison))
+
+    def subtract(self, other: "ShadowTally") -> None:
+        for key, counts in other.counts.items():
+            self._add(key, counts, -1)
+            if not self.counts[key]["compared"]:
+                del self.counts[key]
+
+    def rows(self) -> list[wire.ShadowRow]:
+        """Return the rows with most comparisons first."""
+        found = sorted(self.counts.items(), key=lambda item: (-item[1]["compared"], item[0]))
+        return [_to_row(key, counts) for key, counts in found]
+
+    def _add(self, key: _Key, counts: _Counts, sign: int = 1) -> None:
+        total = self.counts.setdefault(key, {})
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + sign * count
 
 
 class ShadowAgreement:
@@ -29,21 +59,21 @@ class ShadowAgreement:
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
         self._began = wall_ms()
-        self._minutes: dict[int, dict[_Key, _Counts]] = {}
-        self._sums: dict[_Key, _Counts] = {}
+        self._minutes: dict[int, ShadowTally] = {}
+        self._sum = ShadowTally()
         self._rows: list[wire.ShadowRow] | None = None  # None if they must be made again
 
     def add(self, comparison: wire.Comparison) -> None:
         now = self._wall_ms()
         self._forget(now)
-        key = (comparison.intent, comparison.primary, comparison.shadow, comparison.why)
+        known = self._sum.counts
         is_old = comparison.at_unix_ms // _GRAIN_MS * _GRAIN_MS <= now - WINDOW_MS
-        if is_old or (key not in self._sums and len(self._sums) >= MOST_KEYS):
+        if is_old or (_key(comparison) not in known and len(known) >= MOST_KEYS):
             return
-        counts = _count_one(comparison)
-        minute = self._minutes.setdefault(min(comparison.at_unix_ms, now) // _GRAIN_MS * _GRAIN_MS, {})
-        _add(minute.setdefault(key, {}), counts)
-        _add(self._sums.setdefault(key, {}), counts)
+        self._minutes.setdefault(min(comparison.at_unix_ms, now) // _GRAIN_MS * _GRAIN_MS, ShadowTally()).add(
+            comparison
+        )
+        self._sum.add(comparison)
         self._rows = None
 
     async def read(self, archive: ComparisonSource) -> None:
@@ -70,22 +100,13 @@ class ShadowAgreement:
     def rows(self) -> list[wire.ShadowRow]:
         self._forget(self._wall_ms())
         if self._rows is None:
-            found = sorted(self._sums.items(), key=lambda item: (-item[1]["compared"], item[0]))
-            self._rows = [_to_row(key, counts) for key, counts in found[:MOST_ROWS]]
+            self._rows = self._sum.rows()[:MOST_ROWS]
         return self._rows
 
     def _forget(self, now: int) -> None:
         for start in [start for start in self._minutes if start <= now - WINDOW_MS]:
-            for key, counts in self._minutes.pop(start).items():
-                _add(self._sums[key], counts, -1)
-                if not self._sums[key]["compared"]:
-                    del self._sums[key]
+            self._sum.subtract(self._minutes.pop(start))
             self._rows = None
-
-
-def _add(total: _Counts, counts: _Counts, sign: int = 1) -> None:
-    for name, count in counts.items():
-        total[name] = total.get(name, 0) + sign * count
 
 
 def _count_one(comparison: wire.Comparison) -> _Counts:

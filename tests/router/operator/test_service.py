@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.operator.operations import MAX_AUDIT
-from router.api.operator.service import OPERATOR_SERVICE, ShadowReportBuilder
+from router.api.operator.service import OPERATOR_SERVICE
+from router.observe.overview.shadow_agreement import ShadowTally
 from tests.router.operator.harness import COUNTS, SERVICE, Operated, error_of, operated
 from tests.router.operator.memory import NOW_MS, Rows
 
@@ -257,7 +258,7 @@ COMPARISONS = st.lists(
 
 @given(COMPARISONS)
 def test_shadow_report_counts_every_comparison_once(given_: list[wire.Comparison]) -> None:
-    report = ShadowReportBuilder()
+    report = ShadowTally()
     for one in given_:
         report.add(one)
     rows = report.rows()

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.service import ShadowReportBuilder
 from router.observe.overview import shadow_agreement as module
-from router.observe.overview.shadow_agreement import MOST_KEYS, MOST_ROWS, WINDOW_MS, ShadowAgreement
+from router.observe.overview.shadow_agreement import MOST_KEYS, MOST_ROWS, WINDOW_MS, ShadowAgreement, ShadowTally
 from tests.router.overview.harness import START_MS
 
 OUTCOMES = ("passed", "failed", "skipped", "unavailable")
@@ -54,7 +53,7 @@ def test_the_rows_are_those_of_a_report_over_the_last_hour(made: list[wire.Compa
     for one in story:
         wall[0] = one.at_unix_ms
         counted.add(one)
-    report = ShadowReportBuilder()
+    report = ShadowTally()
     for one in story:
         if one.at_unix_ms // 60_000 * 60_000 > wall[0] - WINDOW_MS:
             report.add(one)
