@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from uuid import uuid4
 
@@ -35,7 +36,7 @@ from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import ShadowDispatcher, shadow_counts_to_wire
 from router.quality.slo import SloTracker
 from router.quality.slo_sharing import SloSharing
-from router.receipts import ReceiptCache, ReceiptLog, parse_receipt_labels, receipt_key
+from router.receipt_log import ReceiptCache, ReceiptLog, parse_receipt_labels, receipt_key
 from router.request import Tracer
 from router.routing.policy import ClassifierClient, RoutingPolicy
 from router.routing.validation import RequestValidator
@@ -132,7 +133,9 @@ class RouterCore:
         await self.fleet.start()
         await self.services.start()
         watchdog = Watchdog(self.environment.clock, lambda: self.fleet.dispatch)
-        self._tasks.append(run_forever(lambda: watchdog.run(self.live, lambda: self.fleet.replicas), "the watchdog"))
+        attempts = self.pipeline.dispatcher.attempts
+        watching = partial(watchdog.run, self.live, attempts, lambda: self.fleet.replicas)
+        self._tasks.append(run_forever(watching, "the watchdog"))
 
     async def reload(self, ensemble: Ensemble) -> None:
         """Apply a configuration to requests from now on; running ones keep their policy. Changes that need a restart

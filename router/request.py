@@ -15,7 +15,6 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 
 if TYPE_CHECKING:
-    from router.dispatch.attempts import ReplicaAttempt
     from router.receipts import ReceiptDraft
     from router.routing.dispatch_plan import DispatchPlan
     from router.routing.policy import RoutingPolicy
@@ -320,8 +319,6 @@ class Request:
     decision: RoutingDecision = field(init=False, repr=False, compare=False)
     plan: "DispatchPlan | None" = field(default=None, init=False, repr=False, compare=False)
     """None until planned, and when no specialist should answer."""
-    attempt: "ReplicaAttempt | None" = field(default=None, init=False, repr=False, compare=False)
-    """The attempt in progress."""
     has_first_token: bool = field(default=False, init=False, repr=False, compare=False)
     was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # a replica has accepted it
     full: set[str] = field(default_factory=set, init=False, repr=False, compare=False)

@@ -24,7 +24,8 @@ from router.quality.answers import is_chunk
 from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import AnswerTap, ShadowDispatcher
 from router.quality.shadow_copy import ShadowTask
-from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, ReceiptLog, clip_bytes, refused_receipt
+from router.receipt_log import ReceiptLog
+from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, clip_bytes, refused_receipt
 from router.refusals import caller_gone, no_specialist, unknown_request
 from router.request import Request, Tracer, current_caller, record_trace
 from router.routing.dispatch_plan import DispatchPlan, plan_dispatch

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol, TypeAlias, TypeVar
@@ -193,6 +193,7 @@ class Dispatcher:
     quarantine: Quarantine
     tracer: Tracer
     observers: RequestObservers
+    attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # those in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
         """Return when the whole answer is relayed to `write`. Raises Refusal, CallerGone."""
@@ -301,7 +302,7 @@ class Dispatcher:
         message = self._compose(request, plan, attempt.replica.specialist, left)
         trace = self.tracer.outgoing(request.trace)
         recorder.attempt_started(attempt, trace.span_id)
-        request.attempt = attempt
+        self.attempts[attempt] = request
         failure = None
         try:
             with attempt:
@@ -320,7 +321,7 @@ class Dispatcher:
                 recorder.attempt_ended((request.ending or caller_gone(request, self.clock.now())).error)
                 raise
         finally:
-            request.attempt = None
+            del self.attempts[attempt]
         attempt.report_outcome(failure)
         recorder.attempt_ended(None if failure is None else failure.refusal.error)
         return failure
@@ -331,7 +332,7 @@ class Dispatcher:
             raise deadline_exceeded()
         message = self._compose(request, plan, replica.specialist, left)
         headers = self.tracer.outgoing(request.trace).headers
-        request.attempt = attempt
+        self.attempts[attempt] = request
         try:
             with attempt:
                 attempt.call = replica.channel.call(_COUNT_TOKENS, message, timeout=left, metadata=headers)
@@ -347,7 +348,7 @@ class Dispatcher:
                 raise
             return failure
         finally:
-            request.attempt = None
+            del self.attempts[attempt]
             attempt.report_no_outcome()
 
     def _compose(self, request: Request, plan: DispatchPlan, specialist: str, seconds_left: float) -> bytes:

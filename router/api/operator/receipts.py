@@ -12,7 +12,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import audit_to_wire
-from router.receipts import parse_receipt, receipt_key
+from router.receipt_log import parse_receipt, receipt_key
 from router.refusals import unknown_request
 from router.store.rows import ComparisonRow, ReceiptQuery, StoreUnavailable
 from router.store.store import Store

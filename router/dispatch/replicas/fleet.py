@@ -283,12 +283,19 @@ class Watchdog:
         self._lived = 0.0
         self._silences: dict[Replica, tuple[int, float]] = {}  # its number of signals, and since when it has that
 
-    async def run(self, requests: Iterable[Request], replicas: Callable[[], list[Replica]]) -> None:
+    async def run(
+        self,
+        requests: Iterable[Request],
+        attempts: Mapping[ReplicaAttempt, Request],
+        replicas: Callable[[], list[Replica]],
+    ) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            self.check(requests, replicas())
+            self.check(requests, attempts, replicas())
 
-    def check(self, requests: Iterable[Request], replicas: list[Replica]) -> None:
+    def check(
+        self, requests: Iterable[Request], attempts: Mapping[ReplicaAttempt, Request], replicas: list[Replica]
+    ) -> None:
         now = self._clock.now()
         self._lived += min(now - self._last, _MAX_STEP_SECONDS)
         self._last = now
@@ -297,12 +304,12 @@ class Watchdog:
                 request.end(deadline_exceeded())
             elif _missed_first_token(request, now):
                 request.end(first_token_late())
-            elif request.attempt is not None:
-                self._check_attempt(request, request.attempt)
+        for attempt, request in attempts.items():
+            if request.ending is None:
+                self._check_attempt(request, attempt)
         self._silences = {replica: self._check_replica(replica) for replica in replicas}
-        for request in requests:
-            attempt = request.attempt
-            if attempt is not None and attempt.replica.is_hung and not attempt.is_writing:
+        for attempt in attempts:
+            if attempt.replica.is_hung and not attempt.is_writing:
                 attempt.abandon(f"it did not report for {self._dispatch().hang_seconds:g} s")
 
     def _check_attempt(self, request: Request, attempt: ReplicaAttempt) -> None:
@@ -329,6 +336,5 @@ class Watchdog:
 
 
 def _missed_first_token(request: Request, now: float) -> bool:
-    if request.has_first_token or request.first_deadline is None or now < request.first_deadline + DEADLINE_SLACK:
-        return False
-    return request.attempt is None or not request.attempt.has_started
+    deadline = request.first_deadline
+    return deadline is not None and now >= deadline + DEADLINE_SLACK and not request.has_first_token

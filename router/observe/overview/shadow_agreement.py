@@ -70,9 +70,8 @@ class ShadowAgreement:
         is_old = comparison.at_unix_ms // _GRAIN_MS * _GRAIN_MS <= now - WINDOW_MS
         if is_old or (_key(comparison) not in known and len(known) >= MOST_KEYS):
             return
-        self._minutes.setdefault(min(comparison.at_unix_ms, now) // _GRAIN_MS * _GRAIN_MS, ShadowTally()).add(
-            comparison
-        )
+        start = min(comparison.at_unix_ms, now) // _GRAIN_MS * _GRAIN_MS
+        self._minutes.setdefault(start, ShadowTally()).add(comparison)
         self._sum.add(comparison)
         self._rows = None
 

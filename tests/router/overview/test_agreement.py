@@ -59,7 +59,7 @@ def test_the_rows_are_those_of_a_report_over_the_last_hour(made: list[wire.Compa
             report.add(one)
     assert counted.rows() == report.rows()
     wall[0] += WINDOW_MS + 60_000
-    assert counted.rows() == [] and not counted._sums and not counted._minutes
+    assert counted.rows() == [] and not counted._sum.counts and not counted._minutes
 
 
 async def test_what_the_store_has_is_read_once_and_nothing_twice() -> None:
@@ -85,6 +85,6 @@ def test_names_are_bounded() -> None:
     counted = ShadowAgreement(lambda: START_MS)
     for number in range(MOST_KEYS + 100):
         counted.add(comparison(START_MS, intent=f"intent-{number}"))
-    assert len(counted._sums) == MOST_KEYS and len(counted.rows()) == MOST_ROWS
+    assert len(counted._sum.counts) == MOST_KEYS and len(counted.rows()) == MOST_ROWS
     counted.add(comparison(START_MS, intent="intent-7"))
     assert counted.rows()[0].intent == "intent-7" and counted.rows()[0].compared == 2

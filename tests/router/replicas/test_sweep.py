@@ -28,14 +28,14 @@ class Scene:
         self.requests.enter(self.live)
         self.attempt = ReplicaAttempt(self.replica)
         self.attempt.call = FakeCall()
-        self.live.attempt = self.attempt
+        self.attempts = {self.attempt: self.live}
         self.sweep = Watchdog(self.clock, lambda: DispatchConfig(hang_seconds=1.5, stall_seconds=10.0))
 
     def pass_by(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         for _ in range(round(seconds / WATCH_INTERVAL)):
             self.clock.sleep(WATCH_INTERVAL)
             meanwhile()
-            self.sweep.check(self.requests, [self.replica])
+            self.sweep.check(self.requests, self.attempts, [self.replica])
 
     def ended_by(self) -> int | None:
         return None if self.live.ending is None else self.live.ending.error.reason
@@ -51,7 +51,7 @@ class Scene:
 
     def token(self) -> None:
         self.attempt.num_messages += 1
-        self.attempt.has_started = True
+        self.attempt.has_started = self.live.has_first_token = True
 
 
 def scene(story: Callable[[Scene], None]) -> None:
@@ -151,7 +151,7 @@ def test_router_that_was_stopped_blames_no_replica() -> None:
     def story(scene: Scene) -> None:
         scene.pass_by(0.5, scene.report)
         scene.clock.sleep(60)
-        scene.sweep.check(scene.requests, [scene.replica])
+        scene.sweep.check(scene.requests, scene.attempts, [scene.replica])
         assert not scene.hangs() and not scene.is_lost()
 
     scene(story)

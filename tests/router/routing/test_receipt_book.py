@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
-from router.receipts import ReceiptCache
+from router.receipt_log import ReceiptCache
 
 MOST, SECONDS, MAX_BYTES = 5, 10.0, 400
 

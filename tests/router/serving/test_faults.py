@@ -225,8 +225,8 @@ async def test_a_caller_that_goes_as_its_replica_is_lost_is_not_answered_by_anot
         running = asyncio.create_task(routed.ask(asking()))
         await routed.until(lambda: one.num_live + two.num_live == 1)
         (live,) = routed.server.live
-        assert live.attempt is not None
-        live.attempt.abandon("it was stopped")
+        (attempt,) = routed.server.pipeline.dispatcher.attempts
+        attempt.abandon("it was stopped")
         live.end(cancelled())
         one.behave = two.behave = answer
         heard = await running

@@ -6,7 +6,7 @@ from pathlib import Path
 from octet.config.ensemble import REJECT, Ensemble, ShadowConfig, SloTargets, SpecialistConfig, StoreConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
-from router.receipts import receipt_labels
+from router.receipt_log import receipt_labels
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import Routed, asking, ensemble_of, routing
