@@ -11,8 +11,8 @@ from octet.config.ensemble import IntentConfig
 Knob = Literal["shadow_threshold", "priority_floor"]
 UNSPECIFIED_INTENT = "unspecified"  # the intent of requests that declare none
 ESCALATION = "escalation"
-_KNOBS: tuple[Knob, ...] = get_args(Knob)
-_SHAPE = "INTENT.KNOB or INTENT/SPECIALIST.KNOB with KNOB " + " or ".join(_KNOBS)
+KNOBS: tuple[Knob, ...] = get_args(Knob)
+_SHAPE = "INTENT.KNOB or INTENT/SPECIALIST.KNOB with KNOB " + " or ".join(KNOBS)
 _MAX_FLOOR = 9
 
 
@@ -39,7 +39,7 @@ class KnobName:
     def parse(cls, text: str) -> "KnobName":
         """Names of intents and specialists may contain dots. Raises KnobError."""
         owner, _, last = text.rpartition(".")
-        knob = next((each for each in _KNOBS if each == last), None)
+        knob = next((each for each in KNOBS if each == last), None)
         intent, slash, specialist = owner.partition("/")
         if knob is None or not intent or bool(slash) != bool(specialist) or "/" in specialist:
             raise KnobError("name", _SHAPE, repr(text))
@@ -65,12 +65,6 @@ class OperatorKnob:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredKnobs:
-    threshold: float
-    floor: int
-
-
-@dataclass(frozen=True, slots=True)
 class KnobSource:
     by: str = ""  # empty for the configuration, `escalation`, or the operator who set it
     why: str = ""
@@ -93,9 +87,8 @@ class EffectiveKnobs:
         """The source of the last change."""
         return max(self.threshold_turn, self.floor_turn, key=lambda turn: turn.since).by
 
-
-def configured_knobs(intent: IntentConfig) -> ConfiguredKnobs:
-    return ConfiguredKnobs(intent.shadow_threshold, intent.priority_floor)
+    def setting(self, knob: Knob) -> tuple[float, KnobSource]:
+        return (self.threshold, self.threshold_turn) if knob == "shadow_threshold" else (self.floor, self.floor_turn)
 
 
 def parse_knob(text: str, intents: Collection[str], specialists: Collection[str]) -> KnobName:
@@ -119,22 +112,21 @@ def check_knob_value(name: KnobName, value: float) -> float:
 
 
 def effective_knobs(
-    intent: str,
+    intent: IntentConfig,
     specialist: str,
-    configured: ConfiguredKnobs,
     operator: Mapping[KnobName, OperatorKnob],
     ladder: EscalationLadder,
     rules: EscalationRules,
 ) -> EffectiveKnobs:
     """An operator's setting for this intent and specialist takes precedence, then one for the intent; then the
     configured value, raised by the specialist's escalation."""
-    threshold, floor = knobs_at_level(ladder.level, configured.threshold, configured.floor, rules)
-    is_escalated = threshold > configured.threshold
+    threshold, floor = knobs_at_level(ladder.level, intent.shadow_threshold, intent.priority_floor, rules)
+    is_escalated = threshold > intent.shadow_threshold
     threshold_turn = _escalated(is_escalated, ladder)
-    floor_turn = _escalated(floor > configured.floor, ladder)
-    if turned := _set_by_operator(intent, specialist, "shadow_threshold", operator):
+    floor_turn = _escalated(floor > intent.priority_floor, ladder)
+    if turned := _set_by_operator(intent.name, specialist, "shadow_threshold", operator):
         threshold, threshold_turn = turned.value, KnobSource(turned.by, turned.why, turned.since)
-    if turned := _set_by_operator(intent, specialist, "priority_floor", operator):
+    if turned := _set_by_operator(intent.name, specialist, "priority_floor", operator):
         floor, floor_turn = int(turned.value), KnobSource(turned.by, turned.why, turned.since)
     return EffectiveKnobs(threshold, floor, threshold_turn, floor_turn, is_escalated)
 

@@ -6,7 +6,7 @@ from functools import partial
 from admission import knobs as knob_rules
 from admission.budgets import Counts
 from admission.escalation import EscalationLadder, EscalationRules, advance_ladder, count_levels, load_escalation_rules
-from admission.knobs import ESCALATION, UNSPECIFIED_INTENT, ConfiguredKnobs, EffectiveKnobs, KnobError, KnobName
+from admission.knobs import ESCALATION, KNOBS, UNSPECIFIED_INTENT, EffectiveKnobs, KnobError, KnobName
 from admission.lanes import BY_CONFIGURATION
 from octet.config.ensemble import IntentConfig
 from octet.rpc.refusal import Refusal, invalid_field
@@ -87,9 +87,9 @@ class KnobController:
         found = (documents.read(KNOB, key, partial(_decode, key)) for key in keys)
         return dict(knob for knob in found if knob is not None)
 
-    def configured(self) -> dict[str, ConfiguredKnobs]:
-        base = configured_knobs(self._state.ensemble.intents)
-        return {intent: ConfiguredKnobs(knobs.threshold, knobs.floor) for intent, knobs in base.items()}
+    def intents(self) -> dict[str, IntentConfig]:
+        intents = (IntentConfig(UNSPECIFIED_INTENT), *self._state.ensemble.intents)
+        return {intent.name: intent for intent in intents}
 
     def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
         operators, rules = self.set_by_operators(), self._ladders.rules()
@@ -98,28 +98,28 @@ class KnobController:
         touched = {name.intent for name in operators}
         escalated = [name for name in names if ladders[name].level]
         found = {}
-        for intent, configured in self.configured().items():
-            for name in names if intent in touched else escalated:
-                knobs = knob_rules.effective_knobs(intent, name, configured, operators, ladders[name], rules)
-                if (knobs.threshold, knobs.floor) != (configured.threshold, configured.floor) or knobs.by:
+        for intent in self.intents().values():
+            for name in names if intent.name in touched else escalated:
+                knobs = knob_rules.effective_knobs(intent, name, operators, ladders[name], rules)
+                if (knobs.threshold, knobs.floor) != (intent.shadow_threshold, intent.priority_floor) or knobs.by:
                     setters = (_anonymize(knobs.by), _anonymize(knobs.floor_turn.by))
-                    found[(intent, name)] = IntentKnobs(knobs.threshold, knobs.floor, *setters, knobs.is_escalated)
+                    found[(intent.name, name)] = IntentKnobs(knobs.threshold, knobs.floor, *setters, knobs.is_escalated)
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
         """List both knobs of every intent, those of specialists that differ, and those no longer configured."""
         operators, rules = self.set_by_operators(), self._ladders.rules()
         found: list[wire.KnobInfo] = []
-        for intent, configured in self.configured().items():
-            general = self._effective(intent, None, configured, operators, rules)
-            found.append(_info(KnobName(intent, None, "shadow_threshold"), general, configured))
-            found.append(_info(KnobName(intent, None, "priority_floor"), general, configured))
+        for intent in self.intents().values():
+            general = self._effective(intent, None, operators, rules)
+            infos = {knob: _info(KnobName(intent.name, None, knob), general, intent) for knob in KNOBS}
+            found += infos.values()
             for specialist in self._state.ensemble.names:
-                own = self._effective(intent, specialist, configured, operators, rules)
-                if (own.threshold, own.threshold_turn.by) != (general.threshold, general.threshold_turn.by):
-                    found.append(_info(KnobName(intent, specialist, "shadow_threshold"), own, configured))
-                if (own.floor, own.floor_turn.by) != (general.floor, general.floor_turn.by):
-                    found.append(_info(KnobName(intent, specialist, "priority_floor"), own, configured))
+                own = self._effective(intent, specialist, operators, rules)
+                for knob in KNOBS:
+                    info = _info(KnobName(intent.name, specialist, knob), own, intent)
+                    if (info.value, info.set_by) != (infos[knob].value, infos[knob].set_by):
+                        found.append(info)
         return found + [self.info(knob) for knob in sorted(operators, key=str) if self._why_without_effect(knob)]
 
     async def set(self, name: str, value: float, author: ChangeAuthor, now: float) -> wire.KnobInfo:
@@ -150,18 +150,18 @@ class KnobController:
         return self.info(knob)
 
     def info(self, knob: KnobName) -> wire.KnobInfo:
-        configured, rules = self._configured(knob.intent), self._ladders.rules()
-        knobs = self._effective(knob.intent, knob.specialist, configured, self.set_by_operators(), rules)
-        info = _info(knob, knobs, configured)
+        intent = self._intent(knob)
+        knobs = self._effective(intent, knob.specialist, self.set_by_operators(), self._ladders.rules())
+        info = _info(knob, knobs, intent)
         if remark := self._why_without_effect(knob):
             info.why = f"{info.why} ({remark})" if info.why else remark
         return info
 
-    def _configured(self, intent: str) -> ConfiguredKnobs:
-        return self.configured().get(intent) or knob_rules.configured_knobs(IntentConfig(intent))
+    def _intent(self, knob: KnobName) -> IntentConfig:
+        return self.intents().get(knob.intent) or IntentConfig(knob.intent)
 
     def _why_without_effect(self, knob: KnobName) -> str:
-        if knob.intent not in self.configured():
+        if knob.intent not in self.intents():
             return f"the intent {knob.intent} is no longer configured: the knob has no effect"
         if knob.specialist is not None and knob.specialist not in self._state.ensemble.names:
             return f"the specialist {knob.specialist} is no longer configured: the knob has no effect"
@@ -169,19 +169,18 @@ class KnobController:
 
     def _effective(
         self,
-        intent: str,
+        intent: IntentConfig,
         specialist: str | None,
-        configured: ConfiguredKnobs,
         operators: Mapping[KnobName, knob_rules.OperatorKnob],
         rules: EscalationRules,
     ) -> EffectiveKnobs:
         """Without a specialist, return the values before any escalation."""
         is_known = specialist in self._state.ensemble.names
         ladder = self._ladders.ladder(specialist) if specialist is not None and is_known else _BOTTOM
-        return knob_rules.effective_knobs(intent, specialist or "", configured, operators, ladder, rules)
+        return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, rules)
 
     def _parse(self, name: str) -> KnobName:
-        specialists, intents = self._state.ensemble.names, self.configured()
+        specialists, intents = self._state.ensemble.names, self.intents()
         try:
             knob = KnobName.parse(name)
         except KnobError as error:
@@ -197,23 +196,23 @@ class KnobController:
         if body is not None:
             setting = knob_rules.OperatorKnob.from_body(body)
             return f"{setting.value:g} by {setting.by}"
-        configured = self._configured(knob.intent)
-        value = configured.threshold if knob.knob == "shadow_threshold" else configured.floor
-        return f"{value:g} as configured"
+        return f"{getattr(self._intent(knob), knob.knob):g} as configured"
 
 
 def _anonymize(by: str) -> str:
     return by if by in ("", ESCALATION) else _OPERATOR
 
 
-def _info(name: KnobName, knobs: EffectiveKnobs, configured: ConfiguredKnobs) -> wire.KnobInfo:
-    if name.knob == "shadow_threshold":
-        value, turn, default = knobs.threshold, knobs.threshold_turn, configured.threshold
-    else:
-        value, turn, default = knobs.floor, knobs.floor_turn, configured.floor
-    info = wire.KnobInfo(name=str(name), value=value, configured=default, set_by=turn.by or BY_CONFIGURATION)
-    info.why, info.since_unix_ms = turn.why, round(turn.since * 1000)
-    return info
+def _info(name: KnobName, knobs: EffectiveKnobs, intent: IntentConfig) -> wire.KnobInfo:
+    value, source = knobs.setting(name.knob)
+    return wire.KnobInfo(
+        name=str(name),
+        value=value,
+        configured=getattr(intent, name.knob),
+        set_by=source.by or BY_CONFIGURATION,
+        why=source.why,
+        since_unix_ms=round(source.since * 1000),
+    )
 
 
 def _decode(key: str, body: DocumentBody) -> tuple[KnobName, knob_rules.OperatorKnob]:

@@ -10,7 +10,6 @@ from admission.escalation import EscalationLadder, knobs_at_level, load_escalati
 from admission.knobs import (
     ESCALATION,
     UNSPECIFIED_INTENT,
-    ConfiguredKnobs,
     EffectiveKnobs,
     Knob,
     KnobError,
@@ -18,7 +17,6 @@ from admission.knobs import (
     KnobSource,
     OperatorKnob,
     check_knob_value,
-    configured_knobs,
     effective_knobs,
     parse_knob,
 )
@@ -99,7 +97,9 @@ def test_values_have_their_ranges(knob: Knob, value: float, right: bool) -> None
 
 thresholds = st.none() | st.builds(OperatorKnob, st.floats(0, 1), st.just("ada"), st.just("why"), st.floats(1, 2e9))
 floors = st.none() | st.builds(OperatorKnob, st.integers(0, 9), st.just("bob"), st.just("why"), st.floats(1, 2e9))
-configurations = st.builds(ConfiguredKnobs, st.floats(0, 1), st.integers(0, 9))
+configurations = st.builds(
+    IntentConfig, st.just("review"), shadow_threshold=st.floats(0, 1), priority_floor=st.integers(0, 9)
+)
 
 
 @given(
@@ -109,7 +109,7 @@ configurations = st.builds(ConfiguredKnobs, st.floats(0, 1), st.integers(0, 9))
     near=st.tuples(thresholds, floors),
 )
 def test_the_narrowest_setting_wins(
-    configured: ConfiguredKnobs,
+    configured: IntentConfig,
     level: int,
     wide: tuple[OperatorKnob | None, OperatorKnob | None],
     near: tuple[OperatorKnob | None, OperatorKnob | None],
@@ -124,9 +124,9 @@ def test_the_narrowest_setting_wins(
     }
     operator = {name: knob for name, knob in said.items() if knob is not None}
     ladder = EscalationLadder(level, since=500.0)
-    knobs = effective_knobs("review", "debug", configured, operator, ladder, RULES)
-    escalated = knobs_at_level(level, configured.threshold, configured.floor, RULES)
-    configured_pair = (configured.threshold, configured.floor)
+    knobs = effective_knobs(configured, "debug", operator, ladder, RULES)
+    configured_pair = (configured.shadow_threshold, configured.priority_floor)
+    escalated = knobs_at_level(level, *configured_pair, RULES)
     got = ((knobs.threshold, knobs.threshold_turn), (knobs.floor, knobs.floor_turn))
     for i, (value, turn) in enumerate(got):
         word = near[i] or wide[i]
@@ -138,20 +138,21 @@ def test_the_narrowest_setting_wins(
             assert turn.since == (500.0 if turn.by else 0.0)
     turns = [turn for turn in (knobs.threshold_turn, knobs.floor_turn) if turn.by]
     assert knobs.by in ({turn.by for turn in turns} or {""})
-    assert knobs.is_escalated == (escalated[0] > configured.threshold), "whatever an operator has set"
+    assert knobs.is_escalated == (escalated[0] > configured.shadow_threshold), "whatever an operator has set"
     assert all(turn.since <= max(each.since for each in turns if each.by == knobs.by) for turn in turns)
 
 
 def test_an_operator_may_go_below_the_configuration() -> None:
     operator = {KnobName("review", None, "priority_floor"): OperatorKnob(0.0, "ada", "let all in", 5.0)}
-    knobs = effective_knobs("review", "debug", ConfiguredKnobs(0.5, 4), operator, EscalationLadder(15), RULES)
+    configured = IntentConfig("review", shadow_threshold=0.5, priority_floor=4)
+    knobs = effective_knobs(configured, "debug", operator, EscalationLadder(15), RULES)
     assert (knobs.threshold, knobs.floor, knobs.by) == (0.95, 0, "ada")
     assert isinstance(knobs.floor, int)
 
 
 def test_without_an_override_the_configuration_counts() -> None:
-    configured = configured_knobs(IntentConfig("review", shadow_threshold=0.4, priority_floor=2))
-    knobs = effective_knobs("review", "debug", configured, {}, EscalationLadder(), RULES)
+    configured = IntentConfig("review", shadow_threshold=0.4, priority_floor=2)
+    knobs = effective_knobs(configured, "debug", {}, EscalationLadder(), RULES)
     assert knobs == EffectiveKnobs(0.4, 2)
     assert knobs.by == ""
 

@@ -32,12 +32,12 @@ def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentCo
     rules = ladders.rules()
     top = ladders.top_level(specialist, rules)
     elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
-    base = KnobController(known, None, ladders).configured()  # type: ignore[arg-type]
+    base = KnobController(known, None, ladders).intents()  # type: ignore[arg-type]
 
     def knobs(level: int) -> list[tuple[float, int]]:
         """Return the knobs of every intent that may lead to the specialist."""
         return [
-            knobs_at_level(level, each.threshold, each.floor, rules)
+            knobs_at_level(level, each.shadow_threshold, each.priority_floor, rules)
             for name, each in base.items()
             if name not in elsewhere
         ]
