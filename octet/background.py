@@ -30,6 +30,20 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
     return asyncio.create_task(run(), name=name)
 
 
+def run_every(
+    seconds: float, work: Callable[[], Coroutine[Any, Any, object] | None], name: str
+) -> "asyncio.Task[None]":
+    """Call or await the work, after every pause of so many seconds, until the task is cancelled."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if (working := work()) is not None:
+                await working
+
+    return run_forever(repeat, name)
+
+
 async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel the tasks and wait until they have ended."""
     for task in tasks:

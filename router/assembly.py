@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from uuid import uuid4
 
-from octet.background import cancel_tasks, run_forever
+from octet.background import cancel_tasks, run_every, run_forever
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, TelemetryConfig
 from octet.identity import digest_parts
@@ -24,7 +23,7 @@ from router.control.replicas import FleetReplicas
 from router.dispatch.attempts import ContentKey, Quarantine
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live_requests import LiveRequests
-from router.dispatch.replicas.fleet import Fleet, Watchdog
+from router.dispatch.replicas.fleet import WATCH_INTERVAL, Fleet, Watchdog
 from router.dispatch.replicas.replica import ReplicaConnection
 from router.dispatch.transport import Connect
 from router.observe.metrics.quality import EvaluationTotals
@@ -134,8 +133,11 @@ class RouterCore:
         await self.services.start()
         watchdog = Watchdog(self.environment.clock, lambda: self.fleet.dispatch)
         attempts = self.pipeline.dispatcher.attempts
-        watching = partial(watchdog.run, self.live, attempts, lambda: self.fleet.replicas)
-        self._tasks.append(run_forever(watching, "the watchdog"))
+
+        def check() -> None:
+            watchdog.check(self.live, attempts, self.fleet.replicas)
+
+        self._tasks.append(run_every(WATCH_INTERVAL, check, "the watchdog"))
 
     async def reload(self, ensemble: Ensemble) -> None:
         """Apply a configuration to requests from now on; running ones keep their policy. Changes that need a restart

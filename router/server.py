@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet import __version__
-from octet.background import cancel_tasks, run_forever
+from octet.background import cancel_tasks, run_every, run_forever
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
@@ -64,7 +64,7 @@ _NO_GRACE_LIMIT_SECONDS = 3600.0
 _WARM_LOG_SECONDS = 5.0
 _SPARE_CALLS = 128  # health checks, receipts, cancellations, and requests that are refused because there are too many
 _ID_BYTES = 16
-_HEARTBEAT_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0  # the supervisor restarts a router whose event loop does not run
 _DIGEST_DIGITS = 12
 _SWITCH_SECONDS = 0.0005
 """The longest time that the event loop and the classifier's thread wait for the interpreter lock."""
@@ -298,7 +298,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, interrupt)
     loop.add_signal_handler(signal.SIGHUP, lambda: [nudge() for nudge in reload])
-    heartbeat = asyncio.create_task(_send_heartbeats(StatusReporter.from_environment()))
+    heartbeat = run_every(_HEARTBEAT_SECONDS, StatusReporter.from_environment().alive, "the heartbeat")
     async with open_classifier_queue(ensemble, SystemClock()) as classifier:
         server = RouterServer(ensemble, settings, classifier)
         try:
@@ -317,13 +317,6 @@ async def _serve(
             await server.stop(0 if stop_now.is_set() else FLUSH_SECONDS)
             heartbeat.cancel()
     return 130 if stop_now.is_set() else 0
-
-
-async def _send_heartbeats(status: StatusReporter) -> None:
-    """Notify the supervisor that the event loop runs."""
-    while True:
-        status.alive()
-        await asyncio.sleep(_HEARTBEAT_SECONDS)
 
 
 async def _finish_before(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from admission.lanes import BY_POLICY, AdapterRef
-from octet.background import cancel_tasks, run_forever
+from octet.background import cancel_tasks, run_every
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import Ensemble
 from octet.limits import shorten
@@ -89,8 +89,10 @@ class ControlPlane:
             _log.error("the store does not answer (%s): %s", self._store.trouble, what)
         self._publish_status()
         if with_tasks:
-            ticking = run_forever(self._keep_ticking, "the control plane's tick")
-            self._tasks = [ticking, run_forever(self._keep_refreshing, "keeping adapters loaded")]
+            self._tasks = [
+                run_every(TICK_SECONDS, lambda: self.tick(self._wall()), "the control plane's tick"),
+                run_every(REFRESH_SECONDS, self._keep_adapters_loaded, "keeping adapters loaded"),
+            ]
 
     async def close(self) -> None:
         """Stop all tasks and close the store, which writes its buffered rows first."""
@@ -254,14 +256,7 @@ class ControlPlane:
         self._state.correctness.reset(span, buckets)
         self._must_refill = False
 
-    async def _keep_ticking(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            await self.tick(self._wall())
-
-    async def _keep_refreshing(self) -> None:
-        while True:
-            await asyncio.sleep(REFRESH_SECONDS)
-            await self._lanes.begin_new(self._wall())
-            self._publish_status()
-            self._adapters.sync()
+    async def _keep_adapters_loaded(self) -> None:
+        await self._lanes.begin_new(self._wall())
+        self._publish_status()
+        self._adapters.sync()

@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from admission.breakers import CircuitBreaker
-from octet.background import cancel_tasks, run_forever, run_in_background
+from octet.background import cancel_tasks, run_every, run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
 from octet.fault_points import fault_injected
@@ -71,7 +71,7 @@ class Fleet:
     async def start(self) -> None:
         await self._resolve_all()
         if self._has_dns:
-            self._tasks.add(run_forever(self._keep_resolving, "resolve replica addresses"))
+            self._tasks.add(run_every(_RESOLVE_SECONDS, self._resolve_all, "resolve replica addresses"))
 
     async def close(self) -> None:
         await cancel_tasks(*self._watchers.values(), *self._tasks)
@@ -87,11 +87,6 @@ class Fleet:
             for replica in each.replicas.values():
                 replica.breaker = self._new_breaker()
         self._set_intervals(report_intervals(len(self.replicas), ensemble.dispatch))
-
-    async def _keep_resolving(self) -> None:
-        while True:
-            await asyncio.sleep(_RESOLVE_SECONDS)
-            await self._resolve_all()
 
     async def _resolve_all(self) -> None:
         found: dict[str, list[ReplicaTarget]] = {}
@@ -282,16 +277,6 @@ class Watchdog:
         self._last = clock.now()
         self._lived = 0.0
         self._silences: dict[Replica, tuple[int, float]] = {}  # its number of signals, and since when it has that
-
-    async def run(
-        self,
-        requests: Iterable[Request],
-        attempts: Mapping[ReplicaAttempt, Request],
-        replicas: Callable[[], list[Replica]],
-    ) -> None:
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL)
-            self.check(requests, attempts, replicas())
 
     def check(
         self, requests: Iterable[Request], attempts: Mapping[ReplicaAttempt, Request], replicas: list[Replica]
