@@ -5,7 +5,7 @@ rises, so that low priorities are refused. It steps back in reverse order.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any, Literal
 
@@ -14,24 +14,6 @@ from octet.config.ensemble import EscalationConfig
 
 EscalationMoveKind = Literal["escalate", "relax"]
 _MAX_REGRETS = 4  # a step back waits at most 2 to this power times as long as the first one
-
-
-@dataclass(frozen=True, slots=True)
-class EscalationRules:
-    enabled: bool
-    refused: float  # a refused share above this is too much
-    calm: float  # a refused share below this is calm
-    min_requests: int
-    sustain: float  # seconds of too much before a step up, and the seconds that are counted
-    relax: float  # seconds of calm before a step back
-    threshold_step: float
-    max_threshold: float
-    floor_step: int
-    max_floor: int
-
-
-def load_escalation_rules(config: EscalationConfig) -> EscalationRules:
-    return EscalationRules(**{field.name: getattr(config, field.name) for field in fields(EscalationRules)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +51,12 @@ class EscalationMove:
     why: str
 
 
-def count_levels(base_threshold: float, base_floor: int, rules: EscalationRules) -> int:
+def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig) -> int:
     """The number of levels that change something for an intent with this configuration."""
     return _threshold_steps(base_threshold, rules) + _floor_steps(base_floor, rules)
 
 
-def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationRules) -> tuple[float, int]:
+def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationConfig) -> tuple[float, int]:
     """Return threshold and floor. Neither is below its configured value, nor above the maximum unless configured so."""
     num_steps = _threshold_steps(base_threshold, rules)
     threshold, floor = base_threshold, base_floor
@@ -88,7 +70,7 @@ def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: Es
 
 
 def advance_ladder(
-    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationRules, top: int
+    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> tuple[EscalationLadder, EscalationMove | None]:
     """Apply the counts of the last `rules.sustain` seconds: requests that were accepted (good) or refused for lack of
     capacity (bad). The level never exceeds `top`, the most levels that any intent of the specialist has. Applying the
@@ -103,7 +85,7 @@ def advance_ladder(
 
 
 def describe_ladder_outlook(
-    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationRules, top: int
+    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> str:
     """Describe the next move and when it would happen."""
     if not rules.enabled:
@@ -120,7 +102,7 @@ def describe_ladder_outlook(
 
 
 def _target_level(
-    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationRules, limit: int
+    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, limit: int
 ) -> tuple[int, str]:
     """Return the level to move to, and the reason."""
     if ladder.level > limit:
@@ -134,26 +116,26 @@ def _target_level(
     return ladder.level, ""
 
 
-def _threshold_steps(base: float, rules: EscalationRules) -> int:
+def _threshold_steps(base: float, rules: EscalationConfig) -> int:
     if rules.threshold_step <= 0 or base >= rules.max_threshold:
         return 0
     return max(1, ceil(round((rules.max_threshold - base) / rules.threshold_step, 9)))
 
 
-def _floor_steps(base: int, rules: EscalationRules) -> int:
+def _floor_steps(base: int, rules: EscalationConfig) -> int:
     return max(0, ceil((rules.max_floor - base) / rules.floor_step))
 
 
-def _is_hot(counts: Counts, rules: EscalationRules) -> bool:
+def _is_hot(counts: Counts, rules: EscalationConfig) -> bool:
     return counts.total >= rules.min_requests and counts.bad > rules.refused * counts.total
 
 
-def _is_calm(counts: Counts, rules: EscalationRules) -> bool:
+def _is_calm(counts: Counts, rules: EscalationConfig) -> bool:
     return counts.bad == 0 or counts.bad < rules.calm * counts.total
 
 
 def _timed(
-    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationRules, limit: int
+    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, limit: int
 ) -> EscalationLadder:
     """Return the ladder with its timers updated for these counts. Between overload and calm, both timers are reset."""
     hot_since = calm_since = None
@@ -174,24 +156,24 @@ def _has_lasted(since: float | None, wait: float, now: float) -> bool:
     return since is not None and now - since >= wait
 
 
-def _is_settled(ladder: EscalationLadder, now: float, rules: EscalationRules) -> bool:
+def _is_settled(ladder: EscalationLadder, now: float, rules: EscalationConfig) -> bool:
     """Whether no request from before the last move is counted; a move far in the future comes from a wrong clock."""
     return abs(now - ladder.since) >= rules.sustain + bucket_seconds(rules.sustain)
 
 
-def _patience(ladder: EscalationLadder, rules: EscalationRules) -> float:
+def _patience(ladder: EscalationLadder, rules: EscalationConfig) -> float:
     return rules.relax * float(2**ladder.regrets)
 
 
 def _moved(
-    ladder: EscalationLadder, level: int, why: str, now: float, rules: EscalationRules
+    ladder: EscalationLadder, level: int, why: str, now: float, rules: EscalationConfig
 ) -> tuple[EscalationLadder, EscalationMove]:
     is_up = level > ladder.level
     moved = EscalationLadder(level, now, fell=not is_up, regrets=_regrets(ladder, is_up, now, rules))
     return moved, EscalationMove(now, ladder.level, level, "escalate" if is_up else "relax", why)
 
 
-def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationRules) -> int:
+def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
     """Return how many steps down were soon undone. A load that is too high on one level and calm on the next would make
     the ladder oscillate: each such step delays the next one. Two steps down in a row, or one that lasts, reset the
     count."""

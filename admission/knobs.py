@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from admission.budgets import restore_record
-from admission.escalation import EscalationLadder, EscalationRules, knobs_at_level
-from octet.config.ensemble import IntentConfig
+from admission.escalation import EscalationLadder, knobs_at_level
+from octet.config.ensemble import EscalationConfig, IntentConfig
 
 Knob = Literal["shadow_threshold", "priority_floor"]
 UNSPECIFIED_INTENT = "unspecified"  # the intent of requests that declare none
@@ -116,7 +116,7 @@ def effective_knobs(
     specialist: str,
     operator: Mapping[KnobName, OperatorKnob],
     ladder: EscalationLadder,
-    rules: EscalationRules,
+    rules: EscalationConfig,
 ) -> EffectiveKnobs:
     """An operator's setting for this intent and specialist takes precedence, then one for the intent; then the
     configured value, raised by the specialist's escalation."""

@@ -1,7 +1,7 @@
 """The lanes of a specialist: candidate, serving, previous; promotion and roll-back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, inf, log
 from typing import Any, Literal, get_args
 
@@ -72,19 +72,6 @@ _DOUBT = 0.001  # a result that is less likely than this is not chance
 
 
 @dataclass(frozen=True, slots=True)
-class LaneRules:
-    promote: Literal["auto", "manual"]
-    min_samples: int
-    margin: float  # how much worse than the serving lane a candidate may be
-    roll_back: bool
-    worse: float  # how much worse than its reference lane a fresh lane must be to be rolled back
-
-
-def load_lane_rules(config: LanesConfig) -> LaneRules:
-    return LaneRules(**{field.name: getattr(config, field.name) for field in fields(LaneRules)})
-
-
-@dataclass(frozen=True, slots=True)
 class QualityBar:
     """The pass rate below which a fresh lane is rolled back, and its origin."""
 
@@ -93,7 +80,7 @@ class QualityBar:
 
 
 def quality_bar(
-    measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None
+    measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
     """The floor or the reference lane's rate less a margin, whichever is higher; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
@@ -108,7 +95,7 @@ def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
     return bar is not None and counts.rate is not None and counts.rate < bar.rate
 
 
-def find_breach(counts: Counts, bar: QualityBar | None, rules: LaneRules) -> str:
+def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> str:
     """Return why a lane is rolled back; empty if it is not. With enough samples the rate decides; before that, the
     breach must be statistically certain."""
     if not rules.roll_back or bar is None or counts.total < _FEWEST:
@@ -232,7 +219,7 @@ class SpecialistLanes:
         return {lane.number: lane.since if _is_on_trial(lane) else 0.0 for lane in held}
 
     def judge(
-        self, counts: Mapping[int, Counts], now: float, rules: LaneRules, floor: float | None
+        self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
     ) -> tuple["SpecialistLanes", LaneMove | None]:
         """Apply the evaluated answers by lane, with at most one move. The serving lane is judged first."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
@@ -252,7 +239,7 @@ class SpecialistLanes:
             return self._promote(candidate, BY_POLICY, why, now)
         return self, None
 
-    def outlook(self, number: int, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None) -> str:
+    def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
         """Describe what would happen to a lane next; `counts` as for `judge`. Raises KeyError."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
@@ -297,14 +284,14 @@ class SpecialistLanes:
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
                 raise LaneError(f"{lane} of {self.specialist} has other content under the same name on the replicas")
 
-    def _merit(self, theirs: Counts, mine: Counts, rules: LaneRules, floor: float | None) -> str:
+    def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
         """Why the candidate is promoted by policy; empty if it is not."""
         if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
             return ""
         measured = "" if mine.total < rules.min_samples else f", of the lane that serves {format_pass_rate(mine)}"
         return f"{format_pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
-    def _obstacle(self, theirs: Counts, mine: Counts, rules: LaneRules, floor: float | None) -> str:
+    def _obstacle(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
         """Why the candidate is not promoted by policy; empty if it is."""
         if theirs.total < rules.min_samples or theirs.rate is None:
             return f"{theirs.total} of {rules.min_samples} samples"

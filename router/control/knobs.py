@@ -5,10 +5,10 @@ from functools import partial
 
 from admission import knobs as knob_rules
 from admission.budgets import Counts
-from admission.escalation import EscalationLadder, EscalationRules, advance_ladder, count_levels, load_escalation_rules
+from admission.escalation import EscalationLadder, advance_ladder, count_levels
 from admission.knobs import ESCALATION, KNOBS, UNSPECIFIED_INTENT, EffectiveKnobs, KnobError, KnobName
 from admission.lanes import BY_CONFIGURATION
-from octet.config.ensemble import IntentConfig
+from octet.config.ensemble import EscalationConfig, IntentConfig
 from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict, unknown_name
@@ -30,16 +30,17 @@ class EscalationLadders:
     def ladder(self, specialist: str) -> EscalationLadder:
         return self._advanced(specialist, self._stored(specialist))
 
-    def rules(self) -> EscalationRules:
-        return load_escalation_rules(self._state.ensemble.escalation)
+    @property
+    def rules(self) -> EscalationConfig:
+        return self._state.ensemble.escalation
 
     async def tick(self, now: float) -> None:
-        rules = self.rules()
+        rules = self.rules
         for specialist in self._state.ensemble.names:
             counts = self._state.demand.counts(specialist, now)
             await self._advance(specialist, counts, now, rules, self.top_level(specialist, rules))
 
-    def top_level(self, specialist: str, rules: EscalationRules) -> int:
+    def top_level(self, specialist: str, rules: EscalationConfig) -> int:
         """Return the highest level that changes anything for an intent routed to this specialist."""
         intents = self._state.ensemble.intents
         elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
@@ -49,7 +50,7 @@ class EscalationLadders:
             if name not in elsewhere or name == UNSPECIFIED_INTENT
         )
 
-    async def _advance(self, specialist: str, counts: Counts, now: float, rules: EscalationRules, top: int) -> None:
+    async def _advance(self, specialist: str, counts: Counts, now: float, rules: EscalationConfig, top: int) -> None:
         stored = self._stored(specialist)
         after, move = advance_ladder(self._advanced(specialist, stored), counts, now, rules, top)
         if move is None:
@@ -92,7 +93,7 @@ class KnobController:
         return {intent.name: intent for intent in intents}
 
     def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
-        operators, rules = self.set_by_operators(), self._ladders.rules()
+        operators, rules = self.set_by_operators(), self._ladders.rules
         names = self._state.ensemble.names
         ladders = {name: self._ladders.ladder(name) for name in names}
         touched = {name.intent for name in operators}
@@ -108,7 +109,7 @@ class KnobController:
 
     def infos(self) -> list[wire.KnobInfo]:
         """List both knobs of every intent, those of specialists that differ, and those no longer configured."""
-        operators, rules = self.set_by_operators(), self._ladders.rules()
+        operators, rules = self.set_by_operators(), self._ladders.rules
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():
             general = self._effective(intent, None, operators, rules)
@@ -151,7 +152,7 @@ class KnobController:
 
     def info(self, knob: KnobName) -> wire.KnobInfo:
         intent = self._intent(knob)
-        knobs = self._effective(intent, knob.specialist, self.set_by_operators(), self._ladders.rules())
+        knobs = self._effective(intent, knob.specialist, self.set_by_operators(), self._ladders.rules)
         info = _info(knob, knobs, intent)
         if remark := self._why_without_effect(knob):
             info.why = f"{info.why} ({remark})" if info.why else remark
@@ -172,7 +173,7 @@ class KnobController:
         intent: IntentConfig,
         specialist: str | None,
         operators: Mapping[KnobName, knob_rules.OperatorKnob],
-        rules: EscalationRules,
+        rules: EscalationConfig,
     ) -> EffectiveKnobs:
         """Without a specialist, return the values before any escalation."""
         is_known = specialist in self._state.ensemble.names

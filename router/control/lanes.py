@@ -37,9 +37,6 @@ class LaneRegistry:
     _overruled: set[str] = field(default_factory=set)  # specialists whose lane another router's configuration began
     _gone_since: dict[str, float] = field(default_factory=dict)
 
-    def rules(self) -> lane_rules.LaneRules:
-        return lane_rules.load_lane_rules(self._state.ensemble.lanes)
-
     def counts(self, lanes: SpecialistLanes, now: float) -> dict[int, Counts]:
         return {
             number: self._state.correctness.counts(lane_rules.lane_id(lanes.specialist, lanes.lane(number)), now, since)
@@ -193,7 +190,7 @@ class LaneRegistry:
             begun = begin_lane(lanes, replicas, config, now)
             if begun is not None:
                 return begun
-        if not self.rules().roll_back or not self._state.is_lost(lanes.specialist, lanes.serving):
+        if not self._state.ensemble.lanes.roll_back or not self._state.is_lost(lanes.specialist, lanes.serving):
             return None
         update = lanes.give_up(_describe_loss(lanes.serving), now)  # return to the previous lane
         has_holder = update is not None and self._state.holders(lanes.specialist, update[0].serving)
@@ -201,7 +198,7 @@ class LaneRegistry:
 
     def _evaluated(self, lanes: SpecialistLanes, now: float) -> LaneUpdate | None:
         floor = self._state.ensemble.specialist(lanes.specialist).floor
-        after, move = lanes.judge(self.counts(lanes, now), now, self.rules(), floor)
+        after, move = lanes.judge(self.counts(lanes, now), now, self._state.ensemble.lanes, floor)
         if move is None or not self._is_possible(lanes, after):
             return None
         return _anchor_origin((after, move))

@@ -234,7 +234,7 @@ class OperatorStatus:
 
     def _outlook(self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts]) -> str:
         floor = self._state.ensemble.specialist(lanes.specialist).floor
-        outlook = lanes.outlook(lane.number, counts, self._lanes.rules(), floor)
+        outlook = lanes.outlook(lane.number, counts, self._state.ensemble.lanes, floor)
         return self._with_remarks(lanes.specialist, outlook) if lane.status == "serving" else outlook
 
     def _with_remarks(self, specialist: str, outlook: str) -> str:

@@ -14,16 +14,14 @@ from admission.budgets import Counts, RollingWindow
 from admission.escalation import (
     EscalationLadder,
     EscalationMove,
-    EscalationRules,
     advance_ladder,
     count_levels,
     describe_ladder_outlook,
     knobs_at_level,
-    load_escalation_rules,
 )
 from octet.config.ensemble import EscalationConfig
 
-RULES = EscalationRules(
+RULES = EscalationConfig(
     enabled=True,
     refused=0.05,
     calm=0.01,
@@ -40,7 +38,7 @@ START = 1_000_000.0
 TOP = 6
 
 rules = st.builds(
-    EscalationRules,
+    EscalationConfig,
     enabled=st.just(True),
     refused=st.floats(0, 1),
     calm=st.floats(0, 1),
@@ -62,7 +60,7 @@ def steps(
     seconds: int,
     counts: Counts,
     since: float = START,
-    rules: EscalationRules = RULES,
+    rules: EscalationConfig = RULES,
     top: int = TOP,
 ) -> tuple[EscalationLadder, list[EscalationMove]]:
     """Checked every second from `since` on, and at the end."""
@@ -124,7 +122,7 @@ def test_an_interruption_restarts_the_wait() -> None:
     looks=st.lists(st.tuples(st.one_of(st.floats(0, 10), st.floats(0, 500)), counted), max_size=80),
 )
 def test_the_level_moves_by_one_within_bounds_and_not_too_soon(
-    rules: EscalationRules, top: int, looks: list[tuple[float, Counts]]
+    rules: EscalationConfig, top: int, looks: list[tuple[float, Counts]]
 ) -> None:
     ladder, now, moved_at = EscalationLadder(), START, None
     for seconds, counts in looks:
@@ -145,7 +143,7 @@ def test_the_level_moves_by_one_within_bounds_and_not_too_soon(
 @given(rules=rules, base_threshold=st.floats(0, 1), base_floor=st.integers(0, 9))
 @example(rules=replace(RULES, max_threshold=1e-12), base_threshold=0.0, base_floor=0)
 def test_thresholds_go_first_and_floors_after_within_their_bounds(
-    rules: EscalationRules, base_threshold: float, base_floor: int
+    rules: EscalationConfig, base_threshold: float, base_floor: int
 ) -> None:
     top = count_levels(base_threshold, base_floor, rules)
     knobs = [knobs_at_level(level, base_threshold, base_floor, rules) for level in range(top + 3)]
@@ -231,7 +229,7 @@ def test_a_step_back_that_held_is_no_regret() -> None:
 
 
 @pytest.mark.parametrize(("rules", "top", "level"), [(replace(RULES, enabled=False), TOP, 0), (RULES, 2, 2)])
-def test_other_rules_hold_at_once(rules: EscalationRules, top: int, level: int) -> None:
+def test_other_rules_hold_at_once(rules: EscalationConfig, top: int, level: int) -> None:
     ladder, move = advance_ladder(EscalationLadder(level=5), HOT, START, rules, top)
     assert ladder.level == level
     assert move is not None
@@ -290,6 +288,5 @@ def test_the_outlook_says_what_comes_next(ladder: EscalationLadder, counts: Coun
     assert describe_ladder_outlook(ladder, counts, START, replace(RULES, enabled=False), TOP) == "switched off"
 
 
-def test_rules_come_from_the_configuration() -> None:
-    assert load_escalation_rules(EscalationConfig()) == RULES
-    assert load_escalation_rules(EscalationConfig(sustain=3.0, max_floor=4)) == replace(RULES, sustain=3.0, max_floor=4)
+def test_the_default_configuration() -> None:
+    assert EscalationConfig() == RULES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.escalation import EscalationLadder, knobs_at_level, load_escalation_rules
+from admission.escalation import EscalationLadder, knobs_at_level
 from admission.knobs import (
     ESCALATION,
     UNSPECIFIED_INTENT,
@@ -22,7 +22,7 @@ from admission.knobs import (
 )
 from octet.config.ensemble import EscalationConfig, IntentConfig
 
-RULES = load_escalation_rules(EscalationConfig())
+RULES = EscalationConfig()
 INTENTS, SPECIALISTS = ("review", "fix.bugs"), ("debug", "cpp.17")
 
 words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,12}", fullmatch=True)

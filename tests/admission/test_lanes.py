@@ -18,16 +18,14 @@ from admission.lanes import (
     LaneError,
     LaneMove,
     LaneRecord,
-    LaneRules,
     LaneState,
     SpecialistLanes,
     configure_lanes,
     lane_id,
-    load_lane_rules,
 )
 from octet.config.ensemble import LanesConfig
 
-RULES = LaneRules(promote="manual", min_samples=50, margin=0.02, roll_back=True, worse=0.1)
+RULES = LanesConfig(promote="manual", min_samples=50, margin=0.02, roll_back=True, worse=0.1)
 AUTO = replace(RULES, promote="auto")
 MODEL, OTHER_MODEL = "a" * 64, "b" * 64
 START = 1_000_000.0
@@ -156,7 +154,7 @@ class Books(RuleBasedStateMachine):
     @rule(
         counts=st.dictionaries(st.integers(0, 2), counted),
         rules=st.builds(
-            LaneRules,
+            LanesConfig,
             promote=st.sampled_from(["auto", "manual"]),
             min_samples=st.integers(1, 60),
             margin=st.floats(0, 0.2),
@@ -165,7 +163,7 @@ class Books(RuleBasedStateMachine):
         ),
         floor=st.none() | st.floats(0, 1),
     )
-    def policy(self, counts: dict[int, Counts], rules: LaneRules, floor: float | None) -> None:
+    def policy(self, counts: dict[int, Counts], rules: LanesConfig, floor: float | None) -> None:
         held = [lane.number for lane in self.book.lanes if lane.status in ("serving", "candidate", "previous")]
         by_lane = {held[i]: each for i, each in counts.items() if i < len(held)}
         before = self.book
@@ -307,7 +305,7 @@ def test_a_promotion_survives_a_restart() -> None:
 
 
 def judged(
-    book: SpecialistLanes, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None
+    book: SpecialistLanes, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> tuple[str, SpecialistLanes]:
     after, move = book.judge(counts, START + 5, rules, floor)
     assert move is None or (move.by, move.at) == (BY_POLICY, START + 5)
@@ -521,7 +519,7 @@ def test_an_id_names_number_and_content() -> None:
     ],
 )
 def test_the_outlook_says_what_comes_next(
-    book: SpecialistLanes, number: int, counts: Mapping[int, Counts], rules: LaneRules, text: str
+    book: SpecialistLanes, number: int, counts: Mapping[int, Counts], rules: LanesConfig, text: str
 ) -> None:
     assert book.outlook(number, counts, rules, 0.8) == text
 
@@ -555,6 +553,5 @@ def test_an_invalid_lane_document_is_refused(body: dict[str, object]) -> None:
         SpecialistLanes.from_body(body)
 
 
-def test_rules_come_from_the_configuration() -> None:
-    assert load_lane_rules(LanesConfig()) == RULES
-    assert load_lane_rules(LanesConfig(promote="auto", min_samples=7)) == replace(AUTO, min_samples=7)
+def test_the_default_configuration() -> None:
+    assert LanesConfig() == RULES

@@ -29,7 +29,7 @@ def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentCo
         replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), FakeReplicas()
     )
     ladders = EscalationLadders(known, None)  # type: ignore[arg-type]
-    rules = ladders.rules()
+    rules = ladders.rules
     top = ladders.top_level(specialist, rules)
     elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
     base = KnobController(known, None, ladders).intents()  # type: ignore[arg-type]

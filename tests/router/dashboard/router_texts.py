@@ -19,7 +19,7 @@ from router.observe.overview.traffic import SpecialistTraffic
 _ENSEMBLE = default_ensemble()
 FLOOR = 0.9
 BREAKER_RULES = breakers.load_correctness_rules(_ENSEMBLE.correctness, FLOOR)
-LADDER_RULES = escalation.load_escalation_rules(_ENSEMBLE.escalation)
+LADDER_RULES = _ENSEMBLE.escalation
 
 
 def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffic], seen_seconds: float) -> None:

@@ -72,7 +72,7 @@ def tapped(write: Any, captured: CapturedAnswer, order: Callable[[Any], None]) -
     shadow: Any = SimpleNamespace(order=SimpleNamespace(candidate=SimpleNamespace(lane_id="shadow")))
     evaluation: Any = SimpleNamespace(capture=lambda: captured)
     shadows: Any = SimpleNamespace(order=lambda task, receipt: order(receipt))
-    return AnswerTap(evaluation, shadows, write, plan, shadow=shadow)
+    return AnswerTap(evaluation, shadows, write, plan, shadow)
 
 
 @settings(max_examples=50, deadline=None)

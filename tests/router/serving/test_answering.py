@@ -131,8 +131,8 @@ def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPa
     errands: list[ShadowTask] = []
 
     class Noted:
-        def __init__(self, *_: object, shadow: ShadowTask, **__: object) -> None:
-            errands.append(shadow)
+        def __init__(self, *given: Any) -> None:
+            errands.append(given[-1])
             self.write = None
 
         def __enter__(self) -> "Noted":

@@ -1,11 +1,11 @@
 """Requests that may have killed a replica, from the caller's side of the router."""
 
 import asyncio
-from hashlib import sha256
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 
+from octet.identity import digest_parts
 from router import request
 from router.dispatch.replicas.replica import ReplicaConnection
 from tests.router.serving.harness import Routed, asking, routing
@@ -17,11 +17,11 @@ async def test_content_is_hashed_once_and_only_while_there_are_suspects(
 ) -> None:
     hashed: list[bytes] = []
 
-    def counted() -> Any:
+    def counted(parts: Iterable[bytes]) -> bytes:
         hashed.append(b"")
-        return sha256()
+        return digest_parts(parts)
 
-    monkeypatch.setattr(request, "sha256", counted)
+    monkeypatch.setattr(request, "digest_parts", counted)
     async with spying() as spy, routing({"writer": [spy.address]}) as routed:
         assert (await routed.ask(asking())).reason == 0 and not hashed
         routed.server.quarantine.died_with(lambda: b"somebody else", ReplicaConnection())

@@ -170,7 +170,7 @@ class ShadowHarness:
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
         plan = DispatchPlan((candidate(),), None, sample, wire.Between())
-        tap = AnswerTap(self.evaluation, self.shadows, write, plan, shadow=task)
+        tap = AnswerTap(self.evaluation, self.shadows, write, plan, task)
         with tap:
             await self._relay(text, tap.write, ReceiptWriter(receipt))
             tap.finished(receipt, text)
