@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -143,19 +143,6 @@ def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str,
 
 
 @dataclass(frozen=True, slots=True)
-class ChatMessage:
-    role: str
-    content: str
-    tool_calls: tuple[wire.ToolCall, ...] = ()  # the caller's own, unchanged
-    tool_call_id: str = ""
-
-    def to_wire(self) -> specialist_wire.Message:
-        return specialist_wire.Message(
-            role=self.role, content=self.content, tool_calls=self.tool_calls, tool_call_id=self.tool_call_id
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TraceContext:
     trace_id: str  # 32 hex digits
     parent_id: str  # the caller's span, 16 hex digits; empty if the trace starts here
@@ -286,7 +273,7 @@ class Request:
     """A validated request: every field is in range and every duration is a time on the router's clock."""
 
     request_id: str
-    messages: tuple[ChatMessage, ...]  # the conversation after template and body are applied; the newest message last
+    messages: Sequence[wire.Message]  # the conversation after template and body are applied; the newest message last
     text: str  # what rules and classifier read
     arrival: float
     deadline: float
@@ -341,11 +328,7 @@ class Request:
         do the same work. Caller, id, deadline and priority are left out. Computed once, on demand."""
         if not self._content_digest:
             content = specialist_wire.GenerateRequest(
-                chat=specialist_wire.Chat(
-                    messages=[message.to_wire() for message in self.messages],
-                    tools=self.tools,
-                    tool_choice=self.tool_choice,
-                ),
+                chat=specialist_wire.Chat(messages=self.messages, tools=self.tools, tool_choice=self.tool_choice),
                 **{name: getattr(self, name) for name in _CONTENT_FIELDS},
             )
             raw: bytes = content.SerializeToString(deterministic=True)

@@ -11,7 +11,7 @@ from octet.identity import digest_parts
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.refusals import unknown_intent, unknown_specialist
-from router.request import ChatMessage, DecisionSource, Request, RoutingDecision
+from router.request import DecisionSource, Request, RoutingDecision
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from router.routing.rules.rule import compile_rule
 from router.routing.rules.text import ScannedText
@@ -108,9 +108,7 @@ def build_replica_request(
     return specialist_wire.GenerateRequest(
         request_id=request.request_id,
         chat=specialist_wire.Chat(
-            messages=[message.to_wire() for message in _messages(request, specialist)],
-            tools=request.tools,
-            tool_choice=request.tool_choice,
+            messages=_messages(request, specialist), tools=request.tools, tool_choice=request.tool_choice
         ),
         adapters=adapters,
         sampling=request.decision.sampling,
@@ -129,15 +127,15 @@ def build_replica_request(
     )
 
 
-def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[ChatMessage]:
+def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.Message]:
     """Put the specialist's system prompt first. A caller's system message is appended to it, because many chat
     templates accept only one."""
     messages = request.messages
     if not specialist.system:
         return messages
     if messages[0].role == SYSTEM:
-        return [ChatMessage(SYSTEM, f"{specialist.system}\n\n{messages[0].content}"), *messages[1:]]
-    return [ChatMessage(SYSTEM, specialist.system), *messages]
+        return [wire.Message(role=SYSTEM, content=f"{specialist.system}\n\n{messages[0].content}"), *messages[1:]]
+    return [wire.Message(role=SYSTEM, content=specialist.system), *messages]
 
 
 Scores = tuple[tuple[str, float], ...]

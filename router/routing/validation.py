@@ -10,11 +10,11 @@ from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
 from octet.rpc.refusal import deadline_exceeded, invalid_field
 from octet.v1 import inference_pb2 as wire
+from octet.v1 import specialist_pb2 as specialist_wire
 from router.request import (
     ANONYMOUS,
     SESSION_METADATA_KEY,
     CallerIdentity,
-    ChatMessage,
     Request,
     Tracer,
     identify_session,
@@ -158,7 +158,7 @@ class RequestValidator:
             raise invalid_field("structure", "unset where tools may be called", "both")
         return request
 
-    def _messages(self, message: wire.InferRequest) -> tuple[ChatMessage, ...]:
+    def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:
         prompt = self._check.text("prompt", message.prompt)
         template = self._check.text("template", message.template)
         body = self._check.text("body", message.body)
@@ -166,7 +166,7 @@ class RequestValidator:
             if not prompt or prompt.isspace():
                 value = "nothing but blanks" if prompt else "''"
                 raise invalid_field("prompt", "text, unless messages are given", value)
-            return (ChatMessage(USER, fill_template(template, prompt, body, SIZES["messages"])),)
+            return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
         for field in ("prompt", "template", "body"):
             if getattr(message, field):
                 raise invalid_field(field, "unset where messages are given", "both of them")
@@ -174,9 +174,8 @@ class RequestValidator:
         if not any(each.role == USER and each.content.strip() for each in message.messages):
             limit = "a conversation with a user message that is not empty"
             raise invalid_field("messages", limit, f"{len(message.messages)} others")
-        return tuple(
-            ChatMessage(each.role, each.content, tuple(each.tool_calls), each.tool_call_id) for each in message.messages
-        )
+        copies: Sequence[wire.Message] = specialist_wire.Chat(messages=message.messages).messages
+        return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
         """Return the earlier of the request's and the transport's deadline, bounded by the longest timeout."""
@@ -292,7 +291,7 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 
-def routing_text(messages: Sequence[ChatMessage]) -> str:
+def routing_text(messages: Sequence[wire.Message]) -> str:
     """Return the text for rules and classifier: the newest user message, after earlier ones if it is short. Answers and
     system prompts are left out: they would bias the next decision towards the last one."""
     kept: list[str] = []

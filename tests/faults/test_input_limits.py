@@ -5,7 +5,6 @@ import time
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
-from router.request import ChatMessage
 from router.routing.rules.rule import DETECTORS
 from router.routing.rules.text import ScannedText
 from router.routing.validation import USER, routing_text
@@ -38,7 +37,7 @@ def test_14_a_megabyte_of_nested_templates_is_parsed_fast(piece: str, figure: Fi
     seconds = []
     for _ in range(3):
         began = time.process_time()
-        page = ScannedText(routing_text((ChatMessage(USER, text),)))  # only the part that decides
+        page = ScannedText(routing_text((wire.Message(role=USER, content=text),)))  # only the part that decides
         for detect in DETECTORS.values():
             detect(page)
         seconds.append(time.process_time() - began)

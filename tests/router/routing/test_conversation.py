@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from octet.config.loader import default_ensemble
 from octet.v1 import inference_pb2 as wire
-from router.request import ChatMessage
 from router.routing.classifier.linear import load_default
 from router.routing.policy import RoutingPolicy
 from router.routing.validation import ENOUGH_CHARS, MAX_ROUTING_CHARS, SHORT_TURN_CHARS, routing_text
@@ -15,59 +14,74 @@ from tests.router.routing.talks import FIRST, FOLLOW_UPS, NEW_QUESTIONS
 STAY = 0.9
 POLICY = RoutingPolicy(default_ensemble())
 CLASSIFIER = load_default()
+
+
+def turn_of(role: str, content: str) -> wire.Message:
+    return wire.Message(role=role, content=content)
+
+
 TURNS = st.lists(
-    st.builds(ChatMessage, st.sampled_from(["user", "assistant", "system", "tool"]), st.text("abc \n", max_size=99))
+    st.builds(
+        wire.Message,
+        role=st.sampled_from(["user", "assistant", "system", "tool"]),
+        content=st.text("abc \n", max_size=99),
+    )
 )
 
 
 @given(TURNS, st.text("xyz", min_size=1, max_size=2 * SHORT_TURN_CHARS))
-def test_the_newest_user_turn_is_read_last_and_alone_when_long(turns: list[ChatMessage], newest: str) -> None:
-    text = routing_text([*turns, ChatMessage("user", newest)])
+def test_the_newest_user_turn_is_read_last_and_alone_when_long(turns: list[wire.Message], newest: str) -> None:
+    text = routing_text([*turns, turn_of("user", newest)])
     assert text.endswith(newest)
     if len(newest) >= SHORT_TURN_CHARS:
         assert text == newest
 
 
 @given(TURNS)
-def test_only_user_messages_are_read(turns: list[ChatMessage]) -> None:
-    silent = [turn if turn.role == "user" else ChatMessage(turn.role, "SECRET") for turn in turns]
+def test_only_user_messages_are_read(turns: list[wire.Message]) -> None:
+    silent = [turn if turn.role == "user" else turn_of(turn.role, "SECRET") for turn in turns]
     assert routing_text(silent) == routing_text(turns)
     assert "SECRET" not in routing_text(silent)
 
 
 @given(TURNS, TURNS)
-def test_an_assistants_answer_in_between_changes_nothing(before: list[ChatMessage], after: list[ChatMessage]) -> None:
-    plain = [*before, ChatMessage("user", "yes"), *after]
-    answered = [*before, ChatMessage("user", "yes"), ChatMessage("assistant", "a long answer about SQL"), *after]
+def test_an_assistants_answer_in_between_changes_nothing(before: list[wire.Message], after: list[wire.Message]) -> None:
+    plain = [*before, turn_of("user", "yes"), *after]
+    answered = [
+        *before,
+        turn_of("user", "yes"),
+        turn_of("assistant", "a long answer about SQL"),
+        *after,
+    ]
     assert routing_text(plain) == routing_text(answered)
 
 
 def test_a_short_turn_is_read_with_what_it_answers() -> None:
     question = "Fix this CMakeLists, it does not find my library"
     talk = [
-        ChatMessage("user", question),
-        ChatMessage("assistant", "Shall I use find_package?"),
-        ChatMessage("user", "yes, do that"),
+        turn_of("user", question),
+        turn_of("assistant", "Shall I use find_package?"),
+        turn_of("user", "yes, do that"),
     ]
     assert routing_text(talk) == f"{question}\n\nyes, do that"
 
 
 def test_earlier_turns_are_read_until_there_is_enough() -> None:
-    talk = [ChatMessage("user", f"{n}" * 100) for n in range(9)] + [ChatMessage("user", "yes")]
+    talk = [turn_of("user", f"{n}" * 100) for n in range(9)] + [turn_of("user", "yes")]
     text = routing_text(talk)
     assert text.split("\n\n") == ["6" * 100, "7" * 100, "8" * 100, "yes"]
     assert len(text) - 100 < ENOUGH_CHARS + 10
 
 
 def test_of_too_much_the_beginning_and_the_end_are_read() -> None:
-    text = routing_text([ChatMessage("user", "why?" + "x" * 2 * MAX_ROUTING_CHARS + "because")])
+    text = routing_text([turn_of("user", "why?" + "x" * 2 * MAX_ROUTING_CHARS + "because")])
     assert len(text) == MAX_ROUTING_CHARS
     assert text.startswith("why?") and text.endswith("because")
 
 
 def answered_by(*said: str) -> str:
     """Whom the default ensemble asks after these turns of a user; empty for nobody."""
-    ask = received(messages=[wire.Message(role="user", content=text) for text in said])
+    ask = received(messages=[turn_of("user", text) for text in said])
     return POLICY.decide(ask, CLASSIFIER.classify([ask.text])[0], CLASSIFIER.digest).primary
 
 

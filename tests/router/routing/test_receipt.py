@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
 from router.receipts import MAX_RECEIPT_BYTES, ReceiptDraft, decision_to_wire, refused_receipt
-from router.request import ChatMessage, Request, RoutingDecision, TraceContext, identify_session
+from router.request import Request, RoutingDecision, TraceContext, identify_session
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.asking import received, reception, sensible
@@ -26,7 +26,7 @@ def worst_ask() -> Request:
     name = "n" * 128
     return Request(
         name,
-        (ChatMessage("user", "x"),),
+        (wire.Message(role="user", content="x"),),
         "x",
         0.0,
         1.0,

@@ -13,7 +13,7 @@ from router.dispatch.attempts import ReplicaAttempt
 from router.dispatch.dispatcher import REPORT_SECONDS, DispatchRecorder
 from router.observe.observers import RequestObserver, RequestObservers
 from router.receipts import ReceiptDraft
-from router.request import ChatMessage, Request, TraceContext
+from router.request import Request, TraceContext
 from tests.router.replicas.builders import replica
 
 
@@ -42,7 +42,7 @@ def test_every_gap_is_reported_once_and_soon(gaps: list[float], fails: bool) -> 
     listener, deaf, observers = Listener(clock), Listener(clock), RequestObservers()
     observers.add(listener)
     observers.add(deaf, gaps=False)
-    ask = Request("r", (ChatMessage("user", "hello"),), "hello", 0.0, 60.0, TraceContext("0" * 32, ""))
+    ask = Request("r", (wire.Message(role="user", content="hello"),), "hello", 0.0, 60.0, TraceContext("0" * 32, ""))
     ask.draft = ReceiptDraft(ask, 0.0, 0)
     record = DispatchRecorder(ask, clock, observers)
     record.attempt_started(ReplicaAttempt(replica(clock)))

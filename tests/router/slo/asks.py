@@ -8,7 +8,7 @@ from octet.config.ensemble import Ensemble, SloConfig, SloTargets, SpecialistCon
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
 from router.quality.slo import CACHE_SECONDS, SloTracker
-from router.request import ChatMessage, Request, TraceContext
+from router.request import Request, TraceContext
 
 START = 1_790_000_000.0
 TARGETS = SloTargets(ttft_p50=0.1, ttft_p95=0.5, itl_p95=0.05, admission_to_first_token_p95=0.4)
@@ -16,7 +16,7 @@ SLO = SloConfig(window=60.0, long_window=600.0)
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("writer", slo=TARGETS, floor=0.9), SpecialistConfig("critic")), slo=SLO
 )
-ASK = Request("id", (ChatMessage("user", "x"),), "x", 100.0, 130.0, TraceContext("f" * 32, "e" * 16))
+ASK = Request("id", (wire.Message(role="user", content="x"),), "x", 100.0, 130.0, TraceContext("f" * 32, "e" * 16))
 
 
 class Router:
