@@ -1,7 +1,7 @@
 """Shared state of the control plane: configuration, documents, counts, replicas."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
@@ -122,15 +122,15 @@ class CorrectnessWindows:
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
         self.span = span
-        self._windows: dict[str, RollingWindow] = {}
+        self._windows = defaultdict[str, RollingWindow](lambda: RollingWindow(self.span))  # by lane id
 
     def add(self, lane_id: str, now: float, *, passed: bool) -> None:
-        start = self._window(lane_id).add(now, good=passed, bad=not passed)
+        start = self._windows[lane_id].add(now, good=passed, bad=not passed)
         self._store.count(CountBucket(CORRECTNESS, lane_id, start, int(passed), int(not passed)))
 
     def put(self, buckets: Iterable[CountBucket]) -> None:
         for bucket in buckets:
-            self._window(bucket.key).put(bucket.start, bucket.good, bucket.bad)
+            self._windows[bucket.key].put(bucket.start, bucket.good, bucket.bad)
 
     def counts(self, lane_id: str, now: float, since: float = 0.0) -> Counts:
         window = self._windows.get(lane_id)
@@ -149,11 +149,6 @@ class CorrectnessWindows:
             if not len(window):
                 del self._windows[name]
 
-    def _window(self, lane_id: str) -> RollingWindow:
-        if lane_id not in self._windows:
-            self._windows[lane_id] = RollingWindow(self.span)
-        return self._windows[lane_id]
-
 
 class DemandWindows:
     """Counts requests by specialist and intent. The counts of a specialist are shared only while it refuses requests,
@@ -162,21 +157,23 @@ class DemandWindows:
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
         self.span = span
-        self._windows: dict[str, dict[str, RollingWindow]] = {}  # by specialist, then by intent
+        self._windows = defaultdict[str, defaultdict[str, RollingWindow]](  # by specialist, then by intent
+            lambda: defaultdict(lambda: RollingWindow(self.span))
+        )
         self._refused_at: dict[str, float] = {}
         # By specialist: accepted requests by intent and bucket that the store does not know yet. They are added to the
         # store's sums until a refusal makes them shared.
-        self._unshared: dict[str, Counter[tuple[str, int]]] = {}
+        self._unshared = defaultdict[str, Counter[tuple[str, int]]](Counter)
 
     def add(self, specialist: str, intent: str, now: float, *, accepted: bool) -> None:
         if not accepted:
             self._refused_at[specialist] = now
-        start = self._window(specialist, intent).add(now, good=accepted, bad=not accepted)
+        start = self._windows[specialist][intent].add(now, good=accepted, bad=not accepted)
         if now - self._refused_at.get(specialist, -inf) <= self.span:
             self._share(specialist, now)
             self._store.count(CountBucket(DEMAND, f"{specialist}|{intent}", start, int(accepted), int(not accepted)))
             return
-        kept = self._unshared.setdefault(specialist, Counter())
+        kept = self._unshared[specialist]
         if (intent, start) not in kept:
             for old in [each for each in kept if each[1] < now - self.span]:
                 del kept[old]
@@ -188,8 +185,8 @@ class DemandWindows:
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")
-            own = self._unshared.get(specialist, Counter())[intent, bucket.start]
-            self._window(specialist, intent).put(bucket.start, bucket.good + own, bucket.bad)
+            own = self._unshared[specialist][intent, bucket.start]
+            self._windows[specialist][intent].put(bucket.start, bucket.good + own, bucket.bad)
         for bucket in recent:
             if bucket.bad:
                 specialist, _, _ = bucket.key.partition("|")
@@ -208,9 +205,3 @@ class DemandWindows:
         for (intent, start), good in self._unshared.pop(specialist, {}).items():
             if start >= now - self.span:
                 self._store.count(CountBucket(DEMAND, f"{specialist}|{intent}", start, good, 0))
-
-    def _window(self, specialist: str, intent: str) -> RollingWindow:
-        by_intent = self._windows.setdefault(specialist, {})
-        if intent not in by_intent:
-            by_intent[intent] = RollingWindow(self.span)
-        return by_intent[intent]

@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 
 from octet.clock import Clock
 from octet.telemetry.outcomes import CAPACITY_REASONS, first_asked, request_outcome, responsible_specialist
@@ -80,7 +81,7 @@ class Traffic(RequestObserver):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.now()
-        self._by_specialist: dict[str, TimeBuckets] = {}
+        self._by_specialist = defaultdict[str, TimeBuckets](partial(TimeBuckets, WINDOW_SECONDS, _GRAIN_SECONDS))
         self._router = TimeBuckets(WINDOW_SECONDS, _GRAIN_SECONDS)
         self._ended: deque[wire.Receipt] = deque(maxlen=MOST_LINES)
         self._lines: deque[overview_wire.ReceiptLine] = deque(maxlen=MOST_LINES)
@@ -97,10 +98,10 @@ class Traffic(RequestObserver):
             return
         owner, decision = receipt.specialist or first, receipt.decision
         if receipt.between.spilled and owner != first:
-            spilled = self._of(first).at(now)
+            spilled = self._by_specialist[first].at(now)
             spilled["requests"] += 1
             spilled["spilled"] += 1
-        counts, outcome = self._of(owner).at(now), request_outcome(receipt)
+        counts, outcome = self._by_specialist[owner].at(now), request_outcome(receipt)
         reason = receipt.error.reason if receipt.HasField("error") else None
         is_unserved = reason in UNSERVED_REASONS
         is_refused = is_unserved or reason in CAPACITY_OR_FLOOR_REASONS  # also in the middle of an answer
@@ -112,7 +113,7 @@ class Traffic(RequestObserver):
         counts["shadowed"] += receipt.between.HasField("shadow")
         counts["completion_tokens"] += receipt.usage.completion_tokens
         if decision.source == wire.DECISION_SOURCE_CLASSIFIER and decision.HasField("confidence"):
-            chosen = self._of(decision.primary).at(now)
+            chosen = self._by_specialist[decision.primary].at(now)
             chosen["decisions"] += 1
             chosen["confidence"] += decision.confidence
 
@@ -145,9 +146,6 @@ class Traffic(RequestObserver):
     def forget_all_but(self, specialists: Container[str]) -> None:
         for name in [name for name in self._by_specialist if name not in specialists]:
             del self._by_specialist[name]
-
-    def _of(self, specialist: str) -> TimeBuckets:
-        return self._by_specialist.setdefault(specialist, TimeBuckets(WINDOW_SECONDS, _GRAIN_SECONDS))
 
     def _sums(self, buckets: TimeBuckets) -> Counts:
         now = self._clock.now()
@@ -208,7 +206,9 @@ class CacheReuseTracker:
         self._recent = recent
         self._usual = usual
         self._last: dict[str, CacheReuse] = {}
-        self._by_specialist: dict[str, TimeBuckets] = {}
+        self._by_specialist = defaultdict[str, TimeBuckets](
+            partial(TimeBuckets, recent + usual, recent / _RECENT_STEPS)
+        )
 
     def sample(self, specialist: str, reports: Iterable[tuple[str, specialist_wire.LoadReport]]) -> None:
         now = self._clock.now()
@@ -220,7 +220,7 @@ class CacheReuseTracker:
                 continue
             if current.prompt_tokens < before.prompt_tokens:
                 before = CacheReuse()
-            counts = self._of(specialist).at(now)
+            counts = self._by_specialist[specialist].at(now)
             for each in fields(CacheReuse):
                 counts[each.name] += max(0, getattr(current, each.name) - getattr(before, each.name))
 
@@ -244,7 +244,3 @@ class CacheReuseTracker:
             return CacheReuse()
         sums = buckets.sums(after, until)
         return CacheReuse(**{name: round(count) for name, count in sums.items()})
-
-    def _of(self, specialist: str) -> TimeBuckets:
-        buckets = TimeBuckets(self._recent + self._usual, self._recent / _RECENT_STEPS)
-        return self._by_specialist.setdefault(specialist, buckets)
