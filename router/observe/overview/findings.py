@@ -99,19 +99,6 @@ class OverviewFacts:
     usual: Mapping[str, CacheReuse] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FindingRules:
-    alert_burn: float = 6.0  # burn rate over every window
-    refused: float = 0.05  # share of requests above which escalation begins
-    calm: float = 0.01  # share of requests below which a finding clears
-    min_requests: int = 20
-
-
-def load_finding_rules(ensemble: Ensemble) -> FindingRules:
-    escalation = ensemble.escalation
-    return FindingRules(ensemble.slo.alert_burn, escalation.refused, escalation.calm, escalation.min_requests)
-
-
 class Fallback(NamedTuple):
     name: str  # empty if no fallback answers
     what: str
@@ -218,10 +205,10 @@ def shorten(text: str, most: int = 80) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def detect_findings(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey] = ()) -> list[Finding]:
+def detect_findings(facts: OverviewFacts, ensemble: Ensemble, reported: Container[FindingKey] = ()) -> list[Finding]:
     found = [
-        *_detect_load(facts, rules, reported),
-        *_detect_answers(facts, rules, reported),
+        *_detect_load(facts, ensemble, reported),
+        *_detect_answers(facts, ensemble, reported),
         *_detect_operations(facts.overview),
     ]
     wrong = {each.specialist for each in found if each.kind in _CORRECTNESS_KINDS}
@@ -248,47 +235,48 @@ def headline(overview: wire.Overview) -> str:
     return f"All well: {number} specialists serve." if whole != 1 else "All well: 1 specialist serves."
 
 
-def _detect_load(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+def _detect_load(facts: OverviewFacts, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
     for view in facts.overview.specialists:
         name, traffic = view.name, facts.traffic.get(view.name, SpecialistTraffic())
         total = traffic.requests
         full = traffic.refused - traffic.unserved
-        if _is_excessive(full, total, ("refusing", name), rules, reported):
+        if _is_excessive(full, total, ("refusing", name), ensemble, reported):
             what = f"{format_percent(full / total)} of requests refused for lack of capacity"
             yield Finding(CRITICAL, "refusing", name, what, "capacity", name)
-        if _is_excessive(traffic.unserved, total, ("unserved", name), rules, reported):
+        if _is_excessive(traffic.unserved, total, ("unserved", name), ensemble, reported):
             share = format_percent(traffic.unserved / total)
             what = f"{share} of requests refused because it is not serving and no fallback answered"
             yield Finding(CRITICAL, "unserved", name, what, "bad-refresh", name)
-        if _is_excessive(traffic.failed, total, ("failing", name), rules, reported):
+        if _is_excessive(traffic.failed, total, ("failing", name), ensemble, reported):
             what = f"{format_percent(traffic.failed / total)} of requests failed"
             yield Finding(CRITICAL, "failing", name, what, "", name)
-        yield from _burning(view, rules, reported)
+        yield from _burning(view, ensemble, reported)
         yield from _cache_drift(name, facts.recent.get(name), facts.usual.get(name), reported)
         yield from _bad_estimates(view, reported)
     yield from _escalated(facts.overview)
     router = facts.router
-    if _is_excessive(router.no_room, router.requests, ("refusing", _ROUTER), rules, reported):
+    if _is_excessive(router.no_room, router.requests, ("refusing", _ROUTER), ensemble, reported):
         what = f"{format_percent(router.no_room / router.requests)} of requests refused because the router is full"
         yield Finding(CRITICAL, "refusing", _ROUTER, what, "capacity")
 
 
-def _is_excessive(part: int, whole: int, key: FindingKey, rules: FindingRules, reported: Container[FindingKey]) -> bool:
+def _is_excessive(part: int, whole: int, key: FindingKey, ensemble: Ensemble, reported: Container[FindingKey]) -> bool:
+    rules = ensemble.escalation
     if whole < rules.min_requests:
         return False
     share = part / whole
     return share >= rules.calm and share > 0 if key in reported else share > rules.refused
 
 
-def _burning(view: wire.SpecialistView, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
     """Find latency objectives whose budget burns; correctness has separate findings."""
-    factor = _BURN_CLEARS if ("burning", view.name) in reported else 1.0
+    factor, alert_burn = _BURN_CLEARS if ("burning", view.name) in reported else 1.0, ensemble.slo.alert_burn
     found = []
     for each in view.slo.objectives:
         budget = 1 - each.share  # with a large one the burn rate stays below the alert, even if every sample breaches
-        alert = min(rules.alert_burn, _NEARLY_ALL / budget) if budget > 0 else rules.alert_burn
-        if each.name != "correctness" and _burn(each, rules) >= alert * factor:
-            found.append((_burn(each, rules), each))
+        alert = min(alert_burn, _NEARLY_ALL / budget) if budget > 0 else alert_burn
+        if each.name != "correctness" and _burn(each, ensemble) >= alert * factor:
+            found.append((_burn(each, ensemble), each))
     if found:
         rate, worst = max(found, key=lambda pair: (pair[0], pair[1].name))
         more = f"; {len(found) - 1} more objectives burn as well" if len(found) > 1 else ""
@@ -299,10 +287,10 @@ def _burning(view: wire.SpecialistView, rules: FindingRules, reported: Container
         yield Finding(CRITICAL, "burning", view.name, what, "capacity", view.name)
 
 
-def _burn(objective: wire.Objective, rules: FindingRules) -> float:
+def _burn(objective: wire.Objective, ensemble: Ensemble) -> float:
     """Return the lowest burn rate of all windows; 0 if one of them has too few samples."""
     burns = objective.burns
-    if not burns or any(burn.samples < rules.min_requests or not burn.HasField("rate") for burn in burns):
+    if not burns or any(burn.samples < ensemble.escalation.min_requests or not burn.HasField("rate") for burn in burns):
         return 0.0
     return float(min(burn.rate for burn in burns))
 
@@ -346,7 +334,7 @@ def _escalated(overview: wire.Overview) -> Iterator[Finding]:
         yield Finding(WARNING, "escalated", specialist, what, "capacity", specialist, min(moments))
 
 
-def _detect_answers(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+def _detect_answers(facts: OverviewFacts, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
     specialists = facts.overview.specialists
     for view in specialists:
         name, breaker = view.name, view.breaker
@@ -361,12 +349,14 @@ def _detect_answers(facts: OverviewFacts, rules: FindingRules, reported: Contain
             what = f"its lane is fresh ({model}, {lane.samples:,} verdicts), so more of its answers are sampled"
             yield Finding(NOTE, "fresh_lane", name, what, "", name, lane.since_unix_ms)
         is_reported = ("misrouting", name) in reported
-        what = _second_opinions(name, facts.overview, is_reported) or _low_confidence(name, facts, rules, is_reported)
+        what = _second_opinions(name, facts.overview, is_reported) or _low_confidence(
+            name, facts, ensemble, is_reported
+        )
         if what:
             yield Finding(WARNING, "misrouting", name, what, "wrong-specialist", name)
     router = facts.router
     limit = UNROUTABLE_CLEARS if ("misrouting", _ROUTER) in reported else UNROUTABLE_SHARE
-    if router.requests >= rules.min_requests and router.unroutable / router.requests > limit:
+    if router.requests >= ensemble.escalation.min_requests and router.unroutable / router.requests > limit:
         what = f"{format_percent(router.unroutable / router.requests)} of requests fit no specialist"
         yield Finding(WARNING, "misrouting", _ROUTER, what, "wrong-specialist")
 
@@ -417,9 +407,9 @@ def _second_opinions(name: str, overview: wire.Overview, is_reported: bool) -> s
     )
 
 
-def _low_confidence(name: str, facts: OverviewFacts, rules: FindingRules, is_reported: bool) -> str:
+def _low_confidence(name: str, facts: OverviewFacts, ensemble: Ensemble, is_reported: bool) -> str:
     traffic = facts.traffic.get(name, SpecialistTraffic())
-    if traffic.confidence is None or traffic.decisions < rules.min_requests:
+    if traffic.confidence is None or traffic.decisions < ensemble.escalation.min_requests:
         return ""
     if traffic.confidence >= (CONFIDENCE_CLEARS if is_reported else LOW_CONFIDENCE):
         return ""

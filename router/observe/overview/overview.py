@@ -358,7 +358,7 @@ class Overviews:
         facts = compose_overview(self.sources, self._ensemble, now_ms)
         overview = facts.overview
         self._has_served = self._has_served or any(map(is_serving, overview.specialists))
-        found = findings.detect_findings(facts, findings.load_finding_rules(self._ensemble), self._tracker.reported)
+        found = findings.detect_findings(facts, self._ensemble, self._tracker.reported)
         if not self._has_served and now - self._began < _START_SECONDS:
             found = [each for each in found if each.kind != "nobody_serves"]
         overview.troubles.extend(findings.worst_first(self._tracker.step(found, now, now_ms)))

@@ -11,7 +11,6 @@ from router.observe.overview.findings import (
     OverviewFacts,
     detect_findings,
     headline,
-    load_finding_rules,
     worst_first,
 )
 from router.observe.overview.traffic import SpecialistTraffic
@@ -25,7 +24,7 @@ LADDER_RULES = _ENSEMBLE.escalation
 def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffic], seen_seconds: float) -> None:
     """Add all findings; findings without a time of their own were first seen `seen_seconds` ago."""
     facts, memory, now_ms = OverviewFacts(overview, minutes), FindingTracker(), overview.at_unix_ms
-    found = detect_findings(facts, load_finding_rules(_ENSEMBLE))
+    found = detect_findings(facts, _ENSEMBLE)
     memory.step(found, 0.0, now_ms - round(1000 * seen_seconds))
     overview.troubles.extend(worst_first(memory.step(found, seen_seconds, now_ms)))
     overview.headline = headline(overview)

@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.config.ensemble import SloConfig
 from octet.v1 import overview_pb2 as wire
 from router.observe.overview.findings import (
     CRITICAL,
     MOST_FINDINGS,
     NOTE,
     WARNING,
-    FindingRules,
     OverviewFacts,
     detect_findings,
     format_percents,
     headline,
-    load_finding_rules,
     worst_first,
 )
 from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
 from tests.router.overview.harness import START_MS, ensemble_of
 
-RULES = FindingRules()
+RULES = ensemble_of("debug")
 NAMES = ("debug", "stl")
 FINE = SpecialistTraffic(requests=100, answered=100, decisions=100, confidence=0.9)
 MEASURED = {"refusing", "unserved", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
@@ -181,7 +180,9 @@ def test_every_finding_is_a_sentence_about_its_subject(
         assert each.severity in (NOTE, WARNING, CRITICAL) and each.subject in ("debug", "debug-0", "debug-1")
         assert "\n" not in each.what and 0 < len(each.what) < 250
     kinds = {each.kind: each for each in found}
-    assert ("burning" in kinds) == (min(short, long) >= RULES.alert_burn * (0.5 if ("burning", "debug") in told else 1))
+    assert ("burning" in kinds) == (
+        min(short, long) >= RULES.slo.alert_burn * (0.5 if ("burning", "debug") in told else 1)
+    )
     assert ("breaker_open" in kinds) == (not hold and state != "closed")
     assert ("breaker_held" in kinds) == bool(hold)
     if "correctness" in kinds:
@@ -190,13 +191,13 @@ def test_every_finding_is_a_sentence_about_its_subject(
 
 
 def test_thresholds_are_the_configurations() -> None:
-    rules = load_finding_rules(ensemble_of("debug"))
-    assert (rules.alert_burn, rules.refused, rules.min_requests) == (6.0, 0.05, 20)
+    escalation = RULES.escalation
+    assert (RULES.slo.alert_burn, escalation.refused, escalation.min_requests) == (6.0, 0.05, 20)
     facts = facts_of()
     for burn in facts.overview.specialists[0].slo.objectives[0].burns:
         burn.rate = 2.5
-    assert not detect_findings(facts, rules)
-    assert [each.kind for each in detect_findings(facts, replace(rules, alert_burn=2.0))] == ["burning"]
+    assert not detect_findings(facts, RULES)
+    assert [each.kind for each in detect_findings(facts, replace(RULES, slo=SloConfig(alert_burn=2.0)))] == ["burning"]
 
 
 @pytest.mark.parametrize(
