@@ -30,7 +30,7 @@ def test_an_ensemble_of_thirty_lines_works_end_to_end(tmp_path: Path, capsys: py
     assert "regex" in capsys.readouterr().out
     with serving(tmp_path, config) as served, Client(served.address) as client:
         for specialist, question in QUESTIONS.items():
-            with client.stream(question, max_tokens=24, timeout=300) as answer:
+            with client.stream(question, max_tokens=8, timeout=300) as answer:
                 text = "".join(chunk.text for chunk in answer)
             assert text.strip()
             assert answer.receipt.specialist == specialist, answer.receipt.why
