@@ -150,9 +150,9 @@ def record_ends(served: Served) -> list[int]:
     ledger, ended = served.replica.scheduler.ledger, list[int]()
     finish = ledger.finish
 
-    def recorded(sequence: Sequence, reason: FinishReason, detail: str = "") -> bool:
-        ended.append(sequence.request.priority)
-        return finish(sequence, reason, detail)
+    def recorded(seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        ended.append(seq.request.priority)
+        return finish(seq, reason, detail)
 
     ledger.finish = recorded  # type: ignore[method-assign]
     return ended
