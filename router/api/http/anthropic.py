@@ -18,7 +18,8 @@ from router.api.http.body import (
     Int64,
     check_supported,
     dump_json,
-    never_missing,
+    list_limits,
+    number_limits,
     only,
     to_struct,
     unsupported,
@@ -120,7 +121,7 @@ class OutputConfig(CacheControlled, kw_only=True):
 
 
 class AnthropicMetadata(CacheControlled, kw_only=True):
-    user_id: str | None = None
+    user_id: dialect.IdText | None = None
 
 
 class AnthropicOctetOptions(dialect.OctetOptions):
@@ -129,7 +130,7 @@ class AnthropicOctetOptions(dialect.OctetOptions):
 
 class CountRequest(CacheControlled, kw_only=True):
     model: dialect.ModelField
-    messages: Annotated[list[AnthropicTurn], never_missing("a list of at least one message", min_length=1)]
+    messages: Annotated[list[AnthropicTurn], dialect.MESSAGES, list_limits("messages")]
     system: _Content | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicToolChoice | None = None
@@ -150,12 +151,12 @@ class CountRequest(CacheControlled, kw_only=True):
 
 
 class MessageRequest(CountRequest, kw_only=True):
-    max_tokens: Int64
+    max_tokens: Annotated[Int64, number_limits("max_tokens")]
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
-    temperature: float | None = None
-    top_k: Int64 | None = None
-    top_p: float | None = None
+    stop_sequences: dialect.StopTexts | None = None
+    temperature: Annotated[float, number_limits("sampling.temperature", most=_MAX_TEMPERATURE)] | None = None
+    top_k: Annotated[Int64, number_limits("sampling.top_k")] | None = None
+    top_p: Annotated[float, number_limits("sampling.top_p")] | None = None
     metadata: AnthropicMetadata | None = None
 
 

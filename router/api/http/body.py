@@ -19,6 +19,7 @@ from starlette.types import Receive
 from octet.limits import shorten
 from router.api.http.connection import get_connection, receive_chunks
 from router.api.http.errors import RATE_LIMIT, ApiError, invalid_field, missing_field, unknown_field, unsupported_field
+from router.routing.validation import COUNTS, RANGES, SIZES
 
 BODY_TIMEOUT_SECONDS = 20.0
 SMALL_BODY_BYTES = 64 << 10  # a body up to this size is always read; only larger ones may have to wait
@@ -34,6 +35,7 @@ _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[
 scanned once, blanks after a string twice."""
 _SEPARATORS = b" \t\n\r\f\v,:"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+RANGE_KEY = "x-range"
 _MAX_LISTED = 16  # known fields that an error lists
 
 _StructT = TypeVar("_StructT", bound=Struct)
@@ -232,6 +234,22 @@ def only(why: str, *allowed: Any) -> Meta:
     return Meta(extra_json_schema={"enum": [None, *allowed]}, extra={"only": (why, allowed)})
 
 
+def number_limits(field: str, **changed: Any) -> Meta:
+    """Annotate a number with the range of a wire field. The request validator checks it; the schema publishes it under
+    a key of its own, because msgspec would replace its bounds by those of `Int64`."""
+    limits = RANGES[field]._replace(**changed)
+    found = {"exclusiveMinimum" if limits.open else "minimum": limits.least, "maximum": limits.most}
+    return Meta(extra_json_schema={RANGE_KEY: {"anyOf": [{"const": 0}, found]} if limits.or_zero else found})
+
+
+def text_limits(field: str, least: int = 0) -> Meta:
+    return Meta(extra_json_schema={"minLength": least, "maxLength": SIZES[field]})
+
+
+def list_limits(field: str, least: int = 0) -> Meta:
+    return Meta(extra_json_schema={"minItems": least, "maxItems": COUNTS[field]})
+
+
 _type_info = cache(inspect.type_info)  # takes a millisecond for a large struct
 
 
@@ -371,7 +389,7 @@ def _describe(kind: inspect.Type, value: Any) -> str:
     if isinstance(kind, inspect.LiteralType):
         return ("one of " if len(kind.values) > 1 else "") + ", ".join(map(str, kind.values))
     name = _NAMES.get(type(kind), "left out")
-    if isinstance(kind, inspect.ListType) and isinstance(kind.item_type, inspect.StrType):
+    if isinstance(kind, inspect.ListType) and isinstance(_unwrap(kind.item_type), inspect.StrType):
         return f"{name} of texts"
     is_large = isinstance(kind, inspect.IntType | inspect.FloatType) and type(value) is int
     return f"{name} of 64 bits" if is_large else name

@@ -20,7 +20,16 @@ from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.api.http import errors
-from router.api.http.body import BodyReader, Int64, JsonSchemaObject, dump_json
+from router.api.http.body import (
+    BodyReader,
+    Int64,
+    JsonSchemaObject,
+    dump_json,
+    list_limits,
+    never_missing,
+    number_limits,
+    text_limits,
+)
 from router.api.http.connection import get_trace_headers, open_answer_stream, run_while_connected
 from router.control.adapters import is_generated_load_name
 from router.dispatch.replicas.replica import Replica
@@ -32,6 +41,12 @@ _PINNED = re.compile(MODEL_PATTERN)
 _MODEL_SCHEMA = {"pattern": f"^{MODEL_PATTERN}$", "examples": [ROUTED_MODEL]}
 _MODEL_HELP = "octet routes; octet/SPECIALIST and octet/SPECIALIST:ADAPTER pin"
 ModelField = Annotated[str, Meta(description=_MODEL_HELP, extra_json_schema=_MODEL_SCHEMA)]
+StopText = Annotated[str, text_limits("stop", 1)]
+StopTexts = Annotated[list[StopText], list_limits("stop")]
+MESSAGES = never_missing("a list of at least one message", min_length=1)
+IdText = Annotated[str, text_limits("session_id")]
+NameText = Annotated[str, text_limits("adapters", 1)]  # of a specialist or an adapter
+_ChoiceText = Annotated[str, text_limits("structure.choice.choices", 1)]
 _FINISH_REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no infinity
 
@@ -85,18 +100,18 @@ class ApiRequest:
 class GenerationOptions(Struct, kw_only=True):
     """Sampling and length, with the same names in OpenAI's dialect and in Octet's own."""
 
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    top_k: Int64 | None = None
+    temperature: Annotated[float, number_limits("sampling.temperature")] | None = None
+    top_p: Annotated[float, number_limits("sampling.top_p")] | None = None
+    presence_penalty: Annotated[float, number_limits("sampling.presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, number_limits("sampling.frequency_penalty")] | None = None
+    min_p: Annotated[float, number_limits("sampling.min_p")] | None = None
+    repetition_penalty: Annotated[float, number_limits("sampling.repetition_penalty")] | None = None
+    top_k: Annotated[Int64, number_limits("sampling.top_k")] | None = None
     seed: Int64 | None = None
-    max_tokens: Int64 | None = None
-    min_tokens: Int64 | None = None
+    max_tokens: Annotated[Int64, number_limits("max_tokens")] | None = None
+    min_tokens: Annotated[Int64, number_limits("min_tokens")] | None = None
     ignore_eos: bool | None = None
-    stop: str | list[str] | None = None
+    stop: StopText | StopTexts | None = None
 
 
 class StructureBody(Struct, forbid_unknown_fields=True):
@@ -104,8 +119,8 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 
     json_object: Annotated[bool, Meta(extra_json_schema={"const": True})] | None = None
     json_schema: JsonSchemaObject | None = None
-    regex: str | None = None
-    choice: Annotated[list[str], Meta(extra_json_schema={"minItems": 1})] | None = None
+    regex: Annotated[str, text_limits("structure.regex", 1)] | None = None
+    choice: Annotated[list[_ChoiceText], list_limits("structure.choice.choices", 1)] | None = None
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
@@ -128,13 +143,13 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 class OctetOptions(Struct, forbid_unknown_fields=True):
     """The `octet` object in the body of another vendor's dialect."""
 
-    intent: str | None = None
-    priority: Int64 | None = None
-    timeout_ms: Int64 | None = None
-    first_token_timeout_ms: Int64 | None = None
-    exclude: list[str] | None = None
-    adapters: list[str] | None = None
-    session_id: str | None = None
+    intent: Annotated[str, text_limits("intent")] | None = None
+    priority: Annotated[Int64, number_limits("priority")] | None = None
+    timeout_ms: Annotated[Int64, number_limits("timeout_ms")] | None = None
+    first_token_timeout_ms: Annotated[Int64, number_limits("first_token_timeout_ms")] | None = None
+    exclude: Annotated[list[NameText], list_limits("exclude_specialists")] | None = None
+    adapters: Annotated[list[NameText], list_limits("adapters")] | None = None
+    session_id: IdText | None = None
     receipt: bool | None = None
     structure: StructureBody | None = None
 

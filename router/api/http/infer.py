@@ -21,11 +21,23 @@ from octet.v1 import error_pb2, jobs_pb2
 from octet.v1 import inference_pb2 as wire
 from router.answers import ChunkCollector
 from router.api.http import connection, errors
-from router.api.http.body import BodyReader, Count, Int64, JsonSchemaObject, dump_json, parse_whole_number, to_struct
-from router.api.http.dialect import GenerationOptions, StructureBody, finite_logprob, token_text
+from router.api.http.body import (
+    BodyReader,
+    Count,
+    Int64,
+    JsonSchemaObject,
+    dump_json,
+    list_limits,
+    number_limits,
+    parse_whole_number,
+    text_limits,
+    to_struct,
+)
+from router.api.http.dialect import GenerationOptions, IdText, NameText, StructureBody, finite_logprob, token_text
 from router.api.http.errors import ErrorEnvelope, JsonResponse, missing_field, refusal_to_error, rename_fields
 from router.jobs.manager import JobManager
 from router.receipts import RECEIPT_METADATA_KEY
+from router.routing.validation import COUNTS
 from router.serving import RequestServer
 
 _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
@@ -44,7 +56,6 @@ _ERROR_KINDS = {
     **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.RATE_LIMIT for name in _RATE_LIMITS},
     **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.INVALID for name in _INVALID},
 }
-_TextOrList = str | list[str] | None
 _Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
 ValidationObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Validation"})]
@@ -57,7 +68,7 @@ class InferToolCall(Struct, forbid_unknown_fields=True):
 
 
 class InferMessage(Struct, forbid_unknown_fields=True):
-    role: str
+    role: Annotated[str, text_limits("messages.role", 1)]
     content: str | None = None
     tool_calls: list[InferToolCall] | None = None
     tool_call_id: str | None = None
@@ -87,28 +98,30 @@ class InferToolChoice(Struct, forbid_unknown_fields=True):
 class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     """The fields of an InferRequest and, on the same level, those of its sampling."""
 
-    prompt: str | None = None
-    template: str | None = None
-    body: str | None = None
-    messages: list[InferMessage] | None = None
+    prompt: Annotated[str, text_limits("prompt")] | None = None
+    template: Annotated[str, text_limits("template")] | None = None
+    body: Annotated[str, text_limits("body")] | None = None
+    messages: Annotated[list[InferMessage], list_limits("messages")] | None = None
     tools: list[InferTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | InferToolChoice | None = None
     structure: StructureBody | None = None
-    intent: str | None = None
-    session_id: str | None = None
-    user_id: str | None = None
-    force_specialists: _TextOrList = None
-    exclude_specialists: _TextOrList = None
-    adapters: _TextOrList = None
-    max_experts: Int64 | None = None
-    context_size: Int64 | None = None
-    priority: Int64 | None = None
-    timeout_ms: Int64 | None = None
-    first_token_timeout_ms: Int64 | None = None
+    intent: Annotated[str, text_limits("intent")] | None = None
+    session_id: IdText | None = None
+    user_id: IdText | None = None
+    force_specialists: NameText | Annotated[list[NameText], list_limits("force_specialists")] | None = None
+    exclude_specialists: NameText | Annotated[list[NameText], list_limits("exclude_specialists")] | None = None
+    adapters: NameText | Annotated[list[NameText], list_limits("adapters")] | None = None
+    max_experts: Annotated[Int64, number_limits("max_experts")] | None = None
+    context_size: Annotated[Int64, number_limits("context_size")] | None = None
+    priority: Annotated[Int64, number_limits("priority")] | None = None
+    timeout_ms: Annotated[Int64, number_limits("timeout_ms")] | None = None
+    first_token_timeout_ms: Annotated[Int64, number_limits("first_token_timeout_ms")] | None = None
     validate: bool | None = None
-    metadata: dict[str, str | None] | None = None
-    num_logprobs: Int64 | None = None
-    typical_p: float | None = None
+    metadata: Annotated[dict[str, str | None], Meta(extra_json_schema={"maxProperties": COUNTS["metadata"]})] | None = (
+        None
+    )
+    num_logprobs: Annotated[Int64, number_limits("sampling.num_logprobs")] | None = None
+    typical_p: Annotated[float, number_limits("sampling.typical_p")] | None = None
 
     def to_wire(self) -> wire.InferRequest:
         request = wire.InferRequest(

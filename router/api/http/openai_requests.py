@@ -11,12 +11,16 @@ from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
 from router.api.http import dialect
 from router.api.http.body import (
+    RANGE_KEY,
     Int64,
     JsonSchemaObject,
     check_supported,
     dump_json,
+    list_limits,
     never_missing,
+    number_limits,
     only,
+    text_limits,
     to_struct,
     unsupported,
 )
@@ -46,6 +50,9 @@ _FUNCTIONS_ARE_TOOLS = only("functions are offered as tools, and called through 
 _ROLES = "one of system, developer, user, assistant, tool"
 _TEXT_ONLY = "the specialists read and write text only"
 _FunctionType = Annotated[Literal["function"], unsupported("tools are functions", "custom", "allowed_tools")]
+_Bias = Annotated[float, number_limits("sampling.logit_bias.bias")]
+_NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
+_Prompt = Annotated[str, text_limits("prompt", 1)]
 _TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object from token ids to numbers"})]
 
 
@@ -60,13 +67,15 @@ class StreamOptions(Struct):
 
 class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
     model: dialect.ModelField
-    logit_bias: dict[_TokenId, float | None] | None = None
-    max_completion_tokens: Int64 | None = None
-    n: Int64 | None = None
+    top_p: Annotated[float, number_limits("sampling.top_p", open=False)] | None = None
+    top_k: Annotated[Int64, number_limits("sampling.top_k", least=_VLLM_KEEP_ALL)] | None = None
+    logit_bias: dict[_TokenId, _Bias | None] | None = None
+    max_completion_tokens: Annotated[Int64, number_limits("max_tokens")] | None = None
+    n: Annotated[Int64, Meta(extra_json_schema={RANGE_KEY: {"minimum": 1, "maximum": MAX_CHOICES}})] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
-    prompt_cache_key: str | None = None
+    user: dialect.IdText | None = None
+    prompt_cache_key: dialect.IdText | None = None
     metadata: OpenAIMetadata | None = None
     store: Annotated[Any, only("answers are not stored; receipts are, without text", False)] = None
     octet: dialect.OctetOptions | None = None
@@ -133,9 +142,9 @@ class ResponseFormat(Struct):
 
 
 class ChatRequest(OpenAIRequest, kw_only=True):
-    messages: Annotated[list[OpenAIMessage], never_missing("a list of at least one message", min_length=1)]
+    messages: Annotated[list[OpenAIMessage], dialect.MESSAGES, list_limits("messages")]
     logprobs: bool | None = None
-    top_logprobs: Int64 | None = None
+    top_logprobs: _NumLogprobs | None = None
     tools: list[ChatTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -152,8 +161,8 @@ class ChatRequest(OpenAIRequest, kw_only=True):
 
 
 class CompletionRequest(OpenAIRequest, kw_only=True):
-    prompt: str | Annotated[list[str], Meta(min_length=1)]
-    logprobs: Int64 | None = None
+    prompt: _Prompt | Annotated[list[_Prompt], Meta(min_length=1, extra_json_schema={"maxItems": MAX_CHOICES})]
+    logprobs: _NumLogprobs | None = None
     best_of: Int64 | None = None
     suffix: Annotated[Any, only("the specialists continue text and do not fill gaps")] = None
     echo: Annotated[Any, only("the prompt is not repeated", False)] = None

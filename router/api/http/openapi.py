@@ -13,14 +13,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from octet.client.receipts import Receipt
 from octet.client.records import Validation
-from octet.limits import Range
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2
 from router.api.http import anthropic, errors, infer, openai_requests, openai_responses
+from router.api.http.body import RANGE_KEY
 from router.api.http.dialect import MODEL_PATTERN
 from router.api.http.operator_routes import OPERATOR_CHANGES
 from router.api.operator.operations import MAX_AUDIT, MAX_RECEIPTS
-from router.routing.validation import COUNTS, RANGES, SIZES
 
 JsonSchema = Mapping[str, Any]
 _DESCRIPTION = "One endpoint over many specialist models: OpenAI's and Anthropic's dialects, and Octet's own routes."
@@ -348,10 +347,6 @@ def _component_schemas() -> dict[str, JsonSchema]:
         structs[name]["anyOf"] = cases
     structs["Structure"] |= {"minProperties": 1, "maxProperties": 1}
     _remove_null(structs["Structure"]["properties"], list(structs["Structure"]["properties"]))
-    for name, limited in _field_limits().items():
-        for field, limit in limited.items():
-            if field in structs[name]["properties"]:
-                _limit(structs[name]["properties"][field], limit)
     story = {
         "receipt": _ref("Receipt"),
         "comparison": _nullable(_ref("Comparison")),
@@ -367,7 +362,8 @@ def _struct_schemas() -> dict[str, Any]:
     text = json.dumps(components)
     for name, published in _NAMES.items():
         text = text.replace(f'"{_PREFIX}{name}"', f'"{_PREFIX}{published}"')
-    found: dict[str, Any] = {_NAMES.get(name, name): schema for name, schema in json.loads(text).items()}
+    schemas = json.loads(text, object_hook=lambda schema: schema | schema.pop(RANGE_KEY, {}))
+    found: dict[str, Any] = {_NAMES.get(name, name): schema for name, schema in schemas.items()}
     for name, schema in found.items():
         schema["title"] = name
         for field, each in schema["properties"].items():
@@ -381,74 +377,6 @@ def _remove_null(properties: dict[str, Any], names: Iterable[str]) -> None:
     for name in names:
         options = properties[name].get("anyOf", [properties[name]])
         (properties[name],) = [each for each in options if each != _PLAIN[NoneType]]
-
-
-def _limit(schema: dict[str, Any], limit: Mapping[str, Any]) -> None:
-    """Add the limits to a field's schema, to each alternative of its type."""
-    for option in schema.get("anyOf", [schema]):
-        kind = option.get("type")
-        if kind in ("integer", "number") and "range" in limit:
-            option.update(_number_schema(limit["range"], option.pop("type")))
-        else:
-            option.update(limit.get(kind, {}))
-        for inner in ("items", "additionalProperties"):
-            if option.get(inner):
-                _limit(option[inner], limit)
-
-
-def _number_schema(limits: Range, kind: str) -> dict[str, Any]:
-    least = "exclusiveMinimum" if limits.open else "minimum"
-    found = {"type": kind, least: limits.least, "maximum": limits.most}
-    return {"anyOf": [{"const": 0}, found]} if limits.or_zero else found
-
-
-def _sized(most: int | None, items: int | None, least: int | None = None) -> dict[str, Any]:
-    """Return the limits of a text, or of a list or object of texts."""
-    text = {"minLength": least, "maxLength": most}
-    limits = {"string": text, "array": {"maxItems": items}, "object": {"maxProperties": items}}
-    return {kind: {key: each for key, each in limit.items() if each is not None} for kind, limit in limits.items()}
-
-
-def _field_limits() -> dict[str, dict[str, dict[str, Any]]]:
-
-    def texts(field: str) -> dict[str, Any]:
-        """Return limits for non-empty texts, each and together."""
-        return _sized(SIZES[field], COUNTS.get(field), 1)
-
-    id_text, stop, messages = _sized(SIZES["session_id"], None), texts("stop"), _sized(None, COUNTS["messages"])
-    numbers = {field.removeprefix("sampling."): {"range": limit} for field, limit in RANGES.items()}
-    own = {
-        **{field: _sized(size, COUNTS.get(field)) for field, size in SIZES.items()},
-        **numbers,
-        **{"messages": messages, "metadata": _sized(None, COUNTS["metadata"]), "tools": {}},
-    }
-    openai = {
-        **numbers,
-        "top_p": {"range": Range(0, RANGES["sampling.top_p"].most)},
-        "top_k": {"range": Range(-1, RANGES["sampling.top_k"].most)},
-        "n": {"range": Range(1, openai_requests.MAX_CHOICES)},
-        "logit_bias": {"range": RANGES["sampling.logit_bias.bias"]},
-        "max_completion_tokens": numbers["max_tokens"],
-        "top_logprobs": numbers["num_logprobs"],
-        **{"messages": messages, "stop": stop, "user": id_text, "prompt_cache_key": id_text},
-    }
-    prompt = _sized(SIZES["prompt"], openai_requests.MAX_CHOICES, 1)
-    warmest = {"range": Range(RANGES["sampling.temperature"].least, 1, or_zero=True)}
-    octet = {
-        **numbers,
-        **{"intent": texts("intent"), "exclude": texts("exclude_specialists"), "adapters": texts("adapters")},
-        "session_id": id_text,
-    }
-    return {
-        "ChatRequest": openai,
-        "CompletionRequest": {**openai, "prompt": prompt, "logprobs": numbers["num_logprobs"]},
-        "CountRequest": {"messages": messages},
-        "MessageRequest": {**numbers, "messages": messages, "temperature": warmest, "stop_sequences": stop},
-        "AnthropicMetadata": {"user_id": id_text},
-        **{"OctetOptions": octet, "AnthropicOctetOptions": octet, "InferRequest": own, "JobRequest": own},
-        "Turn": {"role": texts("messages.role")},
-        "Structure": {"regex": texts("structure.regex"), "choice": texts("structure.choice.choices")},
-    }
 
 
 def _message_schemas(kinds: Iterable[Descriptor]) -> dict[str, JsonSchema]:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -16,7 +16,10 @@ from octet.rpc.refusal import Refusal, invalid_field, queue_full
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
+from router.api.operator.receipts import ReceiptArchive
 from router.control.audit import unknown_name
+from router.control.control import ControlPlane
+from router.quality.slo import SloTracker
 from router.request import current_caller
 from router.store.rows import ReceiptLabels, ReceiptQuery
 
@@ -33,60 +36,17 @@ _NAMES = ("specialist", "hold", "name", "replica", "subject", "outcome", "tenant
 _SIZES = {**dict.fromkeys(_NAMES, 256), "path": 4096, "change.why": 2048}
 CHECKS = FieldChecks(_RANGES, _SIZES, {})
 RECEIPT_CHECKS = FieldChecks({"most": Range(0, MAX_RECEIPTS), "before_unix_ms": Range(0, 2**53)}, _SIZES, {})
-_CHANGES: Mapping[type[Message], tuple[str, tuple[str, ...]]] = {
-    wire.HoldBreakerRequest: ("hold_breaker", ("specialist", "hold")),
-    wire.ReleaseBreakerRequest: ("release_breaker", ("specialist",)),
-    wire.SetKnobRequest: ("set_knob", ("name", "value")),
-    wire.ReleaseKnobRequest: ("release_knob", ("name",)),
-    wire.LoadLaneRequest: ("load_adapter", ("specialist", "path", "name")),
-    wire.PromoteLaneRequest: ("promote", ("specialist", "name")),
-    wire.RollBackLaneRequest: ("roll_back", ("specialist",)),
-    wire.DrainReplicaRequest: ("drain_replica", ("replica",)),
-    wire.UndrainReplicaRequest: ("undrain_replica", ("replica",)),
+_CHANGES: Mapping[type[Message], str] = {  # by request: the method that takes its fields, `who` and `why`
+    wire.HoldBreakerRequest: "hold_breaker",
+    wire.ReleaseBreakerRequest: "release_breaker",
+    wire.SetKnobRequest: "set_knob",
+    wire.ReleaseKnobRequest: "release_knob",
+    wire.LoadLaneRequest: "load_adapter",
+    wire.PromoteLaneRequest: "promote",
+    wire.RollBackLaneRequest: "roll_back",
+    wire.DrainReplicaRequest: "drain_replica",
+    wire.UndrainReplicaRequest: "undrain_replica",
 }
-"""By request: the method of `OperatorControls` and the fields it takes, followed by `who` and `why`."""
-
-
-class EventSource(Protocol):
-    def subscribe(self) -> AbstractContextManager[AsyncIterator[wire.OperatorEvent]]:
-        """Yield events from now on. A subscriber that reads too slowly loses the oldest."""
-
-
-class OperatorControls(Protocol):
-    """The control plane. It also has the methods of `_CHANGES`, which return the state after the stored change. All
-    methods raise Refusal."""
-
-    @property
-    def store_trouble(self) -> str: ...  # empty while the store answers
-    @property
-    def events(self) -> EventSource: ...
-    def breakers(self) -> Sequence[wire.BreakerInfo]: ...
-    def knobs(self) -> Sequence[wire.KnobInfo]: ...
-    def lanes(self, specialist: str = "") -> Sequence[wire.LaneInfo]: ...
-    def replicas(self) -> Sequence[wire.ReplicaInfo]: ...
-    async def audit(self, most: int, subject: str) -> Sequence[wire.AuditEntry]: ...  # newest first
-
-
-class ComparisonSource(Protocol):
-    def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
-        """Yield serialized octet.v1.Comparison, oldest first. Raises Refusal."""
-
-
-class ReceiptSource(Protocol):
-    """Receipts of every tenant. All methods raise Refusal."""
-
-    async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
-        """Return serialized octet.v1.Receipt, newest first."""
-
-    async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
-        """Explain a request of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""
-
-
-class SloReports(Protocol):
-    def of(self, specialist: str) -> wire.Slo: ...  # raises Refusal
-    def all(self) -> Sequence[wire.Slo]: ...
-
-
 ShadowCounts = Callable[[], wire.ShadowCounts]  # since this router started
 
 
@@ -112,7 +72,7 @@ class CallLimit:
 class OperatorApi:
     """Used on the event loop, for the current caller. All calls raise Refusal."""
 
-    def __init__(self, controls: OperatorControls, receipts: ReceiptSource, slos: SloReports) -> None:
+    def __init__(self, controls: ControlPlane, receipts: ReceiptArchive, slos: SloTracker) -> None:
         self.controls = controls
         self.readers = CallLimit("reading receipts", _MAX_READERS)
         self._receipts = receipts
@@ -139,14 +99,13 @@ class OperatorApi:
 
     async def change(self, request: Any) -> Any:
         """Make any of `_CHANGES`. A change that has started is finished even if its caller disconnects."""
-        method, fields = _CHANGES[type(request)]
-        values = _check(request, *fields)
+        values = _check(request, *(field.name for field in request.DESCRIPTOR.fields if field.name != "change"))
         who = CHECKS.identifier("change.who", request.change.who)
         why = CHECKS.identifier("change.why", request.change.why)
         key = current_caller().name
         if key and who != key:  # the key is verified; what callers call themselves is not
             who = f"{key} as {who}" if who else key
-        change = asyncio.create_task(getattr(self.controls, method)(*values, who=who, why=why))
+        change = asyncio.create_task(getattr(self.controls, _CHANGES[type(request)])(*values, who=who, why=why))
         self._changes.add(change)
         change.add_done_callback(self._change_done)
         with self._suggesting(request):

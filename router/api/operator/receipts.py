@@ -1,10 +1,10 @@
 """Receipts of every tenant, comparisons, and explanations of single requests, from the shared store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, get_args
+from typing import get_args
 
 from admission.knobs import UNSPECIFIED_INTENT, Knob, KnobName
 from octet.rpc.refusal import Refusal, invalid_field
@@ -14,7 +14,7 @@ from octet.v1 import operator_pb2 as wire
 from router.control.audit import audit_to_wire
 from router.receipt_log import parse_receipt, receipt_key
 from router.refusals import unknown_request
-from router.store.rows import ComparisonRow, ReceiptQuery, StoreUnavailable
+from router.store.rows import ReceiptQuery, StoreUnavailable
 from router.store.store import Store
 
 FindReceipt = Callable[[str, str], Awaitable[inference.Receipt | None]]  # by request id and tenant. Raises Refusal.
@@ -23,16 +23,12 @@ _AUDIT_MS_BEFORE = 3_600_000
 _MAX_AUDIT_LINES = 100
 
 
-class ComparisonReader(Protocol):
-    def comparisons(self, since_ms: int) -> AsyncIterator[ComparisonRow]:
-        """Raises StoreUnavailable."""
-
-
 @dataclass(frozen=True)
 class ComparisonArchive:
-    _store: ComparisonReader
+    _store: Store
 
     async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
+        """Yield serialized octet.v1.Comparison, oldest first. Raises Refusal."""
         with _store_refusals():
             async for row in self._store.comparisons(since_ms):
                 yield row.raw
@@ -40,17 +36,20 @@ class ComparisonArchive:
 
 @dataclass(frozen=True)
 class ReceiptArchive:
-    """Used on the event loop. `_fallback_of` returns the configured fallback of a specialist, or an empty string."""
+    """Used on the event loop. Every call raises Refusal. `_fallback_of` returns the configured fallback of a specialist,
+    or an empty string."""
 
     _store: Store
     _find_receipt: FindReceipt
     _fallback_of: Callable[[str], str]
 
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
+        """Return serialized octet.v1.Receipt, newest first."""
         with _store_refusals():
             return [row.raw for row in await self._store.receipts.newest(query)]
 
     async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
+        """Explain a request of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""
         receipt = await self._receipt(request_id, tenant, own)
         key = receipt_key(receipt.request_id, receipt.tenant)
         began = receipt.created_unix_ms

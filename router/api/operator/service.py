@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 from octet.rpc.handlers import Context, relay_handler, streaming_handler, unary_handler, write_message
 from octet.rpc.refusal import caller_stalled
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import CHECKS, REQUEST_BYTES, CallLimit, ComparisonSource, OperatorApi, ShadowCounts
+from router.api.operator.operations import CHECKS, REQUEST_BYTES, CallLimit, OperatorApi, ShadowCounts
+from router.api.operator.receipts import ComparisonArchive
 from router.observe.overview.overview import Overviews
 from router.observe.overview.shadow_agreement import ShadowTally
 from router.request import current_grant
@@ -29,7 +30,7 @@ class OperatorService:
     """`_wall_ms` returns Unix milliseconds. A call whose caller reads nothing for `stall_seconds` is ended."""
 
     _api: OperatorApi
-    _comparison_source: ComparisonSource
+    _comparison_source: ComparisonArchive
     _shadow_counts: ShadowCounts
     _wall_ms: Callable[[], int]
     stall_seconds: float = 20.0

@@ -17,7 +17,8 @@ from octet.rpc.messages import message_to_json
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2
-from router.api.operator.operations import CallLimit, ComparisonSource, ShadowCounts
+from router.api.operator.operations import CallLimit, ShadowCounts
+from router.api.operator.receipts import ComparisonArchive
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
 from router.dispatch.replicas.fleet import Fleet
@@ -289,7 +290,7 @@ class Overviews:
         self._has_served = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, archive: ComparisonSource) -> None:
+    def start(self, archive: ComparisonArchive) -> None:
         self._tasks = [
             run_forever(self._run, "the overview"),
             run_forever(self.sources.audit.follow, "following the audit"),

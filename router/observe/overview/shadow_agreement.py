@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import ComparisonSource
+from router.api.operator.receipts import ComparisonArchive
 
 _log = logging.getLogger(__name__)
 WINDOW_MS = 3_600_000
@@ -75,7 +75,7 @@ class ShadowAgreement:
         self._sum.add(comparison)
         self._rows = None
 
-    async def read(self, archive: ComparisonSource) -> None:
+    async def read(self, archive: ComparisonArchive) -> None:
         """Read the comparisons from before this router started. An unavailable store is not an error."""
         number = 0
         try:

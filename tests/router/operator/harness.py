@@ -56,11 +56,12 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     thread = Thread(target=loop.run_forever)
     thread.start()
     memory, shelf, kept = Memory(), Shelf(), rows or Rows()
+    parts: Any = memory, shelf, kept  # they stand in for the control plane and the archives
     slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:
-        desk = OperatorApi(memory, shelf, slos)
-        service = OperatorService(desk, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
+        desk = OperatorApi(parts[0], parts[1], slos)
+        service = OperatorService(desk, parts[2], lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

@@ -45,7 +45,7 @@ class Broken:
 
 def test_unavailable_store_is_a_typed_refusal() -> None:
     async def read() -> None:
-        async for _ in ComparisonArchive(Broken()).comparisons(0):
+        async for _ in ComparisonArchive(Broken()).comparisons(0):  # type: ignore[arg-type]
             raise AssertionError("nothing was kept")
 
     with pytest.raises(Refusal) as caught:

@@ -1,6 +1,7 @@
 """Comparisons are counted as they are made, and forgotten after an hour."""
 
 from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,14 +68,16 @@ async def test_what_the_store_has_is_read_once_and_nothing_twice() -> None:
     live = comparison(START_MS, agreed=True)
     counted.add(live)
     kept = [comparison(START_MS - 1000 * number) for number in range(5)]
-    await counted.read(Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"]))
+    rows: Any = Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"])
+    await counted.read(rows)
     (row,) = counted.rows()
     assert (row.compared, row.agreed) == (5, 1), "the one that began with it is counted where it was made"
 
 
 async def test_reading_is_bounded_and_a_store_that_is_away_is_no_mistake() -> None:
     counted = ShadowAgreement(lambda: START_MS)
-    await counted.read(Rows([], fails=True))
+    rows: Any = Rows([], fails=True)
+    await counted.read(rows)
     assert counted.rows() == []
     rows = Rows([comparison(START_MS - 1).SerializeToString()] * (module.MOST_READ + 10))
     await counted.read(rows)
