@@ -37,14 +37,14 @@ class ResponseCollector:
     """Builds the response of a unary call from the events of a stream."""
 
     def __init__(self) -> None:
-        self._answer = ChunkCollector()
+        self.answer = ChunkCollector()
         self.response = inference.InferResponse()
 
     async def write(self, raw: bytes) -> None:
         event = inference.InferEvent.FromString(raw)
         if event.HasField("chunk"):
-            self._answer.add(event.chunk)
+            self.answer.add(event.chunk)
         elif event.HasField("receipt"):
             fields = ("text", "token_ids", "logprobs", "tool_calls")
-            collected = {name: getattr(self._answer, name) for name in fields}
+            collected = {name: getattr(self.answer, name) for name in fields}
             self.response = inference.InferResponse(receipt=event.receipt, **collected)

@@ -166,9 +166,8 @@ class RouterServer(RouterCore):
         return server
 
     def _build_http_app(self) -> App:
-        sources = MonitoringSources(
-            self.operator_api, self.view, self.slos, self._responses, self._exposition, self._replica_metrics
-        )
+        scraped = self._exposition.write, self._replica_metrics.write
+        sources = MonitoringSources(self.operator_api, self.view, self.slos, self._responses, *scraped)
         return App(
             self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, sources, self._drain_gate
         )

@@ -12,16 +12,6 @@ from typing import NamedTuple, TypeVar
 from router.store import rows
 from router.store.connection import DatabaseConnection, DatabaseRow, StoreConnectionLost
 from router.store.migrations import META_ROW_LOST
-from router.store.rows import (
-    AuditRow,
-    BucketCounts,
-    BucketKey,
-    CountBucket,
-    Document,
-    ReceiptRow,
-    StoreChanges,
-    StoreConflict,
-)
 
 T = TypeVar("T")
 _log = logging.getLogger("router.store")
@@ -53,21 +43,25 @@ class StoreSnapshot:
         self.name = name
         self.wall = wall
         self.position: StorePosition | None = None
-        self.documents: dict[tuple[str, str], Document] = {}  # deleted documents included
-        self.sums: dict[BucketKey, BucketCounts] = {}  # recent counts as they are stored
+        self.documents: dict[tuple[str, str], rows.Document] = {}  # deleted documents included
+        self.sums: dict[rows.BucketKey, rows.BucketCounts] = {}  # recent counts as they are stored
         self._max_sums = _MIN_SUMS_KEPT
 
     def continues(self, position: StorePosition) -> bool:
         known = self.position
         return known is None or (position.identity == known.identity and position.seq >= known.seq)
 
-    def reset(self, position: StorePosition, documents: Iterable[Document], *, keep_sums: bool) -> None:
+    def reset(self, position: StorePosition, documents: Iterable[rows.Document], *, keep_sums: bool) -> None:
         self.position = position
         self.documents = {(each.kind, each.key): each for each in documents}
         self.sums = self.sums if keep_sums else {}
 
     def update(
-        self, now: StorePosition, documents: Iterable[Document], buckets: Iterable[CountBucket] = (), since: int = 0
+        self,
+        now: StorePosition,
+        documents: Iterable[rows.Document],
+        buckets: Iterable[rows.CountBucket] = (),
+        since: int = 0,
     ) -> None:
         """Add what was read or committed. Counts that start before `since` may be forgotten."""
         self.position = now
@@ -87,7 +81,7 @@ class DocumentChange(NamedTuple):
     change_id: str
     edits: Sequence[rows.DocumentEdit]
     bodies: Sequence[str | None]  # the bodies of the edits as JSON
-    audit: AuditRow
+    audit: rows.AuditRow
     by: str
 
 
@@ -98,7 +92,7 @@ class Database:
         self._execute = connection.execute
         self._execute_each = connection.execute_each
 
-    def change(self, change: DocumentChange) -> tuple[Document, ...]:
+    def change(self, change: DocumentChange) -> tuple[rows.Document, ...]:
         """Commit a change, at most once. Raises StoreConflict."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
@@ -110,12 +104,12 @@ class Database:
                     known = self._documents("kind = ? AND key = ?", edit.kind, edit.key)
                     current = known[0] if known and known[0].body is not None else None
                     if edit.expected_version != (current.version if current else 0):
-                        raise StoreConflict(edit.kind, edit.key, current)
+                        raise rows.StoreConflict(edit.kind, edit.key, current)
                     self._write_document(edit.kind, edit.key, seq, body, change.audit.at_ms, change.by)
                 self._write_audit(change.audit, seq, change.change_id)
             position = self.position()
         documents = tuple(
-            Document(edit.kind, edit.key, seq, _parse_body(body), change.audit.at_ms, change.by)
+            rows.Document(edit.kind, edit.key, seq, _parse_body(body), change.audit.at_ms, change.by)
             for edit, body in zip(change.edits, change.bodies, strict=True)
         )
         self.snapshot.update(position, documents)
@@ -176,18 +170,18 @@ class Database:
             documents = [each for each in self.documents_after(after) if each.body is not None or not whole]
             buckets = self._buckets("seq > ? AND start >= ?", after, since)
         self.snapshot.update(now, documents, buckets, since)
-        return now, StoreChanges(now.seq, documents, buckets, audit, whole)
+        return now, rows.StoreChanges(now.seq, documents, buckets, audit, whole)
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[rows.Document]:
         return [each for each in self.documents_after(0) if each.body is not None]
 
-    def documents_after(self, version: int) -> list[Document]:
+    def documents_after(self, version: int) -> list[rows.Document]:
         return self._documents("version > ? ORDER BY version, kind, key", version)
 
-    def buckets(self, series: str, since: int) -> list[CountBucket]:
+    def buckets(self, series: str, since: int) -> list[rows.CountBucket]:
         return self._buckets("series = ? AND start >= ?", series, since)
 
-    def receipt(self, request_id: str) -> ReceiptRow | None:
+    def receipt(self, request_id: str) -> rows.ReceiptRow | None:
         found = self._execute(f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE request_id = ?", (request_id,))  # noqa: S608
         return receipt_from_row(found[0]) if found else None
 
@@ -199,11 +193,11 @@ class Database:
         )
         return [(int(number), rows.ComparisonRow(int(at_ms), name, bytes(raw))) for number, at_ms, name, raw in found]
 
-    def audit(self, most: int, subject: str, before: int) -> list[AuditRow]:
+    def audit(self, most: int, subject: str, before: int) -> list[rows.AuditRow]:
         wanted, values = ("subject = ? AND ", (subject,)) if subject else ("", ())
         return self._audit(f"{wanted}number < ? ORDER BY number DESC LIMIT ?", *values, before, most)
 
-    def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> list[AuditRow]:
+    def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> list[rows.AuditRow]:
         wanted = f"subject IN ({', '.join('?' * len(subjects))}) AND at_ms >= ? AND at_ms <= ?"
         return self._audit(f"{wanted} ORDER BY number DESC LIMIT ?", *subjects, since_ms, until_ms, most)
 
@@ -226,8 +220,8 @@ class Database:
     def restore(
         self,
         position: StorePosition,
-        documents: Sequence[Document],
-        sums: Mapping[BucketKey, BucketCounts],
+        documents: Sequence[rows.Document],
+        sums: Mapping[rows.BucketKey, rows.BucketCounts],
         *,
         keep_versions: bool,
     ) -> int:
@@ -250,7 +244,7 @@ class Database:
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
         """Within `transaction`, at most once in each, write Octet's own audit row about the database."""
         at_ms = round(self.snapshot.wall() * 1000)
-        row = AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
+        row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))
 
     def find_note(self, what: str, before: StorePosition) -> int | None:
@@ -296,29 +290,29 @@ class Database:
             (kind, key, version, body, at_ms, by),
         )
 
-    def _write_audit(self, row: AuditRow, seq: int, change_id: str) -> None:
+    def _write_audit(self, row: rows.AuditRow, seq: int, change_id: str) -> None:
         texts = (row.who, row.why, row.what, row.subject, row.before, row.after)
         self._execute(
             f"INSERT INTO audit (seq, change_id, {_AUDIT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (seq, change_id, self._raise_counter("audits", 1), row.at_ms, *texts),
         )
 
-    def _documents(self, condition: str, *values: object) -> list[Document]:
+    def _documents(self, condition: str, *values: object) -> list[rows.Document]:
         return [
-            Document(kind, key, int(version), _parse_body(body), int(changed_ms), changed_by)
+            rows.Document(kind, key, int(version), _parse_body(body), int(changed_ms), changed_by)
             for kind, key, version, body, changed_ms, changed_by in self._execute(
                 f"SELECT {_DOCUMENT} FROM documents WHERE {condition}",  # noqa: S608
                 values,
             )
         ]
 
-    def _buckets(self, condition: str, *values: object) -> list[CountBucket]:
+    def _buckets(self, condition: str, *values: object) -> list[rows.CountBucket]:
         found = self._execute(f"SELECT series, key, start, good, bad FROM buckets WHERE {condition}", values)  # noqa: S608
-        return [CountBucket(series, key, *map(int, numbers)) for series, key, *numbers in found]
+        return [rows.CountBucket(series, key, *map(int, numbers)) for series, key, *numbers in found]
 
-    def _audit(self, condition: str, *values: object) -> list[AuditRow]:
+    def _audit(self, condition: str, *values: object) -> list[rows.AuditRow]:
         found = self._execute(f"SELECT {_AUDIT} FROM audit WHERE {condition}", values)  # noqa: S608
-        return [AuditRow(int(number), int(at_ms), *texts) for number, at_ms, *texts in found]
+        return [rows.AuditRow(int(number), int(at_ms), *texts) for number, at_ms, *texts in found]
 
 
 def reconcile_database(database: Database) -> None:
@@ -351,7 +345,7 @@ def reconcile_database(database: Database) -> None:
 
 
 def _write_back(
-    database: Database, before: StorePosition, position: StorePosition, known: Sequence[Document], since: int
+    database: Database, before: StorePosition, position: StorePosition, known: Sequence[rows.Document], since: int
 ) -> str:
     """Add what other routers did not write back; their rows have numbers up to `since`."""
     is_empty = position.audits == 0 and not known
@@ -371,12 +365,12 @@ def _write_back(
     return why + "; receipts, comparisons and earlier audit lines are lost"
 
 
-def receipt_from_row(row: DatabaseRow) -> ReceiptRow:
+def receipt_from_row(row: DatabaseRow) -> rows.ReceiptRow:
     request_id, at_ms, raw, tenant, specialist, outcome, judged = row
-    return ReceiptRow(request_id, int(at_ms), bytes(raw), rows.ReceiptLabels(tenant, specialist, outcome), judged)
+    return rows.ReceiptRow(request_id, int(at_ms), bytes(raw), rows.ReceiptLabels(tenant, specialist, outcome), judged)
 
 
-def _receipt_values(row: ReceiptRow) -> Sequence[object]:
+def _receipt_values(row: rows.ReceiptRow) -> Sequence[object]:
     labels = row.labels
     return row.request_id, row.at_ms, row.raw, labels.tenant, labels.specialist, labels.outcome, row.judged
 

@@ -17,6 +17,7 @@ from octet.config.ensemble import StoreConfig
 from octet.rpc.refusal import invalid_field
 from octet.terminal import install_hint
 from router.store import connection, rows
+from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, DatabaseOpener
 from router.store.database import RECEIPT_COLUMNS, Database, DocumentChange, StoreSnapshot, receipt_from_row
 from router.store.jobs import JobTable
@@ -70,7 +71,7 @@ class Store:
         self._wall = wall
         self._window = window
         self._max_rows = _MAX_ROWS_IN_MEMORY if isinstance(opener, connection.SqliteMemory) else _LAST_NUMBER
-        self._held = held = rows.WriteBuffer(config.queue)
+        self._held = held = WriteBuffer(config.queue)
         self.count, self.counters = held.count, held.counters
         self.keep_receipt, self.keep_comparison = held.keep_receipt, held.keep_comparison
         self.keep_verdict = held.keep_verdict
@@ -237,12 +238,12 @@ class MissingHomeOpener:
         raise connection.StoreConnectionLost(f"there is no home folder to store it in; {_ADVICE}")
 
 
+@dataclass(frozen=True, slots=True)
 class ReceiptStore:
     """Searches stored and buffered rows together. Nothing blocks; every call raises StoreUnavailable."""
 
-    def __init__(self, calls: Callable[[], StoreCalls], held: rows.WriteBuffer) -> None:
-        self._calls = calls
-        self._held = held
+    _calls: Callable[[], StoreCalls]
+    _held: WriteBuffer
 
     async def newest(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
         def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
@@ -332,9 +333,9 @@ class SliceUpdate(NamedTuple):
     more: bool  # more rows can be read at once
 
 
+@dataclass(frozen=True, slots=True)
 class SliceTable:
-    def __init__(self, calls: Callable[[], StoreCalls]) -> None:
-        self._calls = calls
+    _calls: Callable[[], StoreCalls]
 
     async def exchange(
         self, writer: str, written: Sequence[rows.SliceRow], position: SlicePosition | None, now_ms: int

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import Clock
+from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, StoreRejected
 from router.store.database import Database, StorePosition
-from router.store.rows import ReceiptLabels, StoreChanges, WriteBatch, WriteBuffer
+from router.store.rows import ReceiptLabels, StoreChanges, WriteBatch
 from router.store.worker import StoreCalls, StoreWorker, describe_error, wait_at_most
 
 _log = logging.getLogger("router.store")

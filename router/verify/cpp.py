@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from router.verify.cpp_compiler import NEXT_STANDARD, STANDARD, CppCompiler, PrecompiledHeaders
@@ -39,23 +40,17 @@ class _LimitExceeded(Exception):
     """Compiling the answer exceeds a limit."""
 
 
+@dataclass(eq=False)
 class CppVerifier:
-    def __init__(
-        self,
-        name: str,
-        compiler: CppCompiler,
-        sandbox: Sandbox,
-        cache: Path,
-        limits: VerifierLimits,
-        *,
-        is_code_required: bool = False,
-    ) -> None:
-        self.name = name
-        self.compiler = compiler
-        self.sandbox = sandbox
-        self.headers = PrecompiledHeaders(compiler, cache)
-        self.limits = limits
-        self._is_code_required = is_code_required
+    name: str
+    compiler: CppCompiler
+    sandbox: Sandbox
+    cache: Path
+    limits: VerifierLimits
+    is_code_required: bool = False
+
+    def __post_init__(self) -> None:
+        self.headers = PrecompiledHeaders(self.compiler, self.cache)
         self._lock = asyncio.Lock()
         self._is_ready = False
         self._problem = ""
@@ -83,7 +78,7 @@ class CppVerifier:
             return Verdict("skipped", why)
         units = await asyncio.to_thread(extract_units, question, answer)
         if not units:
-            return Verdict("failed" if self._is_code_required else "skipped", "contains no C++")
+            return Verdict("failed" if self.is_code_required else "skipped", "contains no C++")
         await self._prepare()
         return await _judge_units(_CompileSession(self), units)
 

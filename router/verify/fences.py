@@ -63,10 +63,8 @@ def _outer_blocks(text: str) -> Iterator[CodeBlock]:
             block.lines.append(line)
         elif block.matches(mark):
             yield block.block()
-            block, prose = (
-                (_open_fence(fence, "") if info else None),
-                "",
-            )  # code has no opening fence: it cuts the block
+            block = _open_fence(fence, "") if info else None  # code has no opening fence: it cuts the block
+            prose = ""
         else:
             block.lines.append(_unindented(line, block.indent))
     if block is not None:

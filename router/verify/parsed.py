@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal
@@ -25,36 +26,29 @@ _SIGNS = re.compile(
 _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
+@dataclass(eq=False)
 class TextVerifier:
     """Checks whether the Python or JSON in an answer is valid. A child process runs `router.verify.checks`; if it
     crashes or times out, the answer fails."""
 
-    def __init__(
-        self,
-        name: str,
-        pool: VerifierPool,
-        limits: VerifierLimits,
-        language: Literal["python", "json"],
-        *,
-        schema: Any = True,
-        is_code_required: bool = False,
-    ) -> None:
-        self.name = name
-        self._pool = pool
-        self._limits = limits
-        self._cpu_seconds = ceil(limits.cpu_seconds)
-        self._command = isolated_command("router.verify.checks", str(self._cpu_seconds), language)
-        self._extract = extract_python if language == "python" else extract_json
-        self._schema = schema
-        self._is_code_required = is_code_required
+    name: str
+    _pool: VerifierPool
+    _limits: VerifierLimits
+    _language: Literal["python", "json"]
+    schema: Any = True
+    is_code_required: bool = False
+
+    def __post_init__(self) -> None:
+        self._cpu_seconds = ceil(self._limits.cpu_seconds)
+        self._command = isolated_command("router.verify.checks", str(self._cpu_seconds), self._language)
 
     async def verify(self, question: str, answer: str) -> Verdict:
         if why := length_error(answer, self._limits.answer_bytes):
             return Verdict("skipped", why)
-        texts = await asyncio.to_thread(self._extract, answer)
+        texts = await asyncio.to_thread(extract_python if self._language == "python" else extract_json, answer)
         if not texts:
-            return Verdict("failed" if self._is_code_required else "skipped", "contains no Python")
-        stdin = json.dumps({"texts": texts, "schema": self._schema}).encode()
+            return Verdict("failed" if self.is_code_required else "skipped", "contains no Python")
+        stdin = json.dumps({"texts": texts, "schema": self.schema}).encode()
         task = PoolTask(self._command, stdin, self._limits.clock_seconds, _MOST_OUTPUT, owner=self.name)
         try:
             result = await self._pool.run(task)

@@ -51,6 +51,10 @@ def isolated_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", boot, *arguments]
 
 
+class _OutputFlood(Exception):
+    """The process writes more than its task allows."""
+
+
 class FairQueue(Generic[_Item]):
     """Waiting items by owner. The owner that has used the least time goes next, so that slow owners wait longest. An
     owner that was idle starts from what the last chosen owner had used: time cannot be saved up."""
@@ -141,35 +145,19 @@ async def _run_task(task: PoolTask) -> TaskResult:
     ending: TaskEnding = "exited"
     try:
         async with asyncio.timeout(task.seconds):
-            floods = await _exchange(process, task, out, err)
-        ending = "flood" if floods else "exited"
-        if not floods:
-            async with asyncio.timeout(max(0.0, started + task.seconds - time.monotonic())):
-                await process.wait()
-    except TimeoutError:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_feed(process, task.stdin))
+                for stream, buffer in ((process.stdout, out), (process.stderr, err)):
+                    group.create_task(_read(require_pipe(stream), buffer, task.most_output))
+            await process.wait()
+    except* _OutputFlood:
+        ending = "flood"
+    except* TimeoutError:
         ending = "out_of_time"
     finally:
         await asyncio.shield(end_process(process))
     code = process.returncode if process.returncode is not None else 0
     return TaskResult(ending, code, bytes(out), bytes(err), time.monotonic() - started)
-
-
-async def _exchange(process: Process, task: PoolTask, out: bytearray, err: bytearray) -> bool:
-    """Feed and read the process until both outputs end; return True as soon as one exceeds the limit."""
-    feeding = asyncio.ensure_future(_feed(process, task.stdin))
-    reading = [
-        asyncio.ensure_future(_read(require_pipe(stream), buffer, task.most_output))
-        for stream, buffer in ((process.stdout, out), (process.stderr, err))
-    ]
-    try:
-        for read in asyncio.as_completed(reading):
-            if await read:
-                return True
-        return False
-    finally:
-        for each in (feeding, *reading):
-            each.cancel()
-        await asyncio.gather(feeding, *reading, return_exceptions=True)
 
 
 async def _feed(process: Process, data: bytes) -> None:
@@ -180,12 +168,11 @@ async def _feed(process: Process, data: bytes) -> None:
     stdin.close()
 
 
-async def _read(stream: asyncio.StreamReader, buffer: bytearray, most: int) -> bool:
+async def _read(stream: asyncio.StreamReader, buffer: bytearray, most: int) -> None:
     while chunk := await stream.read(_CHUNK):
         buffer += chunk[: most - len(buffer)]
         if len(buffer) >= most:
-            return True
-    return False
+            raise _OutputFlood
 
 
 def require_pipe(stream: _Stream | None) -> _Stream:

@@ -49,11 +49,11 @@ class SandboxResult:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
 class Sandbox:
-    def __init__(self, mode: SandboxMode, pool: VerifierPool, owner: str = "") -> None:
-        self.mode = mode
-        self._owner = owner
-        self._pool = pool
+    mode: SandboxMode
+    _pool: VerifierPool
+    _owner: str = ""
 
     def output_path(self, writable: str) -> str:
         """The path of the writable folder as the program sees it."""

@@ -1,6 +1,7 @@
 """Open the verifiers that a configuration names."""
 
 import logging
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -105,12 +106,12 @@ class NonEmptyVerifier:
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
 class FixedVerifier:
     """Returns the same verdict on every answer: verification is turned off, or cannot work on this machine."""
 
-    def __init__(self, name: str, verdict: Verdict) -> None:
-        self.name = name
-        self._verdict = verdict
+    name: str
+    _verdict: Verdict
 
     async def verify(self, question: str, answer: str) -> Verdict:
         return self._verdict

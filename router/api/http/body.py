@@ -117,9 +117,7 @@ class BodyReader:
 
     def _too_large(self, got: str, *, is_pending: bool) -> ApiError:
         message = f"the body must be at most {self._max_bytes:,} bytes, got {got}"
-        error = ApiError(413, message, code="request_too_large", headers=_CLOSE)
-        error.is_body_pending = is_pending
-        return error
+        return ApiError(413, message, code="request_too_large", headers=_CLOSE, is_body_pending=is_pending)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

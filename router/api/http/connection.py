@@ -167,18 +167,20 @@ class EventTemplate:
         return self._before + msgspec.json.encode(text) + self._after
 
 
+@dataclass(eq=False)
 class EventStreamWriter:
-    """Writes one response. The head is sent with the first event, so that earlier errors have their own status."""
+    """Writes one response. The head is sent with the first event, so that earlier errors have their own status.
+    A caller that reads nothing for `_stall_seconds` is disconnected."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
-        """A caller that reads nothing for `stall_seconds` is disconnected."""
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._stall_seconds = stall_seconds
-        self._connection = get_connection(scope)
-        self._send_body = self._connection.send or send
-        self.is_open = False
+    _scope: Scope
+    _receive: Receive
+    _send: Send
+    _stall_seconds: float
+    is_open: bool = False
+
+    def __post_init__(self) -> None:
+        self._connection = get_connection(self._scope)
+        self._send_body = self._connection.send or self._send
 
     async def run(
         self,

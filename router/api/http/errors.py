@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ from grpc import StatusCode
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
-from octet.rpc.refusal import Refusal
+from octet.rpc.refusal import STATUS_BY_REASON, Refusal
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.receipts import RECEIPT_METADATA_KEY
@@ -87,31 +88,25 @@ class AnthropicErrorEnvelope(Struct, tag="error", forbid_unknown_fields=True):
     request_id: str
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        kind: str = INVALID,
-        param: str | None = None,
-        code: str | None = None,
-        limit: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
-        self.param = param
-        self.code = code
-        self.limit = limit
-        self.headers = dict(headers or {})
-        self.partial: Sequence[PartialAnswer] = ()
-        self.is_body_pending = False  # the caller is still sending a body that is not read
+    status: int
+    message: str
+    _: KW_ONLY
+    kind: str = INVALID
+    param: str | None = None
+    code: str | None = None
+    limit: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    partial: Sequence[PartialAnswer] = ()
+    is_body_pending: bool = False  # the caller is still sending a body that is not read
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> ErrorBody:
         kind: Any = self.kind
-        return ErrorBody(str(self), kind, self.param, self.code, self.limit or UNSET, list(self.partial) or UNSET)
+        return ErrorBody(self.message, kind, self.param, self.code, self.limit or UNSET, list(self.partial) or UNSET)
 
     def envelope(self) -> dict[str, ErrorBody]:
         return {"error": self.body()}
@@ -120,7 +115,7 @@ class ApiError(Exception):
         kind: Any = _ANTHROPIC_KINDS.get(self.status) or ("api_error" if self.status >= 500 else INVALID)
         details = AnthropicErrorDetails(self.code, self.param)
         partial = [AnthropicAnswerText(each.text) for each in self.partial]
-        return AnthropicErrorEnvelope(AnthropicErrorBody(kind, str(self), details, partial or UNSET), request_id)
+        return AnthropicErrorEnvelope(AnthropicErrorBody(kind, self.message, details, partial or UNSET), request_id)
 
 
 def invalid_field(param: str, limit: str, got: str) -> ApiError:
@@ -170,6 +165,10 @@ def rename_fields(names: Mapping[str, str]) -> Iterator[None]:
         yield
     except Refusal as refusal:
         raise refusal_to_error(refusal, names) from None
+
+
+def error_kind(reason: int) -> str:
+    return _KINDS.get(_STATUS[STATUS_BY_REASON[reason]], INVALID)
 
 
 def error_code(reason: int) -> str:

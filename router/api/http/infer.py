@@ -17,9 +17,9 @@ from octet.client.options import TOOL_MODES
 from octet.client.receipts import Receipt
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.rpc.refusal import Refusal
-from octet.v1 import error_pb2, jobs_pb2
 from octet.v1 import inference_pb2 as wire
-from router.answers import ChunkCollector
+from octet.v1 import jobs_pb2
+from router.answers import ChunkCollector, ResponseCollector
 from router.api.http import connection, errors
 from router.api.http.body import (
     BodyReader,
@@ -45,17 +45,6 @@ _CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _KEEPALIVE_SECONDS = 15.0
 JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may return for the rest
-_RATE_LIMITS = ("QUEUE_FULL", "WOULD_DELAY_OTHERS", "DEADLINE_UNREACHABLE", "SHED", "KEY_LIMIT")
-_INVALID = (
-    *("INVALID_FIELD", "PROMPT_TOO_LONG", "UNKNOWN_ADAPTER", "UNKNOWN_SPECIALIST", "NO_SPECIALIST", "NO_TOOLS"),
-    *("QUARANTINED", "CANCELLED"),
-)
-_ERROR_KINDS = {
-    error_pb2.ERROR_REASON_DEADLINE: errors.TIMEOUT,
-    error_pb2.ERROR_REASON_UNAUTHENTICATED: errors.AUTHENTICATION,
-    **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.RATE_LIMIT for name in _RATE_LIMITS},
-    **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.INVALID for name in _INVALID},
-}
 _Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
 ValidationObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Validation"})]
@@ -208,22 +197,16 @@ class InferEndpoint:
         request.request_id = scope["request_id"]
         trace = connection.get_trace_headers(incoming)
         if not body.stream:
-            answer, receipt = ChunkCollector(), wire.Receipt()
-
-            async def collect(raw: bytes) -> None:
-                event = wire.InferEvent.FromString(raw)
-                if event.HasField("chunk"):
-                    answer.add(event.chunk)
-                elif event.HasField("receipt"):
-                    receipt.CopyFrom(event.receipt)
-
+            collector = ResponseCollector()
             try:
-                await connection.run_while_connected(receive, self._service.answer(request, None, trace, collect))
+                work = self._service.answer(request, None, trace, collector.write)
+                await connection.run_while_connected(receive, work)
             except Refusal as refusal:
-                response = _partial_response(refusal, request.request_id, answer)
+                response = _partial_response(refusal, request.request_id, collector.answer)
             else:
-                content = _answer_to_json(answer, receipt, request)
-                response = JsonResponse(content, headers={"x-octet-specialist": receipt.specialist})
+                content = _answer_to_json(collector.response, request)
+                headers = {"x-octet-specialist": collector.response.receipt.specialist}
+                response = JsonResponse(content, headers=headers)
             await response(scope, receive, send)
             return
         stream = connection.open_answer_stream(self._service, scope, receive, send)
@@ -233,14 +216,14 @@ class InferEndpoint:
             headers = {"x-octet-specialist": event.routed.specialist} if event.HasField("routed") else None
             await stream.send(_infer_event(event), headers)
 
-        async def work() -> None:
+        async def answer() -> None:
             await self._service.answer(request, None, trace, write)
             await stream.end()
 
         def error_event(error: errors.ApiError) -> bytes:
             return connection.named_event("error", {**error.envelope(), "partial": True})
 
-        await stream.run(work(), error_event, INFER_FIELD_NAMES)
+        await stream.run(answer(), error_event, INFER_FIELD_NAMES)
 
 
 def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
@@ -253,8 +236,8 @@ def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
     return found
 
 
-def _answer_to_json(answer: ChunkCollector, message: wire.Receipt, request: wire.InferRequest) -> InferAnswer:
-    receipt, usage = Receipt.from_wire(message), message.usage
+def _answer_to_json(answer: wire.InferResponse, request: wire.InferRequest) -> InferAnswer:
+    receipt, usage = Receipt.from_wire(answer.receipt), answer.receipt.usage
     num_prompt, num_answer = usage.prompt_tokens, usage.completion_tokens
     return InferAnswer(
         id=receipt.request_id,
@@ -333,9 +316,8 @@ class JobBody(Struct, forbid_unknown_fields=True):
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
     error = None
     if job.HasField("error"):
-        kind = _ERROR_KINDS.get(job.error.reason, errors.SERVER)
+        kind, code = errors.error_kind(job.error.reason), errors.error_code(job.error.reason)
         param = INFER_FIELD_NAMES.get(job.error.field, job.error.field) or None
-        code = errors.error_code(job.error.reason)
         error = {"message": job.error.message, "type": kind, "param": param, "code": code}
     return {**Job.from_wire(job).to_dict(), "error": error}
 

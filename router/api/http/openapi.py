@@ -109,22 +109,19 @@ _MESSAGE_LIST = [{"role": "user", "content": _QUESTION}]
 _CHAT = {"model": "octet", "messages": _MESSAGE_LIST, "max_tokens": 64}
 _INFER = {"prompt": _QUESTION, "max_tokens": 64}
 _KNOB = "unspecified.priority_floor"
-_CHANGES: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {  # operation, response, summary, example
-    "hold_breaker": (
-        *("holdBreaker", "BreakerInfo"),
-        *("open: the specialist serves only shadows; closed: it serves; until released", {"hold": "open"}),
-    ),
-    "release_breaker": ("releaseBreaker", "BreakerInfo", "the breaker decides again", {}),
-    "set_knob": ("setKnob", "KnobInfo", "for an intent or one specialist of it", {"name": _KNOB, "value": 2}),
-    "release_knob": ("releaseKnob", "KnobInfo", "back to the configuration", {"name": _KNOB}),
-    "load_adapter": (
-        *("loadAdapter", "LaneInfo", "every replica loads the adapter, which becomes a candidate"),
-        {"path": "adapters/newest", "name": "newest"},
-    ),
-    "promote": ("promoteLane", "LaneInfo", "the candidate serves", {"name": "newest"}),
-    "roll_back": ("rollBackLane", "LaneInfo", "drops the candidate, or restores the previous lane", {}),
-    "drain": ("drainReplica", "ReplicaInfo", "the replica gets no new requests", {}),
-    "undrain": ("undrainReplica", "ReplicaInfo", "the replica gets requests again", {}),
+_CALLS = operator_pb2.DESCRIPTOR.services_by_name["Operator"].methods
+_HOLD = "open: the specialist serves only shadows; closed: it serves; until released"
+_LOAD = "every replica loads the adapter, which becomes a candidate"
+_CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
+    "hold_breaker": (_HOLD, {"hold": "open"}),
+    "release_breaker": ("the breaker decides again", {}),
+    "set_knob": ("for an intent or one specialist of it", {"name": _KNOB, "value": 2}),
+    "release_knob": ("back to the configuration", {"name": _KNOB}),
+    "load_adapter": (_LOAD, {"path": "adapters/newest", "name": "newest"}),
+    "promote": ("the candidate serves", {"name": "newest"}),
+    "roll_back": ("drops the candidate, or restores the previous lane", {}),
+    "drain": ("the replica gets no new requests", {}),
+    "undrain": ("the replica gets requests again", {}),
 }
 
 
@@ -292,12 +289,14 @@ def _add_operator(paths: _Paths) -> None:
     add("GET /v1/history", "getHistory", history, _json("History"), _query("last_seconds", _SECONDS), errors=(400,))
     add("GET /metrics", "metrics", "the router's metrics", metrics)
     add("GET /metrics/replicas", "replicaMetrics", "the metrics of all replicas, by name", metrics)
-    for change, (name, schema, summary, example) in _CHANGES.items():
-        path, body = OPERATOR_CHANGES[change].path, OPERATOR_CHANGES[change].body.__name__
-        changed = _json(schema, "the state after the change, which is in the audit log")
+    for name, (summary, example) in _CHANGES.items():
+        change = OPERATOR_CHANGES[name]
+        call = next(call for call in _CALLS if call.input_type is change.message.DESCRIPTOR)
+        changed = _json(call.output_type.name, "the state after the change, which is in the audit log")
         signed = {**example, "why": "rehearsal", "who": "ann"}
-        named = (_NAMES.get(body, body), signed)
-        add(f"POST {path}", name, summary, changed, errors=_CHANGE_ERRORS, body=named)
+        body = (_NAMES.get(change.body.__name__, change.body.__name__), signed)
+        operation = call.name[0].lower() + call.name[1:]
+        add(f"POST {change.path}", operation, summary, changed, errors=_CHANGE_ERRORS, body=body)
 
 
 def _json(schema: str | JsonSchema, description: str = "success", status: int = 200) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 from google.protobuf.message import Message
@@ -197,8 +197,7 @@ async def _receipts_to_json(messages: Sequence[bytes]) -> bytes:
     return b'{"receipts":[' + b",".join(parts) + b"]}"
 
 
-class MetricsSource(Protocol):
-    async def write(self, accept: str) -> ExpositionText: ...
+WriteMetrics = Callable[[str], Awaitable[ExpositionText]]  # in the format that an Accept header asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +208,8 @@ class MonitoringSources:
     overviews: Overviews
     slos: SloTracker
     responses: Counter[tuple[str, int]]  # HTTP responses by route and status, counted by the application
-    metrics: MetricsSource
-    replica_metrics: MetricsSource
+    metrics: WriteMetrics
+    replica_metrics: WriteMetrics
 
 
 def monitoring_routes(sources: MonitoringSources) -> list[Route]:
@@ -228,9 +227,9 @@ def monitoring_routes(sources: MonitoringSources) -> list[Route]:
         found = [slos.of(specialist)] if specialist else slos.all()
         return JsonResponse(message_to_json(wire.GetSloResponse(slos=found)))
 
-    def scraped(path: str, source: MetricsSource) -> Route:
+    def scraped(path: str, write: WriteMetrics) -> Route:
         async def endpoint(request: Request) -> Response:
-            text = await source.write(request.headers.get("accept", ""))
+            text = await write(request.headers.get("accept", ""))
             return Response(text.body, headers={"content-type": text.content_type})
 
         return Route(path, endpoint, methods=["GET"])

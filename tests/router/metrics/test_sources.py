@@ -12,7 +12,7 @@ from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import control_pb2, operator_pb2, slo_pb2
 from router.observe.metrics.exposition import BREAKER_STATES, HOLDS, control_source, store_source, trace_source
 from router.observe.metrics.quality import COMPARISON_RESULTS, EvaluationTotals, slo_source
-from router.store.rows import StoreCounters
+from router.store.buffer import StoreCounters
 from specialist.server.load_report import AdmissionCounters, EngineCounters
 
 

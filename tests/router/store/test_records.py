@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.store import sync
+from router.store.buffer import VerdictBuffer, WriteBuffer
 from router.store.migrations import ADD_JOBS, INITIAL_SCHEMA
 from router.store.rows import (
     ComparisonRow,
@@ -17,9 +18,7 @@ from router.store.rows import (
     ReceiptQuery,
     ReceiptRow,
     StoreUnavailable,
-    VerdictBuffer,
     VerdictRow,
-    WriteBuffer,
 )
 from router.store.store import opener_for_url
 from tests.router.store.stores import NOW, audit_row, eventually, make_store, opened

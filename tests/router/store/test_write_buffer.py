@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.store import rows as held_module
-from router.store.rows import ComparisonRow, CountBucket, ReceiptRow, WriteBuffer
+from router.store import buffer as held_module
+from router.store.buffer import WriteBuffer
+from router.store.rows import ComparisonRow, CountBucket, ReceiptRow
 from tests.router.store.stores import counted
 
 EVENTS = st.lists(

@@ -6,8 +6,9 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.store import rows as held_module
-from router.store.rows import ComparisonRow, CountBucket, ReceiptRow, WriteBuffer
+from router.store import buffer as held_module
+from router.store.buffer import WriteBuffer
+from router.store.rows import ComparisonRow, CountBucket, ReceiptRow
 
 MOST_ROWS, MOST_COUNTS = 5, 3
 events = st.lists(
