@@ -1,7 +1,6 @@
 """Anthropic's dialect: messages, their stream events, and token counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -451,18 +450,12 @@ def _content(block: dialect.ContentBlock) -> AnthropicAnswerText | AnthropicAnsw
     return None if block.input is None else AnthropicAnswerToolUse(block.id, block.name, block.input)
 
 
-@dataclass(frozen=True)
-class CountTokensEndpoint:
-    """POST /v1/messages/count_tokens. A class, because Starlette passes a request to functions, not the connection."""
-
-    _service: RequestServer
-    _bodies: BodyReader
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = Request(scope, receive)
-        request = parse_count_request(await self._bodies.read_object(connection), scope["request_id"])
-        with dialect.refusals_as_errors(request, ()):
-            work = self._service.count(request.requests[0], None, get_trace_headers(connection))
-            counted = await run_while_connected(receive, work)
-        headers = {"x-octet-specialist": counted.specialist}
-        await JsonResponse(InputTokenCount(counted.prompt_tokens), headers=headers)(scope, receive, send)
+async def count_tokens(service: RequestServer, bodies: BodyReader, scope: Scope, receive: Receive, send: Send) -> None:
+    """POST /v1/messages/count_tokens."""
+    connection = Request(scope, receive)
+    request = parse_count_request(await bodies.read_object(connection), scope["request_id"])
+    with dialect.refusals_as_errors(request, ()):
+        work = service.count(request.requests[0], None, get_trace_headers(connection))
+        counted = await run_while_connected(receive, work)
+    headers = {"x-octet-specialist": counted.specialist}
+    await JsonResponse(InputTokenCount(counted.prompt_tokens), headers=headers)(scope, receive, send)

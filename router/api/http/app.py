@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -21,11 +22,11 @@ from octet.v1 import inference_pb2 as wire
 from router.api.http import errors
 from router.api.http import operator_routes as operator
 from router.api.http.access_control import ROUTE_KEY, guard_routes
-from router.api.http.anthropic import AnthropicWriter, CountTokensEndpoint, parse_message_request
+from router.api.http.anthropic import AnthropicWriter, count_tokens, parse_message_request
 from router.api.http.body import BodyReader
-from router.api.http.connection import abort_connection, error_response
+from router.api.http.connection import ConnectionRoute, abort_connection, error_response
 from router.api.http.dialect import CompletionEndpoint, list_model_names
-from router.api.http.infer import InferEndpoint, job_routes
+from router.api.http.infer import infer, job_routes
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
 from router.api.http.openapi import openapi_document
@@ -69,15 +70,14 @@ class App:
         self._drain_gate = drain_gate
         max_bytes = _JSON_ESCAPE_FACTOR * REQUEST_BYTES
         self._bodies = bodies = BodyReader(max_bytes, _MAX_CONCURRENT_BODY_BYTES)
-        chat = CompletionEndpoint(parse_chat_request, OpenAIWriter, service, bodies, wall_ms)
-        completion = CompletionEndpoint(parse_completion_request, OpenAIWriter, service, bodies, wall_ms)
-        message = CompletionEndpoint(parse_message_request, AnthropicWriter, service, bodies, wall_ms)
+        openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies, wall_ms)
+        anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, wall_ms, parse_message_request)
         self.routes = [
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/completions", completion, methods=["POST"]),
-            Route("/v1/messages", message, methods=["POST"]),
-            Route("/v1/messages/count_tokens", CountTokensEndpoint(service, bodies), methods=["POST"]),
-            Route("/v1/infer", InferEndpoint(service, bodies), methods=["POST"]),
+            ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
+            ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
+            ConnectionRoute("/v1/messages", anthropic, "POST"),
+            ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
+            ConnectionRoute("/v1/infer", partial(infer, service, bodies), "POST"),
             *job_routes(jobs, bodies),
             Route("/v1/models", self._list_models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._get_model, methods=["GET"]),

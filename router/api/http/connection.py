@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
@@ -39,6 +40,14 @@ class CallerConnection:
     is_writable: Callable[[], bool] = lambda: False  # whether the transport takes more data without waiting
     has_body: Callable[[], bool] = lambda: False  # whether the whole request body has arrived
     hold: Callable[[], None] = lambda: None  # send the next part together with the part after it
+
+
+class ConnectionRoute(Route):
+    """Passes the connection to a function. Starlette passes only the request."""
+
+    def __init__(self, path: str, endpoint: ASGIApp, method: str) -> None:
+        super().__init__(path, endpoint, methods=[method])
+        self.app = endpoint
 
 
 _FOREIGN_SERVER = CallerConnection(abort=lambda: None)

@@ -271,7 +271,6 @@ class ContentBlocks:
 class AnswerChoice:
     index: int
     is_kept: bool  # whether the whole answer is kept; a stream keeps only tool calls, which decide its finish reason
-    text: list[str] = field(default_factory=list)
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
     blocks: ContentBlocks = field(init=False)
     receipt: wire.Receipt | None = None  # preliminary until the choice has ended
@@ -287,10 +286,13 @@ class AnswerChoice:
             return
         chunk = event.chunk
         if self.is_kept:
-            self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
         if self.is_kept or chunk.tool_calls or not self.blocks.ends_in_text:
             self.blocks.add(chunk)
+
+    @property
+    def text(self) -> str:
+        return "".join(block.content for block in self.blocks if block.is_text)
 
     @property
     def specialist(self) -> str:
@@ -355,13 +357,13 @@ class ResponseWriter(Protocol):
 
 @dataclass(frozen=True)
 class CompletionEndpoint:
-    """A class, because Starlette passes a request to functions, not the connection."""
+    """A route that answers requests in another vendor's dialect."""
 
-    _parse: Callable[[dict[str, Any], str], ApiRequest]  # of a body and a request id
     _writer: type[ResponseWriter]
     _service: RequestServer
     _bodies: BodyReader
     _wall_ms: Callable[[], int]
+    _parse: Callable[[dict[str, Any], str], ApiRequest]  # of a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Nothing is streamed before the first token, so that earlier errors have their own status."""
@@ -437,8 +439,8 @@ def refusals_as_errors(request: ApiRequest, choices: Sequence[AnswerChoice]) -> 
         yield
     except Refusal as refusal:
         error = errors.refusal_to_error(refusal, request.field_names())
-        texts = [(choice.index, "".join(choice.text)) for choice in choices]
-        error.partial = [errors.PartialAnswer(index, text) for index, text in texts if text]
+        partial = [errors.PartialAnswer(choice.index, choice.text) for choice in choices]
+        error.partial = [each for each in partial if each.text]
         raise error from None
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -183,47 +184,41 @@ def parse_infer_request(body: dict[str, Any]) -> wire.InferRequest:
     return to_struct(body, JobRequest).to_wire()
 
 
-@dataclass(frozen=True)
-class InferEndpoint:
-    """POST /v1/infer. A class, because Starlette passes a request to functions, not the connection."""
+async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receive: Receive, send: Send) -> None:
+    """POST /v1/infer."""
+    incoming = Request(scope, receive)
+    body = to_struct(await bodies.read_object(incoming), InferRequest)
+    request = body.to_wire()
+    request.request_id = scope["request_id"]
+    trace = connection.get_trace_headers(incoming)
+    if not body.stream:
+        collector = ResponseCollector()
+        try:
+            work = service.answer(request, None, trace, collector.write)
+            await connection.run_while_connected(receive, work)
+        except Refusal as refusal:
+            response = _partial_response(refusal, request.request_id, collector.answer)
+        else:
+            content = _answer_to_json(collector.response, request)
+            headers = {"x-octet-specialist": collector.response.receipt.specialist}
+            response = JsonResponse(content, headers=headers)
+        await response(scope, receive, send)
+        return
+    stream = connection.open_answer_stream(service, scope, receive, send)
 
-    _service: RequestServer
-    _bodies: BodyReader
+    async def write(raw: bytes) -> None:
+        event = wire.InferEvent.FromString(raw)
+        headers = {"x-octet-specialist": event.routed.specialist} if event.HasField("routed") else None
+        await stream.send(_infer_event(event), headers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        incoming = Request(scope, receive)
-        body = to_struct(await self._bodies.read_object(incoming), InferRequest)
-        request = body.to_wire()
-        request.request_id = scope["request_id"]
-        trace = connection.get_trace_headers(incoming)
-        if not body.stream:
-            collector = ResponseCollector()
-            try:
-                work = self._service.answer(request, None, trace, collector.write)
-                await connection.run_while_connected(receive, work)
-            except Refusal as refusal:
-                response = _partial_response(refusal, request.request_id, collector.answer)
-            else:
-                content = _answer_to_json(collector.response, request)
-                headers = {"x-octet-specialist": collector.response.receipt.specialist}
-                response = JsonResponse(content, headers=headers)
-            await response(scope, receive, send)
-            return
-        stream = connection.open_answer_stream(self._service, scope, receive, send)
+    async def answer() -> None:
+        await service.answer(request, None, trace, write)
+        await stream.end()
 
-        async def write(raw: bytes) -> None:
-            event = wire.InferEvent.FromString(raw)
-            headers = {"x-octet-specialist": event.routed.specialist} if event.HasField("routed") else None
-            await stream.send(_infer_event(event), headers)
+    def error_event(error: errors.ApiError) -> bytes:
+        return connection.named_event("error", {**error.envelope(), "partial": True})
 
-        async def answer() -> None:
-            await self._service.answer(request, None, trace, write)
-            await stream.end()
-
-        def error_event(error: errors.ApiError) -> bytes:
-            return connection.named_event("error", {**error.envelope(), "partial": True})
-
-        await stream.run(answer(), error_event, INFER_FIELD_NAMES)
+    await stream.run(answer(), error_event, INFER_FIELD_NAMES)
 
 
 def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
@@ -349,7 +344,7 @@ def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
     return [
         Route("/v1/jobs", submit_or_list, methods=["GET", "POST"]),
         Route("/v1/jobs/{job_id}", get, methods=["GET"]),
-        Route("/v1/jobs/{job_id}/events", JobEventsEndpoint(jobs), methods=["GET"]),
+        connection.ConnectionRoute("/v1/jobs/{job_id}/events", partial(watch_job, jobs), "GET"),
         Route("/v1/jobs/{job_id}/cancel", cancel, methods=["POST"]),
     ]
 
@@ -358,21 +353,16 @@ def _tenant(request: Request) -> str:
     return request.query_params.get("tenant", "")
 
 
-@dataclass(frozen=True)
-class JobEventsEndpoint:
-    """GET /v1/jobs/{job_id}/events. A class, because Starlette passes a request to functions, not the connection."""
-
-    _jobs: JobManager
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        job_id = request.path_params["job_id"]
-        after = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-        events = self._jobs.watch(job_id, parse_whole_number("after", after))
-        if request.method == "HEAD":
-            events = _current_status(self._jobs, job_id)
-        stream = connection.EventStreamWriter(scope, receive, send, JOB_STALL_SECONDS)
-        await stream.run(_follow_job(events, stream))
+async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send) -> None:
+    """GET /v1/jobs/{job_id}/events."""
+    request = Request(scope, receive)
+    job_id = request.path_params["job_id"]
+    after = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    events = jobs.watch(job_id, parse_whole_number("after", after))
+    if request.method == "HEAD":
+        events = _current_status(jobs, job_id)
+    stream = connection.EventStreamWriter(scope, receive, send, JOB_STALL_SECONDS)
+    await stream.run(_follow_job(events, stream))
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:

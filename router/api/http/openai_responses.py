@@ -184,7 +184,7 @@ class OpenAIWriter:
         }
 
     def _chat_choice(self, choice: AnswerChoice) -> ChatChoice:
-        text, calls = "".join(choice.text), choice.blocks.calls
+        text, calls = choice.text, choice.blocks.calls
         message = ChatAnswer(content=text or (None if calls else ""))
         if calls:
             made = [(call.id, ChatFunctionCall(call.name, call.arguments)) for call in calls]
@@ -194,7 +194,7 @@ class OpenAIWriter:
 
     def _completion_choice(self, choice: AnswerChoice) -> CompletionChoice:
         reason: Any = choice.finish_reason
-        return CompletionChoice(choice.index, "".join(choice.text), self._logprobs(choice.logprobs), reason)
+        return CompletionChoice(choice.index, choice.text, self._logprobs(choice.logprobs), reason)
 
     def _usage(self) -> OpenAIUsage:
         """Count a prompt once, however many choices it has."""

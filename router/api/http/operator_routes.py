@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from types import MappingProxyType
@@ -28,7 +29,7 @@ from octet.telemetry.exposition import ExpositionText
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.http.body import BodyReader, parse_whole_number, to_struct
-from router.api.http.connection import EventStreamWriter, raw_event
+from router.api.http.connection import ConnectionRoute, EventStreamWriter, raw_event
 from router.api.http.errors import JsonResponse, invalid_field, rename_fields, unknown_path_error
 from router.api.operator.operations import CHECKS, REQUEST_BYTES, OperatorApi
 from router.observe.overview.overview import Overviews
@@ -236,7 +237,7 @@ def monitoring_routes(sources: MonitoringSources) -> list[Route]:
 
     return [
         Route("/v1/overview", overview, methods=["GET"]),
-        Route("/v1/overview/events", _OverviewEventsEndpoint(overviews), methods=["GET"]),
+        ConnectionRoute("/v1/overview/events", partial(_watch_overview, overviews), "GET"),
         Route("/v1/history", history, methods=["GET"]),
         Route("/v1/slo", slo, methods=["GET"]),
         scraped("/metrics", sources.metrics),
@@ -252,29 +253,24 @@ def slo_headers(headers: Iterable[tuple[bytes, bytes]], slos: SloTracker) -> lis
     return []
 
 
-@dataclass(frozen=True)
-class _OverviewEventsEndpoint:
-    """A class, because Starlette passes a request to functions, not the connection."""
+async def _watch_overview(overviews: Overviews, scope: Scope, receive: Receive, send: Send) -> None:
+    stream = EventStreamWriter(scope, receive, send, OVERVIEW_STALL_SECONDS)
 
-    _overviews: Overviews
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = EventStreamWriter(scope, receive, send, OVERVIEW_STALL_SECONDS)
-        await stream.run(self._open(stream) if scope["method"] == "HEAD" else self._follow(stream))
-
-    async def _open(self, stream: EventStreamWriter) -> None:
-        await stream.send(b"")
-        await stream.end()
-
-    async def _follow(self, stream: EventStreamWriter) -> None:
-        """Follow until the caller disconnects or loses its grant."""
+    async def follow() -> None:
+        """Follow until the caller disconnects or loses its grant. HEAD does not wait."""
+        if scope["method"] == "HEAD":
+            await stream.send(b"")
+            await stream.end()
+            return
         grant = current_grant()
-        async with aclosing(self._overviews.follow()) as frames:
+        async with aclosing(overviews.follow()) as frames:
             frame = await grant.while_valid(lambda: anext(frames))
-            await stream.send(raw_event("history", self._overviews.history.json()))
+            await stream.send(raw_event("history", overviews.history.json()))
             while True:
                 await stream.send(raw_event("overview", await frame.json()))
                 frame = await grant.while_valid(lambda: anext(frames))
+
+    await stream.run(follow())
 
 
 def _json_response(body: bytes) -> Response:

@@ -17,7 +17,7 @@ from octet.v1 import jobs_pb2
 from octet.v1 import specialist_pb2 as wire
 from router.api.http.connection import EXTENSION, CallerConnection
 from router.api.http.errors import refusal_to_error
-from router.api.http.infer import JobEventsEndpoint, job_to_json
+from router.api.http.infer import job_to_json, watch_job
 from router.jobs.manager import JobManager
 from router.request import CallerIdentity, use_caller
 from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
@@ -327,5 +327,5 @@ async def test_a_caller_that_does_not_read_the_error_is_dropped(monkeypatch: pyt
         "extensions": {EXTENSION: CallerConnection(gone.set)},
     }
     async with asyncio.timeout(60):
-        await JobEventsEndpoint(cast(JobManager, Failing()))(scope, receive, send)
+        await watch_job(cast(JobManager, Failing()), scope, receive, send)
     assert gone.is_set() and num_sent == 3
