@@ -68,7 +68,7 @@ class _LoopWorker(StoreWorker):
 
     def _do(self, job: StoreTask[T]) -> None:
         self._num_waiting -= 1
-        if job.begin():
+        if job.set_running_or_notify_cancel():
             self._perform(job)
 
     def _close(self, stopped: Any) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial, wraps
 from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar, cast
 
 from octet.clock import Clock
 from octet.fault_points import fault_injected, fault_message
@@ -32,28 +33,14 @@ _ANSWER_SECONDS = 20.0  # the longest that any call takes
 _MAX_CALLS = 256
 
 
-@dataclass(eq=False)
-class StoreTask(Generic[T]):
-    """Runs a function on the store's thread, at most once, and never after it was abandoned. `do` must be idempotent:
-    it is called again after a lost connection. `done` or `failed` is called on the store's thread."""
+class StoreTask(Future[T]):
+    """A call on the store's thread, made at most once, and never after it was cancelled. `do` must be idempotent: it is
+    called again after a lost connection."""
 
-    do: Callable[[Database], T]
-    done: Callable[[T], None]
-    failed: Callable[[Exception], None]
-    settle_until: float  # how long a lost commit is investigated
-    _lock: Lock = field(default_factory=Lock)
-    _is_started: bool = False
-    _is_abandoned: bool = False
-
-    def begin(self) -> bool:
-        with self._lock:
-            self._is_started = not self._is_abandoned
-            return self._is_started
-
-    def abandon(self) -> bool:
-        with self._lock:
-            self._is_abandoned = not self._is_started
-            return self._is_abandoned
+    def __init__(self, do: Callable[[Database], T], settle_until: float) -> None:
+        super().__init__()
+        self.do = do
+        self.settle_until = settle_until  # how long a lost commit is investigated
 
 
 class ResponseTimer:
@@ -136,7 +123,7 @@ class StoreWorker:
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
-            if task.begin():
+            if task.set_running_or_notify_cancel():
                 self._perform(task)
         self._disconnect()
         self._stopped()
@@ -147,9 +134,9 @@ class StoreWorker:
         except Exception as error:
             if not isinstance(error, (StoreConnectionLost, StoreRejected, StoreConflict)):
                 _log.exception("a store task failed unexpectedly")
-            task.failed(error)
+            task.set_exception(error)
         else:
-            task.done(result)
+            task.set_result(result)
 
     def _attempt(self, task: StoreTask[T]) -> T:
         """Try twice, because the connection may have broken unnoticed; retry a lost commit for longer."""
@@ -213,10 +200,10 @@ class StoreCalls:
 
         task = self.submit(do, lambda result: resolve(shape(result)), partial(resolve, None), _SETTLE_SECONDS)
         try:
-            if not await wait_at_most(answer, _TURN_SECONDS) and not task.abandon():
+            if not await wait_at_most(answer, _TURN_SECONDS) and not task.cancel():
                 await wait_at_most(answer, _ANSWER_SECONDS - _TURN_SECONDS)
         finally:
-            is_abandoned = task.abandon()
+            is_abandoned = task.cancel()
         if answer.done():
             result, error = answer.result()
             if error is None:
@@ -236,12 +223,14 @@ class StoreCalls:
         settle: float = 0.0,
     ) -> StoreTask[T]:
         """`done` or `failed` is called on the event loop, in the order of the tasks."""
-        task = StoreTask(
-            do,
-            lambda result: self.call_on_loop(partial(done, result)),
-            lambda error: self.call_on_loop(partial(failed, error)),
-            settle_until=self.clock.now() + settle,
-        )
+
+        def report(task: StoreTask[T]) -> None:
+            if not task.cancelled():
+                error = task.exception()
+                self.call_on_loop(partial(done, task.result()) if error is None else partial(failed, error))
+
+        task = StoreTask(do, self.clock.now() + settle)
+        task.add_done_callback(report)
         self._worker.submit(task)
         return task
 

@@ -7,7 +7,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ class PoolTask:
     stdin: bytes
     seconds: float
     most_output: int = 1 << 16  # bytes on standard output, and on standard error, after which the process is ended
-    environment: Mapping[str, str] | None = None
     owner: str = ""  # turns are fair between owners
 
 
@@ -138,7 +137,7 @@ async def _run_task(task: PoolTask) -> TaskResult:
         stdout=PIPE,
         stderr=PIPE,
         start_new_session=True,
-        env=dict(task.environment or {}),
+        env={},
         cwd="/",
     )
     out, err = bytearray(), bytearray()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.exceptions import HTTPException
@@ -46,39 +47,32 @@ _PROBES = ("/healthz", "/readyz", "/metrics")  # these paths are served while th
 _CLOSE = ((b"connection", b"close"),)  # sent while the router drains: callers open their next connection elsewhere
 
 
+@dataclass(eq=False)
 class App:
-    """An ASGI application. Belongs to the event loop."""
+    """An ASGI application. Belongs to the event loop. `_wall_ms` returns milliseconds since 1970."""
 
-    def __init__(
-        self,
-        service: RequestServer,
-        fleet: Fleet,
-        is_warm: Callable[[], bool],
-        wall_ms: Callable[[], int],
-        jobs: JobManager,
-        gate: AccessGate,
-        sources: operator.MonitoringSources,
-        drain_gate: DrainGate,
-    ) -> None:
-        """`wall_ms` returns milliseconds since 1970."""
-        self._service = service
-        self._fleet = fleet
-        self._is_warm = is_warm
-        self._created = wall_ms() // 1000
-        self._gate = gate
-        self._sources = sources
-        self._drain_gate = drain_gate
-        max_bytes = _JSON_ESCAPE_FACTOR * REQUEST_BYTES
-        self._bodies = bodies = BodyReader(max_bytes, _MAX_CONCURRENT_BODY_BYTES)
-        openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies, wall_ms)
-        anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, wall_ms, parse_message_request)
+    _service: RequestServer
+    _fleet: Fleet
+    _is_warm: Callable[[], bool]
+    _wall_ms: Callable[[], int]
+    _jobs: JobManager
+    _gate: AccessGate
+    _sources: operator.MonitoringSources
+    _drain_gate: DrainGate
+
+    def __post_init__(self) -> None:
+        self._created = self._wall_ms() // 1000
+        service, sources = self._service, self._sources
+        self._bodies = bodies = BodyReader(_JSON_ESCAPE_FACTOR * REQUEST_BYTES, _MAX_CONCURRENT_BODY_BYTES)
+        openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies, self._wall_ms)
+        anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, self._wall_ms, parse_message_request)
         self.routes = [
             ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
             ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
             ConnectionRoute("/v1/messages", anthropic, "POST"),
             ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
             ConnectionRoute("/v1/infer", partial(infer, service, bodies), "POST"),
-            *job_routes(jobs, bodies),
+            *job_routes(self._jobs, bodies),
             Route("/v1/models", self._list_models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._get_model, methods=["GET"]),
             *operator.operator_routes(sources.operator),
@@ -89,7 +83,7 @@ class App:
             Route("/readyz", self._readiness, methods=["GET"]),
             *operator.dashboard_routes(),
         ]
-        guard_routes(self.routes, gate)
+        guard_routes(self.routes, self._gate)
         handlers = dict.fromkeys((HTTPException, errors.ApiError, Refusal), _error_response)
         self._table = ExceptionMiddleware(RouteTable(self.routes), handlers=handlers)
 

@@ -86,7 +86,7 @@ async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert not any(job.begin() for job in worker.jobs), "an abandoned call is not made"
+    assert not any(job.set_running_or_notify_cancel() for job in worker.jobs), "an abandoned call is not made"
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
