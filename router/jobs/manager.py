@@ -22,7 +22,7 @@ from router.jobs.attempt import JobContext, JobCounters, ServeJob
 from router.jobs.workers import JobWatchers, JobWorkers
 from router.request import current_caller, current_grant
 from router.serving import RequestServer
-from router.store.jobs import IdempotencyKeyTaken, JobQueueFull, JobQueueLimits, JobRow, JobTable, NewJob
+from router.store.jobs import IdempotencyKeyTaken, JobQueueFull, JobRow, JobTable, NewJob
 from router.store.rows import StoreUnavailable
 from router.store.store import Store
 
@@ -76,9 +76,7 @@ class JobManager:
     async def submit(self, request: infer.InferRequest, key: str) -> tuple[wire.Job, bool]:
         """Return the stored job and whether it is new. The idempotency key may be empty."""
         new = self._new_job(request, key)
-        config = self._config
-        limits = JobQueueLimits(config.queue, config.tenant_queue, config.queue_bytes)
-        found = await self._on_table(lambda table: table.submit(new, limits))
+        found = await self._on_table(lambda table: table.submit(new, self._config))
         if isinstance(found, JobQueueFull):
             message, limit = f"{found.limit:,} {found.what} are already queued or running", f"at most {found.limit:,} "
             raise Refusal(error_pb2.ERROR_REASON_QUEUE_FULL, message, field=found.what, limit=limit + found.what)

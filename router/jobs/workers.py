@@ -11,7 +11,7 @@ from octet.background import run_forever
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from router.jobs.attempt import JobAttempt, JobContext
-from router.store.jobs import JobLease, JobProgress, JobRetention, JobRow, JobScan, JobTable
+from router.store.jobs import JobLease, JobProgress, JobRow, JobScan, JobTable
 from router.store.rows import StoreUnavailable
 
 _log = logging.getLogger(__name__)
@@ -95,9 +95,7 @@ class JobWorkers:
         if scan.has_due:
             await self._claim(context.config.concurrency)
         if context.clock.now() >= self._next_prune:
-            config = context.config
-            limits = JobRetention(round(config.keep * 1000), config.kept, config.kept_bytes)
-            more = await context.jobs(lambda table: table.prune(limits, now_ms))
+            more = await context.jobs(lambda table: table.prune(context.config, now_ms))
             self._next_prune = context.clock.now() + (0.0 if more else PRUNE_SECONDS)
 
     async def _renew(self) -> None:

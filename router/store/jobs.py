@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from octet.config.ensemble import JobsConfig
 from router.store.database import Database
 
 T = TypeVar("T")
@@ -67,12 +68,6 @@ class NewJob(NamedTuple):
     event: bytes  # the first event
 
 
-class JobQueueLimits(NamedTuple):
-    most: int
-    most_of_tenant: int
-    most_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class JobQueueFull:
     what: str
@@ -121,12 +116,6 @@ class JobScan(NamedTuple):
     progress: Sequence[JobProgress]  # of the watched jobs that exist
 
 
-class JobRetention(NamedTuple):
-    keep_ms: int
-    most: int
-    most_bytes: int
-
-
 class RunJobs(Protocol):
     """Runs a call on the store's thread, as `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
     twice, and must not read changing state. Raises StoreUnavailable; then it may be repeated."""
@@ -148,7 +137,7 @@ class JobTable:
             self._database.advance()
             yield
 
-    def submit(self, new: NewJob, limits: JobQueueLimits) -> tuple[JobRow, bool] | JobQueueFull | IdempotencyKeyTaken:
+    def submit(self, new: NewJob, limits: JobsConfig) -> tuple[JobRow, bool] | JobQueueFull | IdempotencyKeyTaken:
         with self._writing():
             existing = self._find_one("id = ?", new.id)
             if existing is not None:
@@ -272,7 +261,7 @@ class JobTable:
             if len(page) < _PAGE_ROWS:
                 return found
 
-    def prune(self, limits: JobRetention, now_ms: int) -> bool:
+    def prune(self, limits: JobsConfig, now_ms: int) -> bool:
         rows = self._execute(
             f"SELECT id, tenant, ended_ms, num_bytes FROM jobs WHERE {_ENDED} ORDER BY ended_ms, number"  # noqa: S608
         )
@@ -296,14 +285,14 @@ class JobTable:
         self._append(self._find("id = ?", job_id)[0], [event])
         return self._find("id = ?", job_id)[0]
 
-    def _check_limits(self, new: NewJob, limits: JobQueueLimits) -> JobQueueFull | None:
+    def _check_limits(self, new: NewJob, limits: JobsConfig) -> JobQueueFull | None:
         ((number, size),) = self._execute(f"SELECT COUNT(*), COALESCE(SUM(num_bytes), 0) FROM jobs WHERE {_LIVE}")  # noqa: S608
-        if number >= limits.most:
-            return JobQueueFull("jobs", limits.most)
-        if size + len(new.request) > limits.most_bytes:
-            return JobQueueFull("bytes of jobs", limits.most_bytes)
+        if number >= limits.queue:
+            return JobQueueFull("jobs", limits.queue)
+        if size + len(new.request) > limits.queue_bytes:
+            return JobQueueFull("bytes of jobs", limits.queue_bytes)
         ((own,),) = self._execute(f"SELECT COUNT(*) FROM jobs WHERE tenant = ? AND {_LIVE}", (new.tenant,))  # noqa: S608
-        return JobQueueFull("jobs of one tenant", limits.most_of_tenant) if own >= limits.most_of_tenant else None
+        return JobQueueFull("jobs of one tenant", limits.tenant_queue) if own >= limits.tenant_queue else None
 
     def _append(self, row: JobRow, events: Sequence[bytes]) -> None:
         self._execute_each(
@@ -340,16 +329,16 @@ class EndedJob(NamedTuple):
     num_bytes: int
 
 
-def find_expired_jobs(ended: Iterable[EndedJob], limits: JobRetention, now_ms: int) -> Iterator[str]:
+def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int) -> Iterator[str]:
     """Yield the ids to delete, in order. `ended` is sorted oldest first."""
     kept: dict[str, deque[EndedJob]] = {}
     for job in ended:
-        if job.ended_ms <= now_ms - limits.keep_ms:
+        if job.ended_ms <= now_ms - round(limits.keep * 1000):
             yield job.id
         else:
             kept.setdefault(job.tenant, deque()).append(job)
-    yield from _evict(kept, lambda job: 1, limits.most)
-    yield from _evict(kept, lambda job: job.num_bytes, limits.most_bytes)
+    yield from _evict(kept, lambda job: 1, limits.kept)
+    yield from _evict(kept, lambda job: job.num_bytes, limits.kept_bytes)
 
 
 def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:

@@ -35,7 +35,14 @@ from router.api.http.body import (
     to_struct,
 )
 from router.api.http.dialect import GenerationOptions, IdText, NameText, StructureBody, finite_logprob, token_text
-from router.api.http.errors import ErrorEnvelope, JsonResponse, missing_field, refusal_to_error, rename_fields
+from router.api.http.errors import (
+    ErrorBody,
+    ErrorEnvelope,
+    JsonResponse,
+    missing_field,
+    refusal_to_error,
+    rename_fields,
+)
 from router.jobs.manager import JobManager
 from router.receipts import RECEIPT_METADATA_KEY
 from router.routing.validation import COUNTS
@@ -285,13 +292,6 @@ def _logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> list[ChosenTokenLogprob
     ]
 
 
-class JobError(Struct, forbid_unknown_fields=True):
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
 class JobBody(Struct, forbid_unknown_fields=True):
     id: str
     status: Literal["queued", "running", "done", "failed", "cancelled"]
@@ -301,7 +301,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
     text: str
     tool_calls: list[InferToolCall]
     partial: bool
-    error: JobError | None
+    error: ErrorBody | None
     finish_reason: str | None
     validation: ValidationObject | None
     receipt: ReceiptObject | None
@@ -309,11 +309,11 @@ class JobBody(Struct, forbid_unknown_fields=True):
 
 
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
-    error = None
+    error: ErrorBody | None = None
     if job.HasField("error"):
-        kind, code = errors.error_kind(job.error.reason), errors.error_code(job.error.reason)
+        kind: Any = errors.error_kind(job.error.reason)
         param = INFER_FIELD_NAMES.get(job.error.field, job.error.field) or None
-        error = {"message": job.error.message, "type": kind, "param": param, "code": code}
+        error = ErrorBody(job.error.message, kind, param, errors.error_code(job.error.reason))
     return {**Job.from_wire(job).to_dict(), "error": error}
 
 

@@ -11,7 +11,7 @@ from octet.config.ensemble import JobsConfig
 from router.jobs.attempt import JobAttempt, JobContext
 from router.store.connection import SqliteMemory
 from router.store.database import Database, StoreSnapshot
-from router.store.jobs import JobQueueLimits, JobTable, NewJob
+from router.store.jobs import JobTable, NewJob
 from router.store.migrations import MIGRATIONS, migrate
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ async def test_nothing_is_asked_for_a_job_that_was_given_up_before(is_lost: bool
     migrate(connection, "house", "identity", MIGRATIONS)
     database = Database(connection, StoreSnapshot("house", lambda: 0.0))
     table = JobTable(database)
-    table.submit(NEW, JobQueueLimits(9, 9, 999))
+    table.submit(NEW, JobsConfig())
 
     async def run(call: Callable[[JobTable], T], /) -> T:
         return call(table)

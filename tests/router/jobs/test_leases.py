@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.config.ensemble import JobsConfig
 from router.jobs.workers import LeaseTracker
 from router.store.connection import SqliteMemory
 from router.store.database import Database, StoreSnapshot
-from router.store.jobs import JobLease, JobQueueLimits, JobTable, NewJob
+from router.store.jobs import JobLease, JobTable, NewJob
 from router.store.migrations import MIGRATIONS, migrate
 
 LEASE = 10.0
@@ -49,7 +50,7 @@ def test_a_router_whose_clock_is_behind_takes_jobs_at_once() -> None:
     migrate(connection, "house", "identity", MIGRATIONS)
     jobs = JobTable(Database(connection, StoreSnapshot("house", lambda: 0.0)))
     new = NewJob("job-1", "ann", "ann", None, "d", 2, 900_000, 1_800_000, b"asked", b"told")
-    jobs.submit(new, JobQueueLimits(9, 9, 999))
+    jobs.submit(new, JobsConfig())
     assert jobs.scan(600_000, ()).has_due
     row = jobs.claim("other", 600_000)
     assert row is not None and row.id == "job-1"

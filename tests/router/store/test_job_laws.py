@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from octet.config.ensemble import JobsConfig
 from router.store.connection import DatabaseConnection, SqliteMemory, StoreCommitUnknown, StoreConnectionLost
 from router.store.database import Database, StoreSnapshot
 from router.store.jobs import (
@@ -17,8 +18,6 @@ from router.store.jobs import (
     JobEnding,
     JobLease,
     JobQueueFull,
-    JobQueueLimits,
-    JobRetention,
     JobRow,
     JobTable,
     JobWrite,
@@ -27,7 +26,7 @@ from router.store.jobs import (
 from router.store.migrations import MIGRATIONS, migrate
 
 T = TypeVar("T")
-ROOM = JobQueueLimits(most=6, most_of_tenant=4, most_bytes=60)
+ROOM = JobsConfig(queue=6, tenant_queue=4, queue_bytes=60)
 NUM_HOLDERS = 5
 KEEP_MS = 5
 TIMEOUT_MS = 60
@@ -137,10 +136,10 @@ class JobHistories(RuleBasedStateMachine):
                 return
             assert isinstance(found, tuple)
             assert (found[0].id, found[1]) == (before, False)
-        elif len(self.live()) >= ROOM.most or size + len(body) > ROOM.most_bytes:
+        elif len(self.live()) >= ROOM.queue or size + len(body) > ROOM.queue_bytes:
             assert isinstance(found, JobQueueFull)
-        elif sum(job.tenant == tenant for job in self.live()) >= ROOM.most_of_tenant:
-            assert found == JobQueueFull("jobs of one tenant", ROOM.most_of_tenant)
+        elif sum(job.tenant == tenant for job in self.live()) >= ROOM.tenant_queue:
+            assert found == JobQueueFull("jobs of one tenant", ROOM.tenant_queue)
         else:
             assert isinstance(found, tuple)
             assert (found[0].id, found[0].status, found[1]) == (new.id, "queued", True)
@@ -264,7 +263,7 @@ class JobHistories(RuleBasedStateMachine):
 
     @rule(fate=FATES)
     def prune(self, fate: str) -> None:
-        limits = JobRetention(keep_ms=KEEP_MS, most=1000, most_bytes=1 << 20)
+        limits = JobsConfig(keep=KEEP_MS / 1000, kept=1000, kept_bytes=1 << 20)
         self.do(fate, lambda table: table.prune(limits, self.now))
         old = [
             name for name, job in self.known.items() if job.status in ENDED_STATUSES and job.ended <= self.now - KEEP_MS

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.store.jobs import EndedJob, JobRetention, find_expired_jobs
+from octet.config.ensemble import JobsConfig
+from router.store.jobs import EndedJob, find_expired_jobs
 
 NOW = 1000
 JOBS = st.lists(
@@ -12,49 +13,54 @@ JOBS = st.lists(
 ).map(
     lambda drawn: [EndedJob(f"j{i}", t, NOW - 20 + at, size) for i, (t, at, size) in enumerate(sorted(drawn, key=_at))]
 )
-LIMITS = st.builds(JobRetention, st.integers(1, 40), st.integers(1, 12), st.integers(0, 200))
+LIMITS = st.builds(
+    lambda keep_ms, kept, kept_bytes: JobsConfig(keep=keep_ms / 1000, kept=kept, kept_bytes=kept_bytes),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(0, 200),
+)
 
 
 def _at(drawn: tuple[str, int, int]) -> int:
     return drawn[1]
 
 
-def kept(jobs: list[EndedJob], limits: JobRetention) -> list[EndedJob]:
+def kept(jobs: list[EndedJob], limits: JobsConfig) -> list[EndedJob]:
     gone = list(find_expired_jobs(jobs, limits, NOW))
     assert len(set(gone)) == len(gone) and set(gone) <= {job.id for job in jobs}
     return [job for job in jobs if job.id not in gone]
 
 
 @given(JOBS, LIMITS)
-def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobRetention) -> None:
+def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobsConfig) -> None:
     left = kept(jobs, limits)
-    assert len(left) <= limits.most and sum(job.num_bytes for job in left) <= limits.most_bytes
-    young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
+    assert len(left) <= limits.kept and sum(job.num_bytes for job in left) <= limits.kept_bytes
+    young = [job for job in jobs if job.ended_ms > NOW - round(limits.keep * 1000)]
     assert set(left) <= set(young)
     for tenant in "abc":
         own = [job for job in young if job.tenant == tenant]
         mine = [job for job in left if job.tenant == tenant]
         assert mine == own[len(own) - len(mine) :]
-    if len(young) <= limits.most and sum(job.num_bytes for job in young) <= limits.most_bytes:
+    if len(young) <= limits.kept and sum(job.num_bytes for job in young) <= limits.kept_bytes:
         assert left == young
 
 
 @given(JOBS, LIMITS)
-def test_a_tenant_below_its_fair_share_loses_no_job(jobs: list[EndedJob], limits: JobRetention) -> None:
+def test_a_tenant_below_its_fair_share_loses_no_job(jobs: list[EndedJob], limits: JobsConfig) -> None:
     left = kept(jobs, limits)
-    young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
+    young = [job for job in jobs if job.ended_ms > NOW - round(limits.keep * 1000)]
     tenants = {job.tenant for job in young}
     for tenant in tenants:
         own = [job for job in young if job.tenant == tenant]
         size = sum(job.num_bytes for job in own)
-        if len(own) * len(tenants) <= limits.most and size * len(tenants) <= limits.most_bytes:
+        if len(own) * len(tenants) <= limits.kept and size * len(tenants) <= limits.kept_bytes:
             assert [job for job in left if job.tenant == tenant] == own
 
 
 def test_a_tenants_jobs_displace_only_its_own() -> None:
     quiet = [EndedJob("quiet", "ann", 1, 10)]
     flood = [EndedJob(f"f{number}", "bob", 2 + number, 100) for number in range(50)]
-    by_count = JobRetention(keep_ms=10_000, most=10, most_bytes=1 << 20)
-    by_size = JobRetention(keep_ms=10_000, most=1000, most_bytes=500)
+    by_count = JobsConfig(keep=10, kept=10, kept_bytes=1 << 20)
+    by_size = JobsConfig(keep=10, kept=1000, kept_bytes=500)
     assert [job.id for job in kept(quiet + flood, by_count)] == ["quiet", *(f"f{number}" for number in range(41, 50))]
     assert [job.id for job in kept(quiet + flood, by_size)] == ["quiet", *(f"f{number}" for number in range(46, 50))]
