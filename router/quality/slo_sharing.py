@@ -13,8 +13,9 @@ from octet.rpc.refusal import Refusal
 from octet.telemetry.distributions import MOST_AHEAD_SECONDS, BadSketch, Sketch, TimeSlice
 from octet.v1 import slo_pb2 as wire
 from router.quality.slo import LONG_SERIES, SHORT_SERIES, SliceKey, SloSlice, SloTracker
+from router.store.database import StorePosition
 from router.store.rows import SliceRow, StoreUnavailable
-from router.store.store import SlicePosition, SliceUpdate
+from router.store.store import SliceUpdate
 
 _log = logging.getLogger(__name__)
 SLICE_VERSION = 1
@@ -84,7 +85,7 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
 
 class SliceStore(Protocol):
     async def exchange(
-        self, writer: str, written: Sequence[SliceRow], position: SlicePosition | None, now_ms: int
+        self, writer: str, written: Sequence[SliceRow], position: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
         """Raises StoreUnavailable, Refusal."""
 
@@ -99,7 +100,7 @@ class SloSharing:
         self._store = store
         self._writer = writer
         self._wall = wall
-        self._position: SlicePosition | None = None
+        self._position: StorePosition | None = None
         self._is_away = True  # the store did not answer last time: ask before packing anything
         self._warned: set[str] = set()
 

@@ -17,9 +17,9 @@ T = TypeVar("T")
 _log = logging.getLogger("router.store")
 _MIN_SUMS_KEPT = 1000
 _MAX_AUDIT_CHANGES = 1000  # audit rows reported at once
-_DOCUMENT = "kind, key, version, body, changed_ms, changed_by"
+_DOCUMENT = ", ".join(rows.Document._fields)
 RECEIPT_COLUMNS = "request_id, at_ms, raw, tenant, specialist, outcome, judged"
-_AUDIT = "number, at_ms, who, why, what, subject, before, after"
+_AUDIT = ", ".join(rows.AuditRow._fields)
 _RESTORED = "restored"
 _TAKEN_OVER = "a database with another history replaced it: its content is in force, not the state of this router"
 
@@ -34,6 +34,12 @@ class StorePosition(NamedTuple):
     @property
     def name(self) -> str:
         return self.identity[:12]
+
+    def resume(self, known: "StorePosition | None") -> tuple[bool, int]:
+        """Return whether a reader that stopped at `known` must read everything, and the number after which it reads."""
+        if known is None or known.identity != self.identity or known.seq > self.seq:
+            return True, 0
+        return False, known.seq
 
 
 class StoreSnapshot:
@@ -160,8 +166,7 @@ class Database:
             return position, None
         with self.transaction(reading=True):
             now = self.position()
-            whole = position is None or position.identity != now.identity or position.seq > now.seq
-            after = 0 if position is None or whole else position.seq
+            whole, after = now.resume(position)
             if not whole:
                 audit = self._audit("seq > ? ORDER BY number DESC LIMIT ?", after, _MAX_AUDIT_CHANGES)[::-1]
             else:  # the note of how this database replaced the one before
@@ -291,10 +296,9 @@ class Database:
         )
 
     def _write_audit(self, row: rows.AuditRow, seq: int, change_id: str) -> None:
-        texts = (row.who, row.why, row.what, row.subject, row.before, row.after)
         self._execute(
             f"INSERT INTO audit (seq, change_id, {_AUDIT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (seq, change_id, self._raise_counter("audits", 1), row.at_ms, *texts),
+            (seq, change_id, *row._replace(number=self._raise_counter("audits", 1))),
         )
 
     def _documents(self, condition: str, *values: object) -> list[rows.Document]:

@@ -4,7 +4,7 @@ is valid only under the current one. So a job ends exactly once, however late a 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -12,11 +12,6 @@ from octet.config.ensemble import JobsConfig
 from router.store.database import Database
 
 T = TypeVar("T")
-_COLUMNS = (
-    "id, number, tenant, caller, digest, priority, status, submitted_ms, deadline_ms, started_ms, ended_ms, epoch, "
-    "attempts, lost, events, num_bytes, request, result"
-)
-_SUMMARY = _COLUMNS.replace("request", "SUBSTR(request, 1, 0)")  # without the request, which only an attempt needs
 _LIVE = "status IN ('queued', 'running')"
 _ENDED = "status IN ('done', 'failed', 'cancelled')"
 _FREE = f"owner = '' AND {_LIVE}"
@@ -53,6 +48,10 @@ class JobRow:
     @property
     def has_ended(self) -> bool:
         return self.status in ENDED_STATUSES
+
+
+_COLUMNS = ", ".join(each.name for each in fields(JobRow))
+_SUMMARY = _COLUMNS.replace("request", "SUBSTR(request, 1, 0)")  # without the request, which only an attempt needs
 
 
 class NewJob(NamedTuple):
@@ -275,12 +274,12 @@ class JobTable:
 
     def _insert(self, new: NewJob) -> JobRow:
         ((last,),) = self._execute("SELECT COALESCE(MAX(number), 0) FROM jobs")
-        job_id, *fields, request, event = new
+        job_id, *values, request, event = new
         self._execute(
             "INSERT INTO jobs (id, number, tenant, caller, idempotency_key, digest, priority, status, submitted_ms, "
             "deadline_ms, due_ms, owner, epoch, beat, attempts, lost, events, num_bytes, request, result) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, '', 0, 0, 0, 0, 0, ?, ?, ?)",
-            (job_id, int(last) + 1, *fields, _DUE_AT_ONCE, len(request), request, b""),
+            (job_id, int(last) + 1, *values, _DUE_AT_ONCE, len(request), request, b""),
         )
         self._append(self._find("id = ?", job_id)[0], [event])
         return self._find("id = ?", job_id)[0]
@@ -319,7 +318,7 @@ class JobTable:
     def _find(self, condition: str, *values: object, columns: str = _SUMMARY) -> list[JobRow]:
         rows = self._execute(f"SELECT {columns} FROM jobs WHERE {condition}", values)  # noqa: S608
         found: list[Sequence[Any]] = [(*row[:-2], bytes(row[-2] or b""), bytes(row[-1])) for row in rows]
-        return [JobRow(*fields) for fields in found]  # SQLite: SUBSTR of nothing is NULL
+        return [JobRow(*each) for each in found]  # SQLite: SUBSTR of nothing is NULL
 
 
 class EndedJob(NamedTuple):

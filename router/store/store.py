@@ -19,7 +19,14 @@ from octet.terminal import install_hint
 from router.store import connection, rows
 from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, DatabaseOpener
-from router.store.database import RECEIPT_COLUMNS, Database, DocumentChange, StoreSnapshot, receipt_from_row
+from router.store.database import (
+    RECEIPT_COLUMNS,
+    Database,
+    DocumentChange,
+    StorePosition,
+    StoreSnapshot,
+    receipt_from_row,
+)
 from router.store.jobs import JobTable
 from router.store.migrations import MIGRATIONS, Migration, migrate
 from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
@@ -36,7 +43,7 @@ _MAX_SAME_ID = 20
 _MAX_COMPARISONS = 8
 MAX_SLICES_WRITTEN = 500  # rows in one call
 _SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more than can share a sequence number
-_SLICE_COLUMNS = "writer, series, key, start_ms, span_ms, until_ms, raw"
+_SLICE_COLUMNS = ", ".join(rows.SliceRow._fields)
 _MAX_AUDIT = 10_000
 _MAX_ROWS_IN_MEMORY = 10_000  # rows of a table without a disk
 _LAST_NUMBER = (1 << 63) - 1
@@ -318,16 +325,8 @@ def _key(tenant: str, request_id: str) -> str:
     return f"{tenant}:{request_id}" if tenant else request_id
 
 
-@dataclass(frozen=True, slots=True)
-class SlicePosition:
-    """How far a reader has read, and in which database."""
-
-    identity: str
-    seq: int
-
-
 class SliceUpdate(NamedTuple):
-    position: SlicePosition
+    position: StorePosition
     rows: Sequence[rows.SliceRow]  # rows of other writers; some may have been read before
     whole: bool  # forget all rows read before: it is the first read, or another database
     more: bool  # more rows can be read at once
@@ -338,7 +337,7 @@ class SliceTable:
     _calls: Callable[[], StoreCalls]
 
     async def exchange(
-        self, writer: str, written: Sequence[rows.SliceRow], position: SlicePosition | None, now_ms: int
+        self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
         """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
         for an invalid row, StoreUnavailable."""
@@ -350,17 +349,16 @@ class SliceTable:
 
 
 def _exchange_slices(
-    database: Database, writer: str, written: Sequence[rows.SliceRow], position: SlicePosition | None, now_ms: int
+    database: Database, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
 ) -> SliceUpdate:
     if written:
         _write(database, written)
     now = database.position()
-    whole = position is None or position.identity != now.identity or position.seq > now.seq
-    after = 0 if position is None or whole else position.seq
+    whole, after = now.resume(position)
     found = [] if after == now.seq else _read(database, writer, after, now_ms)
     more = len(found) == _SLICE_PAGE_ROWS
     seq = found[-1][0] - 1 if more else max([now.seq, *(number for number, _ in found[-1:])])
-    return SliceUpdate(SlicePosition(now.identity, seq), [row for _, row in found], whole, more)
+    return SliceUpdate(now._replace(seq=seq), [row for _, row in found], whole, more)
 
 
 def _write(database: Database, rows: Sequence[rows.SliceRow]) -> None:
@@ -370,7 +368,7 @@ def _write(database: Database, rows: Sequence[rows.SliceRow]) -> None:
             f"INSERT INTO slices ({_SLICE_COLUMNS}, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
             "ON CONFLICT (writer, series, key, start_ms, span_ms) DO UPDATE SET until_ms = excluded.until_ms, "
             "raw = excluded.raw, seq = excluded.seq",
-            [(row.writer, row.series, row.key, row.start_ms, row.span_ms, row.until_ms, row.raw, seq) for row in rows],
+            [(*row, seq) for row in rows],
         )
 
 

@@ -8,8 +8,9 @@ from octet.v1 import error_pb2 as errors
 from octet.v1 import slo_pb2 as wire
 from router.quality.slo import MOST_WRITERS, PEERS_STALE_SECONDS, SloSlice
 from router.quality.slo_sharing import SloSharing, pack_slice
+from router.store.database import StorePosition
 from router.store.rows import SliceRow, StoreUnavailable
-from router.store.store import SlicePosition, SliceUpdate, Store
+from router.store.store import SliceUpdate, Store
 from tests.router.slo.asks import SLO, START, Router
 from tests.router.store.stores import opened
 
@@ -24,7 +25,7 @@ class Away:
         self.num_rows = 0
 
     async def exchange(
-        self, writer: str, written: Sequence[SliceRow], mark: SlicePosition | None, now_ms: int
+        self, writer: str, written: Sequence[SliceRow], mark: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
         if self.is_away:
             raise StoreUnavailable("away")

@@ -1,13 +1,13 @@
 """Slices are reported to all other writers once, also when they are late, and old slices are deleted."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from octet.rpc.refusal import Refusal
+from router.store.database import StorePosition
 from router.store.rows import MAX_SLICE_BYTES, SliceRow
-from router.store.store import MAX_SLICES_WRITTEN, SlicePosition, Store
+from router.store.store import MAX_SLICES_WRITTEN, Store
 from tests.router.store.stores import NOW, audit_row, eventually, eventually_returns, opened
 
 NOW_MS = NOW * 1000
@@ -18,8 +18,8 @@ def slice_row(writer: str, number: int = 0, raw: bytes = b"raw", until_ms: int =
 
 
 async def read_slices(
-    store: Store, reader: str, mark: SlicePosition | None = None
-) -> tuple[SlicePosition, dict[int, SliceRow]]:
+    store: Store, reader: str, mark: StorePosition | None = None
+) -> tuple[StorePosition, dict[int, SliceRow]]:
     found: dict[int, SliceRow] = {}
     while True:
         news = await store.slices.exchange(reader, (), mark, NOW_MS)
@@ -77,7 +77,7 @@ async def test_many_are_read_page_by_page_and_none_is_missed(url: str) -> None:
 
 async def test_two_that_share_a_database_read_each_other(shared_url: str) -> None:
     async with opened(shared_url) as one, opened(shared_url) as other:
-        marks: dict[str, SlicePosition | None] = {"a": None, "b": None}
+        marks: dict[str, StorePosition | None] = {"a": None, "b": None}
         for number in range(5):
             for name, store in (("a", one), ("b", other)):
                 news = await store.slices.exchange(name, [slice_row(name, number)], marks[name], NOW_MS)
@@ -94,7 +94,7 @@ async def test_another_database_in_the_same_place_is_reported(url: str) -> None:
         mark, _ = await read_slices(store, "b")
         await store.change_all([], audit_row())
         assert not (await store.slices.exchange("b", (), mark, NOW_MS)).whole
-        for other in (replace(mark, identity="another"), replace(mark, seq=mark.seq + 1000)):
+        for other in (mark._replace(identity="another"), mark._replace(seq=mark.seq + 1000)):
             assert (await store.slices.exchange("b", (), other, NOW_MS)).whole
 
 
