@@ -137,7 +137,7 @@ class StoreChanges(NamedTuple):
 
 
 class WriteBatch(NamedTuple):
-    """Rows to be written completely and once: the number tells the database whether the batch was written before."""
+    """Rows to be written completely and once: by the number the database knows whether the batch was written before."""
 
     number: int
     counts: Mapping[BucketKey, BucketCounts]

@@ -224,9 +224,9 @@ class StoreCalls:
     ) -> StoreTask[T]:
         """`done` or `failed` is called on the event loop, in the order of the tasks."""
 
-        def report(task: StoreTask[T]) -> None:
+        def report(task: Future[T]) -> None:
             if not task.cancelled():
-                error = task.exception()
+                error: Any = task.exception()  # never another BaseException: those end the thread
                 self.call_on_loop(partial(done, task.result()) if error is None else partial(failed, error))
 
         task = StoreTask(do, self.clock.now() + settle)
