@@ -53,6 +53,7 @@ _FORMAT_NAMES = {"structure": "output_config.format", "structure.json_schema": "
 _STOP_REASONS = {wire.FINISH_REASON_STOP: "end_turn", wire.FINISH_REASON_LENGTH: "max_tokens"}
 _OTHER_BLOCKS = "the specialists read blocks of text, an assistant's tool_use and a user's tool_result, and no others"
 _ONE_TIER = "there is one tier; octet.priority orders requests"
+_NO_THINKING = "the specialists answer without a separate thinking part"
 _ONLY_MODELS_CALL = "only models call tools"
 
 
@@ -135,9 +136,7 @@ class CountRequest(CacheControlled, kw_only=True):
     tool_choice: AnthropicToolChoice | None = None
     output_config: OutputConfig | None = None
     octet: AnthropicOctetOptions | None = None
-    thinking: Annotated[Any, only("the specialists answer without a separate thinking part", {"type": "disabled"})] = (
-        None
-    )
+    thinking: Annotated[Any, only(_NO_THINKING, {"type": "disabled"})] = None
     service_tier: Annotated[Any, only(_ONE_TIER, "auto", "standard_only")] = None
     speed: Annotated[Any, only(_ONE_TIER, "standard")] = None
     container: Annotated[Any, only("nothing is executed here")] = None

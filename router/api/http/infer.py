@@ -53,6 +53,7 @@ _CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _KEEPALIVE_SECONDS = 15.0
 JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may return for the rest
+_Metadata = Annotated[dict[str, str | None], Meta(extra_json_schema={"maxProperties": COUNTS["metadata"]})]
 _Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
 ValidationObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Validation"})]
@@ -114,9 +115,7 @@ class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     timeout_ms: Annotated[Int64, number_limits("timeout_ms")] | None = None
     first_token_timeout_ms: Annotated[Int64, number_limits("first_token_timeout_ms")] | None = None
     validate: bool | None = None
-    metadata: Annotated[dict[str, str | None], Meta(extra_json_schema={"maxProperties": COUNTS["metadata"]})] | None = (
-        None
-    )
+    metadata: _Metadata | None = None
     num_logprobs: Annotated[Int64, number_limits("sampling.num_logprobs")] | None = None
     typical_p: Annotated[float, number_limits("sampling.typical_p")] | None = None
 
