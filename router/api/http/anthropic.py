@@ -10,19 +10,8 @@ from starlette.types import Receive, Scope, Send
 from octet.limits import shorten
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect
-from router.api.http.body import (
-    BodyReader,
-    Count,
-    Int64,
-    check_supported,
-    dump_json,
-    list_limits,
-    number_limits,
-    only,
-    to_struct,
-    unsupported,
-)
+from router.api.http import dialect, fields
+from router.api.http.body import BodyReader
 from router.api.http.connection import get_trace_headers, named_event, run_while_connected
 from router.api.http.dialect import AnswerChoice, ApiRequest
 from router.api.http.errors import (
@@ -33,6 +22,7 @@ from router.api.http.errors import (
     missing_field,
     unsupported_field,
 )
+from router.api.http.fields import Int64, number_limits, only, unsupported
 from router.serving import RequestServer
 
 _MAX_TEMPERATURE = 1.0
@@ -130,7 +120,7 @@ class AnthropicOctetOptions(dialect.OctetOptions):
 
 class CountRequest(CacheControlled, kw_only=True):
     model: dialect.ModelField
-    messages: Annotated[list[AnthropicTurn], dialect.MESSAGES, list_limits("messages")]
+    messages: Annotated[list[AnthropicTurn], dialect.MESSAGES, fields.list_limits("messages")]
     system: _Content | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicToolChoice | None = None
@@ -159,7 +149,7 @@ class MessageRequest(CountRequest, kw_only=True):
 
 
 def parse_message_request(body: dict[str, Any], request_id: str) -> ApiRequest:
-    asked = to_struct(body, MessageRequest)
+    asked = fields.to_struct(body, MessageRequest)
     answer = wire.InferRequest(
         max_tokens=asked.max_tokens,
         stop=asked.stop_sequences,
@@ -170,12 +160,12 @@ def parse_message_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
-    return _api_request(to_struct(body, CountRequest), request_id, wire.InferRequest(), stream=False)
+    return _api_request(fields.to_struct(body, CountRequest), request_id, wire.InferRequest(), stream=False)
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
     """`answer` sets the fields other than the prompt."""
-    check_supported(asked)
+    fields.check_supported(asked)
     model = dialect.ModelName.parse(asked.model)
     options = dialect.octet_request(model, asked.octet)
     structure = _structure(asked.output_config)
@@ -249,7 +239,7 @@ def _messages(turn: AnthropicTurn, where: str) -> Iterator[wire.Message]:
 def _tool_call(block: ToolUseContent, where: str) -> wire.ToolCall:
     if (block.caller or {}).get("type") not in (None, "direct"):
         raise unsupported_field(f"{where}.caller", _ONLY_MODELS_CALL)
-    return wire.ToolCall(id=block.id, name=block.name, arguments=dump_json(block.input or {}, f"{where}.input"))
+    return wire.ToolCall(id=block.id, name=block.name, arguments=fields.dump_json(block.input or {}, f"{where}.input"))
 
 
 def _text(content: str | Sequence[_Block], where: str) -> str:
@@ -280,10 +270,10 @@ def _sampling(asked: MessageRequest) -> wire.Sampling | None:
 def _structure(config: OutputConfig | None) -> wire.Structure | None:
     if config is None:
         return None
-    check_supported(config, "output_config")
+    fields.check_supported(config, "output_config")
     if config.format is None:
         return None
-    return wire.Structure(json_schema=dump_json(config.format.schema, "output_config.format.schema"))
+    return wire.Structure(json_schema=fields.dump_json(config.format.schema, "output_config.format.schema"))
 
 
 def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
@@ -294,7 +284,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
     if tool.input_examples:
         why = "templates show a schema; write examples in the description"
         raise unsupported_field(f"{where}.input_examples", why)
-    parameters = dump_json(tool.input_schema, f"{where}.input_schema")
+    parameters = fields.dump_json(tool.input_schema, f"{where}.input_schema")
     return wire.Tool(name=tool.name, description=tool.description, parameters=parameters, strict=tool.strict)
 
 
@@ -324,10 +314,10 @@ class AnthropicAnswerToolUse(Struct, tag="tool_use", forbid_unknown_fields=True)
 class AnthropicUsage(Struct, forbid_unknown_fields=True):
     """`cache_creation_input_tokens` is 0: every prompt is cached."""
 
-    input_tokens: Count
-    cache_read_input_tokens: Count
-    output_tokens: Count
-    cache_creation_input_tokens: Count = 0
+    input_tokens: fields.Count
+    cache_read_input_tokens: fields.Count
+    output_tokens: fields.Count
+    cache_creation_input_tokens: fields.Count = 0
 
     @classmethod
     def from_wire(cls, usage: wire.Usage) -> "AnthropicUsage":
@@ -347,7 +337,7 @@ class AnthropicMessage(Struct, tag="message", forbid_unknown_fields=True, kw_onl
 
 
 class InputTokenCount(Struct, forbid_unknown_fields=True):
-    input_tokens: Count
+    input_tokens: fields.Count
 
 
 class AnthropicWriter:

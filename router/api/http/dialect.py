@@ -19,17 +19,8 @@ from octet.config.ensemble import Ensemble
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.api.http import errors
-from router.api.http.body import (
-    BodyReader,
-    Int64,
-    JsonSchemaObject,
-    dump_json,
-    list_limits,
-    never_missing,
-    number_limits,
-    text_limits,
-)
+from router.api.http import errors, fields
+from router.api.http.body import BodyReader
 from router.api.http.connection import get_trace_headers, open_answer_stream, run_while_connected
 from router.control.adapters import is_generated_load_name
 from router.dispatch.replicas.replica import Replica
@@ -41,12 +32,12 @@ _PINNED = re.compile(MODEL_PATTERN)
 _MODEL_SCHEMA = {"pattern": f"^{MODEL_PATTERN}$", "examples": [ROUTED_MODEL]}
 _MODEL_HELP = "octet routes; octet/SPECIALIST and octet/SPECIALIST:ADAPTER pin"
 ModelField = Annotated[str, Meta(description=_MODEL_HELP, extra_json_schema=_MODEL_SCHEMA)]
-StopText = Annotated[str, text_limits("stop", 1)]
-StopTexts = Annotated[list[StopText], list_limits("stop")]
-MESSAGES = never_missing("a list of at least one message", min_length=1)
-IdText = Annotated[str, text_limits("session_id")]
-NameText = Annotated[str, text_limits("adapters", 1)]  # of a specialist or an adapter
-_ChoiceText = Annotated[str, text_limits("structure.choice.choices", 1)]
+StopText = Annotated[str, fields.text_limits("stop", 1)]
+StopTexts = Annotated[list[StopText], fields.list_limits("stop")]
+MESSAGES = fields.never_missing("a list of at least one message", min_length=1)
+IdText = Annotated[str, fields.text_limits("session_id")]
+NameText = Annotated[str, fields.text_limits("adapters", 1)]  # of a specialist or an adapter
+_ChoiceText = Annotated[str, fields.text_limits("structure.choice.choices", 1)]
 _FINISH_REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no infinity
 
@@ -100,16 +91,16 @@ class ApiRequest:
 class GenerationOptions(Struct, kw_only=True):
     """Sampling and length, with the same names in OpenAI's dialect and in Octet's own."""
 
-    temperature: Annotated[float, number_limits("sampling.temperature")] | None = None
-    top_p: Annotated[float, number_limits("sampling.top_p")] | None = None
-    presence_penalty: Annotated[float, number_limits("sampling.presence_penalty")] | None = None
-    frequency_penalty: Annotated[float, number_limits("sampling.frequency_penalty")] | None = None
-    min_p: Annotated[float, number_limits("sampling.min_p")] | None = None
-    repetition_penalty: Annotated[float, number_limits("sampling.repetition_penalty")] | None = None
-    top_k: Annotated[Int64, number_limits("sampling.top_k")] | None = None
-    seed: Int64 | None = None
-    max_tokens: Annotated[Int64, number_limits("max_tokens")] | None = None
-    min_tokens: Annotated[Int64, number_limits("min_tokens")] | None = None
+    temperature: Annotated[float, fields.number_limits("sampling.temperature")] | None = None
+    top_p: Annotated[float, fields.number_limits("sampling.top_p")] | None = None
+    presence_penalty: Annotated[float, fields.number_limits("sampling.presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, fields.number_limits("sampling.frequency_penalty")] | None = None
+    min_p: Annotated[float, fields.number_limits("sampling.min_p")] | None = None
+    repetition_penalty: Annotated[float, fields.number_limits("sampling.repetition_penalty")] | None = None
+    top_k: Annotated[fields.Int64, fields.number_limits("sampling.top_k")] | None = None
+    seed: fields.Int64 | None = None
+    max_tokens: Annotated[fields.Int64, fields.number_limits("max_tokens")] | None = None
+    min_tokens: Annotated[fields.Int64, fields.number_limits("min_tokens")] | None = None
     ignore_eos: bool | None = None
     stop: StopText | StopTexts | None = None
 
@@ -118,9 +109,9 @@ class StructureBody(Struct, forbid_unknown_fields=True):
     """The form that an answer must have. Exactly one field is set."""
 
     json_object: Annotated[bool, Meta(extra_json_schema={"const": True})] | None = None
-    json_schema: JsonSchemaObject | None = None
-    regex: Annotated[str, text_limits("structure.regex", 1)] | None = None
-    choice: Annotated[list[_ChoiceText], list_limits("structure.choice.choices", 1)] | None = None
+    json_schema: fields.JsonSchemaObject | None = None
+    regex: Annotated[str, fields.text_limits("structure.regex", 1)] | None = None
+    choice: Annotated[list[_ChoiceText], fields.list_limits("structure.choice.choices", 1)] | None = None
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
@@ -134,7 +125,7 @@ class StructureBody(Struct, forbid_unknown_fields=True):
         if self.json_object is False:
             raise errors.invalid_field(f"{where}.json_object", "true or left out", "false")
         if self.json_schema is not None:
-            return wire.Structure(json_schema=dump_json(self.json_schema, f"{where}.json_schema"))
+            return wire.Structure(json_schema=fields.dump_json(self.json_schema, f"{where}.json_schema"))
         if self.choice is not None:
             return wire.Structure(choice=wire.Choices(choices=self.choice))
         return wire.Structure(json_object=self.json_object, regex=self.regex)
@@ -143,12 +134,12 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 class OctetOptions(Struct, forbid_unknown_fields=True):
     """The `octet` object in the body of another vendor's dialect."""
 
-    intent: Annotated[str, text_limits("intent")] | None = None
-    priority: Annotated[Int64, number_limits("priority")] | None = None
-    timeout_ms: Annotated[Int64, number_limits("timeout_ms")] | None = None
-    first_token_timeout_ms: Annotated[Int64, number_limits("first_token_timeout_ms")] | None = None
-    exclude: Annotated[list[NameText], list_limits("exclude_specialists")] | None = None
-    adapters: Annotated[list[NameText], list_limits("adapters")] | None = None
+    intent: Annotated[str, fields.text_limits("intent")] | None = None
+    priority: Annotated[fields.Int64, fields.number_limits("priority")] | None = None
+    timeout_ms: Annotated[fields.Int64, fields.number_limits("timeout_ms")] | None = None
+    first_token_timeout_ms: Annotated[fields.Int64, fields.number_limits("first_token_timeout_ms")] | None = None
+    exclude: Annotated[list[NameText], fields.list_limits("exclude_specialists")] | None = None
+    adapters: Annotated[list[NameText], fields.list_limits("adapters")] | None = None
     session_id: IdText | None = None
     receipt: bool | None = None
     structure: StructureBody | None = None

@@ -21,19 +21,8 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import jobs_pb2
 from router.answers import ChunkCollector, ResponseCollector
-from router.api.http import connection, errors
-from router.api.http.body import (
-    BodyReader,
-    Count,
-    Int64,
-    JsonSchemaObject,
-    dump_json,
-    list_limits,
-    number_limits,
-    parse_whole_number,
-    text_limits,
-    to_struct,
-)
+from router.api.http import connection, errors, fields
+from router.api.http.body import BodyReader
 from router.api.http.dialect import GenerationOptions, IdText, NameText, StructureBody, finite_logprob, token_text
 from router.api.http.errors import (
     ErrorBody,
@@ -66,7 +55,7 @@ class InferToolCall(Struct, forbid_unknown_fields=True):
 
 
 class InferMessage(Struct, forbid_unknown_fields=True):
-    role: Annotated[str, text_limits("messages.role", 1)]
+    role: Annotated[str, fields.text_limits("messages.role", 1)]
     content: str | None = None
     tool_calls: list[InferToolCall] | None = None
     tool_call_id: str | None = None
@@ -81,11 +70,11 @@ class InferMessage(Struct, forbid_unknown_fields=True):
 class InferTool(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
     description: str | None = None
-    parameters: JsonSchemaObject | None = None
+    parameters: fields.JsonSchemaObject | None = None
     strict: bool | None = None
 
     def to_wire(self, where: str) -> wire.Tool:
-        parameters = None if self.parameters is None else dump_json(self.parameters, f"{where}.parameters")
+        parameters = None if self.parameters is None else fields.dump_json(self.parameters, f"{where}.parameters")
         return wire.Tool(name=self.name, description=self.description, parameters=parameters, strict=self.strict)
 
 
@@ -96,28 +85,28 @@ class InferToolChoice(Struct, forbid_unknown_fields=True):
 class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     """The fields of an InferRequest and, on the same level, those of its sampling."""
 
-    prompt: Annotated[str, text_limits("prompt")] | None = None
-    template: Annotated[str, text_limits("template")] | None = None
-    body: Annotated[str, text_limits("body")] | None = None
-    messages: Annotated[list[InferMessage], list_limits("messages")] | None = None
+    prompt: Annotated[str, fields.text_limits("prompt")] | None = None
+    template: Annotated[str, fields.text_limits("template")] | None = None
+    body: Annotated[str, fields.text_limits("body")] | None = None
+    messages: Annotated[list[InferMessage], fields.list_limits("messages")] | None = None
     tools: list[InferTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | InferToolChoice | None = None
     structure: StructureBody | None = None
-    intent: Annotated[str, text_limits("intent")] | None = None
+    intent: Annotated[str, fields.text_limits("intent")] | None = None
     session_id: IdText | None = None
     user_id: IdText | None = None
-    force_specialists: NameText | Annotated[list[NameText], list_limits("force_specialists")] | None = None
-    exclude_specialists: NameText | Annotated[list[NameText], list_limits("exclude_specialists")] | None = None
-    adapters: NameText | Annotated[list[NameText], list_limits("adapters")] | None = None
-    max_experts: Annotated[Int64, number_limits("max_experts")] | None = None
-    context_size: Annotated[Int64, number_limits("context_size")] | None = None
-    priority: Annotated[Int64, number_limits("priority")] | None = None
-    timeout_ms: Annotated[Int64, number_limits("timeout_ms")] | None = None
-    first_token_timeout_ms: Annotated[Int64, number_limits("first_token_timeout_ms")] | None = None
+    force_specialists: NameText | Annotated[list[NameText], fields.list_limits("force_specialists")] | None = None
+    exclude_specialists: NameText | Annotated[list[NameText], fields.list_limits("exclude_specialists")] | None = None
+    adapters: NameText | Annotated[list[NameText], fields.list_limits("adapters")] | None = None
+    max_experts: Annotated[fields.Int64, fields.number_limits("max_experts")] | None = None
+    context_size: Annotated[fields.Int64, fields.number_limits("context_size")] | None = None
+    priority: Annotated[fields.Int64, fields.number_limits("priority")] | None = None
+    timeout_ms: Annotated[fields.Int64, fields.number_limits("timeout_ms")] | None = None
+    first_token_timeout_ms: Annotated[fields.Int64, fields.number_limits("first_token_timeout_ms")] | None = None
     validate: bool | None = None
     metadata: _Metadata | None = None
-    num_logprobs: Annotated[Int64, number_limits("sampling.num_logprobs")] | None = None
-    typical_p: Annotated[float, number_limits("sampling.typical_p")] | None = None
+    num_logprobs: Annotated[fields.Int64, fields.number_limits("sampling.num_logprobs")] | None = None
+    typical_p: Annotated[float, fields.number_limits("sampling.typical_p")] | None = None
 
     def to_wire(self) -> wire.InferRequest:
         request = wire.InferRequest(
@@ -160,10 +149,10 @@ class ChosenTokenLogprob(TokenLogprob, forbid_unknown_fields=True):
 
 
 class InferUsage(Struct, forbid_unknown_fields=True):
-    prompt_tokens: Count
-    completion_tokens: Count
-    total_tokens: Count
-    cache_hit_tokens: Count
+    prompt_tokens: fields.Count
+    completion_tokens: fields.Count
+    total_tokens: fields.Count
+    cache_hit_tokens: fields.Count
 
 
 class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -187,13 +176,13 @@ class InferError(ErrorEnvelope, kw_only=True):
 
 
 def parse_infer_request(body: dict[str, Any]) -> wire.InferRequest:
-    return to_struct(body, JobRequest).to_wire()
+    return fields.to_struct(body, JobRequest).to_wire()
 
 
 async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receive: Receive, send: Send) -> None:
     """POST /v1/infer."""
     incoming = Request(scope, receive)
-    body = to_struct(await bodies.read_object(incoming), InferRequest)
+    body = fields.to_struct(await bodies.read_object(incoming), InferRequest)
     request = body.to_wire()
     request.request_id = scope["request_id"]
     trace = connection.get_trace_headers(incoming)
@@ -304,7 +293,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
     finish_reason: str | None
     validation: ValidationObject | None
     receipt: ReceiptObject | None
-    attempts: Count
+    attempts: fields.Count
 
 
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
@@ -326,7 +315,7 @@ def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
 
     async def newest(request: Request) -> Response:
         limit = request.query_params.get("limit")
-        most = None if limit is None else parse_whole_number("limit", limit)
+        most = None if limit is None else fields.parse_whole_number("limit", limit)
         with rename_fields({"id": "before"}):
             found = await jobs.newest(most, request.query_params.get("before", ""), _tenant(request))
         return JsonResponse({"jobs": [job_to_json(job) for job in found]})
@@ -357,7 +346,7 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
     request = Request(scope, receive)
     job_id = request.path_params["job_id"]
     after = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-    events = jobs.watch(job_id, parse_whole_number("after", after))
+    events = jobs.watch(job_id, fields.parse_whole_number("after", after))
     if request.method == "HEAD":
         events = _current_status(jobs, job_id)
     stream = connection.EventStreamWriter(scope, receive, send, JOB_STALL_SECONDS)

@@ -9,22 +9,9 @@ from octet.client.options import TOOL_MODES
 from octet.limits import shorten
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect
-from router.api.http.body import (
-    RANGE_KEY,
-    Int64,
-    JsonSchemaObject,
-    check_supported,
-    dump_json,
-    list_limits,
-    never_missing,
-    number_limits,
-    only,
-    text_limits,
-    to_struct,
-    unsupported,
-)
+from router.api.http import dialect, fields
 from router.api.http.errors import invalid_field, missing_field, unsupported_field
+from router.api.http.fields import Int64, number_limits, only, unsupported
 
 MAX_CHOICES = 8
 _INT64 = 2**63
@@ -52,7 +39,7 @@ _TEXT_ONLY = "the specialists read and write text only"
 _FunctionType = Annotated[Literal["function"], unsupported("tools are functions", "custom", "allowed_tools")]
 _Bias = Annotated[float, number_limits("sampling.logit_bias.bias")]
 _NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
-_Prompt = Annotated[str, text_limits("prompt", 1)]
+_Prompt = Annotated[str, fields.text_limits("prompt", 1)]
 _TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object from token ids to numbers"})]
 
 
@@ -71,7 +58,9 @@ class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
     top_k: Annotated[Int64, number_limits("sampling.top_k", least=_VLLM_KEEP_ALL)] | None = None
     logit_bias: dict[_TokenId, _Bias | None] | None = None
     max_completion_tokens: Annotated[Int64, number_limits("max_tokens")] | None = None
-    n: Annotated[Int64, Meta(extra_json_schema={RANGE_KEY: {"minimum": 1, "maximum": MAX_CHOICES}})] | None = None
+    n: Annotated[Int64, Meta(extra_json_schema={fields.RANGE_KEY: {"minimum": 1, "maximum": MAX_CHOICES}})] | None = (
+        None
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: dialect.IdText | None = None
@@ -83,9 +72,10 @@ class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
 
 class TextPart(Struct):
     type: Annotated[
-        Literal["text"], unsupported("the specialists read text only", "image_url", "input_audio", "file", "refusal")
+        Literal["text"],
+        unsupported("the specialists read text only", "image_url", "input_audio", "file", "refusal"),
     ]
-    text: Annotated[str, never_missing("text")]
+    text: Annotated[str, fields.never_missing("text")]
 
 
 class ChatFunctionCall(Struct):
@@ -116,7 +106,7 @@ class OpenAIMessage(Struct):
 class ChatFunction(Struct):
     name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
     description: str | None = None
-    parameters: JsonSchemaObject | None = None
+    parameters: fields.JsonSchemaObject | None = None
     strict: bool | None = None
 
 
@@ -132,7 +122,7 @@ class NamedToolChoice(Struct):
 
 class ResponseSchema(Struct):
     name: str
-    schema: JsonSchemaObject | None = None
+    schema: fields.JsonSchemaObject | None = None
     strict: bool | None = None
 
 
@@ -142,7 +132,7 @@ class ResponseFormat(Struct):
 
 
 class ChatRequest(OpenAIRequest, kw_only=True):
-    messages: Annotated[list[OpenAIMessage], dialect.MESSAGES, list_limits("messages")]
+    messages: Annotated[list[OpenAIMessage], dialect.MESSAGES, fields.list_limits("messages")]
     logprobs: bool | None = None
     top_logprobs: _NumLogprobs | None = None
     tools: list[ChatTool] | None = None
@@ -169,7 +159,7 @@ class CompletionRequest(OpenAIRequest, kw_only=True):
 
 
 def parse_chat_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
-    chat = to_struct(body, ChatRequest)
+    chat = fields.to_struct(body, ChatRequest)
     prompt = wire.InferRequest(
         messages=[_message(each, f"messages[{index}]") for index, each in enumerate(chat.messages)],
         tools=[_tool(each.function, f"tools[{index}]") for index, each in enumerate(chat.tools or ())],
@@ -193,7 +183,7 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.A
     if isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt):
         why = "token ids belong to one model, and the router decides by the text which model answers"
         raise unsupported_field("prompt", why)
-    completion = to_struct(body, CompletionRequest)
+    completion = fields.to_struct(body, CompletionRequest)
     num_choices = _num_choices(completion)
     if completion.best_of is not None and completion.best_of != num_choices:
         raise unsupported_field("best_of", "every choice is returned; set n")
@@ -212,7 +202,7 @@ def _api_request(
 ) -> dialect.ApiRequest:
     """`prompts` set the fields that choices do not share. vLLM's names for structured output are refused: ignoring them
     would return an unstructured answer."""
-    check_supported(body)
+    fields.check_supported(body)
     for key, value in raw.items():
         if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
             raise unsupported_field(key[:60], "set the form of an answer in response_format or octet.structure")
@@ -316,7 +306,7 @@ def _include_usage(body: OpenAIRequest) -> bool:
 
 
 def _message(message: OpenAIMessage, where: str) -> wire.Message:
-    check_supported(message, where)
+    fields.check_supported(message, where)
     if message.name is not None and message.role != "tool":  # the call already names its tool
         raise unsupported_field(f"{where}.name", "a model does not see the names of participants")
     content = message.content
@@ -335,7 +325,7 @@ def _message(message: OpenAIMessage, where: str) -> wire.Message:
 
 def _tool(function: ChatFunction, where: str) -> wire.Tool:
     given = function.parameters
-    parameters = None if given is None else dump_json(given, f"{where}.function.parameters")
+    parameters = None if given is None else fields.dump_json(given, f"{where}.function.parameters")
     description, strict = function.description, function.strict
     return wire.Tool(name=function.name, description=description, parameters=parameters, strict=strict)
 
@@ -365,4 +355,4 @@ def _structure(asked: ResponseFormat | None) -> wire.Structure | None:
     where, schema = "response_format.json_schema.schema", asked.json_schema.schema
     if schema is None:
         raise invalid_field(where, "a JSON Schema, which is an object", shorten(None))
-    return wire.Structure(json_schema=dump_json(schema, where))
+    return wire.Structure(json_schema=fields.dump_json(schema, where))

@@ -7,10 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from octet.v1 import inference_pb2 as wire
 from router.api.http import dialect
-from router.api.http.body import Count
 from router.api.http.connection import EventTemplate, data_event
 from router.api.http.dialect import AnswerChoice, ApiRequest, finite_logprob, token_text
 from router.api.http.errors import ApiError
+from router.api.http.fields import Count
 from router.api.http.openai_requests import MAX_CHOICES, ChatFunctionCall, ChatToolCall
 
 _DONE = b"data: [DONE]\n\n"

@@ -28,9 +28,10 @@ from octet.rpc.messages import message_to_json
 from octet.telemetry.exposition import ExpositionText
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.http.body import BodyReader, parse_whole_number, to_struct
+from router.api.http.body import BodyReader
 from router.api.http.connection import ConnectionRoute, EventStreamWriter, raw_event
 from router.api.http.errors import JsonResponse, invalid_field, rename_fields, unknown_path_error
+from router.api.http.fields import parse_whole_number, to_struct
 from router.api.operator.operations import CHECKS, REQUEST_BYTES, OperatorApi
 from router.observe.overview.overview import Overviews
 from router.quality.slo import SLO_HEADER, SloTracker

@@ -14,8 +14,9 @@ from msgspec import Struct, inspect
 
 from router.api.http import body as strict_json
 from router.api.http import server as protocol
-from router.api.http.body import MAX_DEPTH, MAX_VALUES, SMALL_BODY_BYTES, parse_object, to_struct
+from router.api.http.body import MAX_DEPTH, MAX_VALUES, SMALL_BODY_BYTES, parse_object
 from router.api.http.errors import ApiError
+from router.api.http.fields import to_struct
 from router.routing.validation import REQUEST_BYTES
 from tests.router.http.harness import HELLO, Fronted, fronting
 from tests.specialist.server.harness import serving, sim
