@@ -10,18 +10,10 @@ from starlette.types import Receive, Scope, Send
 from octet.limits import shorten
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect, fields
+from router.api.http import dialect, errors, fields
 from router.api.http.body import BodyReader
 from router.api.http.connection import get_trace_headers, named_event, run_while_connected
 from router.api.http.dialect import AnswerChoice, ApiRequest
-from router.api.http.errors import (
-    AnthropicAnswerText,
-    ApiError,
-    JsonResponse,
-    invalid_field,
-    missing_field,
-    unsupported_field,
-)
 from router.api.http.fields import Int64, number_limits, only, unsupported
 from router.serving import RequestServer
 
@@ -170,7 +162,7 @@ def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest
     options = dialect.octet_request(model, asked.octet)
     structure = _structure(asked.output_config)
     if structure is not None and options.HasField("structure"):
-        raise invalid_field("output_config.format", "left out if octet.structure is given", "both")
+        raise errors.invalid_field("output_config.format", "left out if octet.structure is given", "both")
     request = wire.InferRequest(
         request_id=request_id,
         messages=_conversation(asked),
@@ -198,7 +190,7 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
         for message in _messages(turn, f"messages[{index}].content"):
             _append_turn(turns, message)
     if turns[-1].role == "assistant":
-        raise unsupported_field("messages", "an answer is not continued; the last message must be the user's")
+        raise errors.unsupported_field("messages", "an answer is not continued; the last message must be the user's")
     return turns
 
 
@@ -238,7 +230,7 @@ def _messages(turn: AnthropicTurn, where: str) -> Iterator[wire.Message]:
 
 def _tool_call(block: ToolUseContent, where: str) -> wire.ToolCall:
     if (block.caller or {}).get("type") not in (None, "direct"):
-        raise unsupported_field(f"{where}.caller", _ONLY_MODELS_CALL)
+        raise errors.unsupported_field(f"{where}.caller", _ONLY_MODELS_CALL)
     return wire.ToolCall(id=block.id, name=block.name, arguments=fields.dump_json(block.input or {}, f"{where}.input"))
 
 
@@ -251,9 +243,9 @@ def _text(content: str | Sequence[_Block], where: str) -> str:
 def _block_text(block: _Block, where: str) -> str:
     """Raise ApiError for a block that is not text."""
     if not isinstance(block, TextContent):
-        raise unsupported_field(f"{where}.type", f"{_OTHER_BLOCKS}, got {shorten(block.__struct_config__.tag)}")
+        raise errors.unsupported_field(f"{where}.type", f"{_OTHER_BLOCKS}, got {shorten(block.__struct_config__.tag)}")
     if block.citations:
-        raise unsupported_field(f"{where}.citations", "specialists do not support citations")
+        raise errors.unsupported_field(f"{where}.citations", "specialists do not support citations")
     return block.text
 
 
@@ -261,7 +253,7 @@ def _sampling(asked: MessageRequest) -> wire.Sampling | None:
     """Return None if the caller leaves sampling to the task."""
     temperature = asked.temperature
     if temperature is not None and not 0 <= temperature <= _MAX_TEMPERATURE:
-        raise invalid_field("temperature", f"in [0, {_MAX_TEMPERATURE:g}]", f"{temperature:g}")
+        raise errors.invalid_field("temperature", f"in [0, {_MAX_TEMPERATURE:g}]", f"{temperature:g}")
     if temperature is None and asked.top_k is None and asked.top_p is None:
         return None
     return wire.Sampling(temperature=temperature, top_k=asked.top_k, top_p=asked.top_p)
@@ -278,12 +270,12 @@ def _structure(config: OutputConfig | None) -> wire.Structure | None:
 
 def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
     if tool.defer_loading:
-        raise unsupported_field(f"{where}.defer_loading", "a model sees all tools at once")
+        raise errors.unsupported_field(f"{where}.defer_loading", "a model sees all tools at once")
     if any(caller != "direct" for caller in tool.allowed_callers or ()):
-        raise unsupported_field(f"{where}.allowed_callers", _ONLY_MODELS_CALL)
+        raise errors.unsupported_field(f"{where}.allowed_callers", _ONLY_MODELS_CALL)
     if tool.input_examples:
         why = "templates show a schema; write examples in the description"
-        raise unsupported_field(f"{where}.input_examples", why)
+        raise errors.unsupported_field(f"{where}.input_examples", why)
     parameters = fields.dump_json(tool.input_schema, f"{where}.input_schema")
     return wire.Tool(name=tool.name, description=tool.description, parameters=parameters, strict=tool.strict)
 
@@ -294,13 +286,13 @@ def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
     if choice is None:
         return None
     if choice.type != "tool" and choice.name is not None:
-        raise invalid_field("tool_choice.name", "left out unless the type is tool", shorten(choice.name))
+        raise errors.invalid_field("tool_choice.name", "left out unless the type is tool", shorten(choice.name))
     if not asked.tools:
         if choice.type == "none":
             return None
-        raise invalid_field("tool_choice", "left out without tools", choice.type)
+        raise errors.invalid_field("tool_choice", "left out without tools", choice.type)
     if choice.type == "tool" and choice.name is None:
-        raise missing_field("tool_choice.name")
+        raise errors.missing_field("tool_choice.name")
     one_at_most = choice.disable_parallel_tool_use
     return wire.ToolChoice(mode=_TOOL_MODES[choice.type], name=choice.name, one_at_most=one_at_most)
 
@@ -329,7 +321,7 @@ class AnthropicMessage(Struct, tag="message", forbid_unknown_fields=True, kw_onl
     id: str
     role: Literal["assistant"] = "assistant"
     model: dialect.ModelField
-    content: list[AnthropicAnswerText | AnthropicAnswerToolUse]
+    content: list[errors.AnthropicAnswerText | AnthropicAnswerToolUse]
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
     stop_sequence: str | None
     usage: AnthropicUsage
@@ -375,7 +367,7 @@ class AnthropicWriter:
     def end(self) -> bytes:
         return _event("message_stop")
 
-    def fail(self, error: ApiError) -> bytes:
+    def fail(self, error: errors.ApiError) -> bytes:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
@@ -399,7 +391,9 @@ class AnthropicWriter:
     def _write_part(self, block: dialect.ContentBlock, text: str) -> bytes:
         start = b""
         if self._open is not block:
-            empty = AnthropicAnswerText("") if block.is_text else AnthropicAnswerToolUse(block.id, block.name, {})
+            empty = (
+                errors.AnthropicAnswerText("") if block.is_text else AnthropicAnswerToolUse(block.id, block.name, {})
+            )
             start = self._stop_block() + _event("content_block_start", index=block.index, content_block=empty)
             self._open = block
         if not text:
@@ -432,10 +426,10 @@ def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
     return {"stop_reason": "tool_use" if calls_tools else reason, "stop_sequence": None}
 
 
-def _content(block: dialect.ContentBlock) -> AnthropicAnswerText | AnthropicAnswerToolUse | None:
+def _content(block: dialect.ContentBlock) -> errors.AnthropicAnswerText | AnthropicAnswerToolUse | None:
     """Return None for a truncated tool call, which the caller must not make."""
     if block.is_text:
-        return AnthropicAnswerText(block.content)
+        return errors.AnthropicAnswerText(block.content)
     return None if block.input is None else AnthropicAnswerToolUse(block.id, block.name, block.input)
 
 
@@ -447,4 +441,4 @@ async def count_tokens(service: RequestServer, bodies: BodyReader, scope: Scope,
         work = service.count(request.requests[0], None, get_trace_headers(connection))
         counted = await run_while_connected(receive, work)
     headers = {"x-octet-specialist": counted.specialist}
-    await JsonResponse(InputTokenCount(counted.prompt_tokens), headers=headers)(scope, receive, send)
+    await errors.JsonResponse(InputTokenCount(counted.prompt_tokens), headers=headers)(scope, receive, send)

@@ -24,14 +24,6 @@ from router.answers import ChunkCollector, ResponseCollector
 from router.api.http import connection, errors, fields
 from router.api.http.body import BodyReader
 from router.api.http.dialect import GenerationOptions, IdText, NameText, StructureBody, finite_logprob, token_text
-from router.api.http.errors import (
-    ErrorBody,
-    ErrorEnvelope,
-    JsonResponse,
-    missing_field,
-    refusal_to_error,
-    rename_fields,
-)
 from router.jobs.manager import JobManager
 from router.receipts import RECEIPT_METADATA_KEY
 from router.routing.validation import COUNTS
@@ -62,7 +54,7 @@ class InferMessage(Struct, forbid_unknown_fields=True):
 
     def to_wire(self, where: str) -> wire.Message:
         if self.content is None and not self.tool_calls:
-            raise missing_field(f"{where}.content")
+            raise errors.missing_field(f"{where}.content")
         calls = [wire.ToolCall(id=each.id, name=each.name, arguments=each.arguments) for each in self.tool_calls or ()]
         return wire.Message(role=self.role, content=self.content, tool_calls=calls, tool_call_id=self.tool_call_id)
 
@@ -168,7 +160,7 @@ class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
     receipt: ReceiptObject
 
 
-class InferError(ErrorEnvelope, kw_only=True):
+class InferError(errors.ErrorEnvelope, kw_only=True):
     id: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     partial: Annotated[bool, Meta(extra_json_schema={"const": True})] | UnsetType = UNSET
@@ -196,7 +188,7 @@ async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receiv
         else:
             content = _answer_to_json(collector.response, request)
             headers = {"x-octet-specialist": collector.response.receipt.specialist}
-            response = JsonResponse(content, headers=headers)
+            response = errors.JsonResponse(content, headers=headers)
         await response(scope, receive, send)
         return
     stream = connection.open_answer_stream(service, scope, receive, send)
@@ -251,13 +243,13 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
     """Raise ApiError if there is nothing to return besides the error."""
-    error = refusal_to_error(refusal, INFER_FIELD_NAMES)
+    error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error
     raw = dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
     receipt = None if raw is None else Receipt.from_wire(wire.Receipt.FromString(raw)).to_dict()
     content = InferError(error=error.body(), id=request_id, text=answer.text, partial=True, receipt=receipt)
-    return JsonResponse(content, error.status, headers=error.headers)
+    return errors.JsonResponse(content, error.status, headers=error.headers)
 
 
 def _infer_event(event: wire.InferEvent) -> bytes:
@@ -289,7 +281,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
     text: str
     tool_calls: list[InferToolCall]
     partial: bool
-    error: ErrorBody | None
+    error: errors.ErrorBody | None
     finish_reason: str | None
     validation: ValidationObject | None
     receipt: ReceiptObject | None
@@ -297,11 +289,11 @@ class JobBody(Struct, forbid_unknown_fields=True):
 
 
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
-    error: ErrorBody | None = None
+    error: errors.ErrorBody | None = None
     if job.HasField("error"):
         kind: Any = errors.error_kind(job.error.reason)
         param = INFER_FIELD_NAMES.get(job.error.field, job.error.field) or None
-        error = ErrorBody(job.error.message, kind, param, errors.error_code(job.error.reason))
+        error = errors.ErrorBody(job.error.message, kind, param, errors.error_code(job.error.reason))
     return {**Job.from_wire(job).to_dict(), "error": error}
 
 
@@ -309,25 +301,25 @@ def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
     async def submit(request: Request) -> Response:
         """Respond with 202, or 200 for a job already submitted with the same key."""
         message = parse_infer_request(await bodies.read_object(request))
-        with rename_fields(INFER_FIELD_NAMES):
+        with errors.rename_fields(INFER_FIELD_NAMES):
             job, is_new = await jobs.submit(message, request.headers.get("idempotency-key", ""))
-        return JsonResponse(job_to_json(job), 202 if is_new else 200, headers={"location": f"/v1/jobs/{job.id}"})
+        return errors.JsonResponse(job_to_json(job), 202 if is_new else 200, headers={"location": f"/v1/jobs/{job.id}"})
 
     async def newest(request: Request) -> Response:
         limit = request.query_params.get("limit")
         most = None if limit is None else fields.parse_whole_number("limit", limit)
-        with rename_fields({"id": "before"}):
+        with errors.rename_fields({"id": "before"}):
             found = await jobs.newest(most, request.query_params.get("before", ""), _tenant(request))
-        return JsonResponse({"jobs": [job_to_json(job) for job in found]})
+        return errors.JsonResponse({"jobs": [job_to_json(job) for job in found]})
 
     async def submit_or_list(request: Request) -> Response:
         return await (submit(request) if request.method == "POST" else newest(request))
 
     async def get(request: Request) -> Response:
-        return JsonResponse(job_to_json(await jobs.get(request.path_params["job_id"], _tenant(request))))
+        return errors.JsonResponse(job_to_json(await jobs.get(request.path_params["job_id"], _tenant(request))))
 
     async def cancel(request: Request) -> Response:
-        return JsonResponse(job_to_json(await jobs.cancel(request.path_params["job_id"], _tenant(request))))
+        return errors.JsonResponse(job_to_json(await jobs.cancel(request.path_params["job_id"], _tenant(request))))
 
     return [
         Route("/v1/jobs", submit_or_list, methods=["GET", "POST"]),
