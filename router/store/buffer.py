@@ -5,18 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from router.store.rows import (
-    MAX_RAW_BYTES,
-    MAX_TIME,
-    BucketCounts,
-    BucketKey,
-    ComparisonRow,
-    CountBucket,
-    ReceiptRow,
-    VerdictRow,
-    WriteBatch,
-    is_valid_key,
-)
+from router.store import rows
 
 MAX_BUFFER_BYTES = 32 << 20
 MAX_BUFFER_COUNTS = 100_000
@@ -36,27 +25,27 @@ class StoreCounters(NamedTuple):
     dropped_verdicts: int = 0
 
 
-def _is_valid_row(row: ReceiptRow | ComparisonRow) -> bool:
-    if isinstance(row, ReceiptRow):
+def _is_valid_row(row: rows.ReceiptRow | rows.ComparisonRow) -> bool:
+    if isinstance(row, rows.ReceiptRow):
         texts = (row.labels.tenant, row.labels.specialist, row.labels.outcome, row.judged)
-        if not all(is_valid_key(text) for text in texts if text):
+        if not all(rows.is_valid_key(text) for text in texts if text):
             return False
-    return is_valid_key(row.request_id) and 0 <= row.at_ms < MAX_TIME and len(row.raw) <= MAX_RAW_BYTES
+    return rows.is_valid_key(row.request_id) and 0 <= row.at_ms < rows.MAX_TIME and len(row.raw) <= rows.MAX_RAW_BYTES
 
 
 class VerdictBuffer:
     def __init__(self, most: int = MAX_VERDICTS) -> None:
         self._most = most
-        self._waiting: OrderedDict[str, VerdictRow] = OrderedDict()
-        self._in_flight: Sequence[VerdictRow] = ()
+        self._waiting: OrderedDict[str, rows.VerdictRow] = OrderedDict()
+        self._in_flight: Sequence[rows.VerdictRow] = ()
         self.num_dropped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, verdict: VerdictRow) -> None:
+    def add(self, verdict: rows.VerdictRow) -> None:
         """Add a verdict; the latest one for a request id wins."""
-        if not (is_valid_key(verdict.request_id) and is_valid_key(verdict.judged)):
+        if not (rows.is_valid_key(verdict.request_id) and rows.is_valid_key(verdict.judged)):
             self.num_dropped += 1
             return
         self._waiting[verdict.request_id] = verdict
@@ -64,14 +53,14 @@ class VerdictBuffer:
             self._waiting.popitem(last=False)
             self.num_dropped += 1
 
-    def take(self, most: int) -> Sequence[VerdictRow]:
+    def take(self, most: int) -> Sequence[rows.VerdictRow]:
         self._in_flight = [self._waiting.popitem(last=False)[1] for _ in range(min(most, len(self._waiting)))]
         return self._in_flight
 
     def forget_taken(self) -> None:
         self._in_flight = ()
 
-    def apply(self, row: ReceiptRow) -> ReceiptRow:
+    def apply(self, row: rows.ReceiptRow) -> rows.ReceiptRow:
         in_flight = (each for each in self._in_flight if each.request_id == row.request_id)
         found = self._waiting.get(row.request_id) or next(in_flight, None)
         return row if found is None or found.at_ms != row.at_ms else row._replace(judged=found.judged)
@@ -83,18 +72,20 @@ class WriteBuffer:
 
     def __init__(self, most_rows: int) -> None:
         self.most_rows = most_rows
-        self._counts: dict[BucketKey, BucketCounts] = {}  # including those of the batch in flight
-        self._receipts: OrderedDict[str, ReceiptRow] = OrderedDict()
-        self._comparisons: deque[ComparisonRow] = deque()
+        self._counts: dict[rows.BucketKey, rows.BucketCounts] = {}  # including those of the batch in flight
+        self._receipts: OrderedDict[str, rows.ReceiptRow] = OrderedDict()
+        self._comparisons: deque[rows.ComparisonRow] = deque()
         self.verdicts = VerdictBuffer()
         self._num_bytes = 0
-        self._batch: WriteBatch | None = None
+        self._batch: rows.WriteBatch | None = None
         self._num_batches = 0
         self.dropped_receipts = self.dropped_comparisons = self.dropped_counts = 0
 
-    def count(self, bucket: CountBucket) -> None:
-        is_valid = 0 <= bucket.start < MAX_TIME and 0 <= bucket.good <= _MAX_COUNT and 0 <= bucket.bad <= _MAX_COUNT
-        if not (is_valid and is_valid_key(bucket.series) and is_valid_key(bucket.key)):
+    def count(self, bucket: rows.CountBucket) -> None:
+        is_valid = (
+            0 <= bucket.start < rows.MAX_TIME and 0 <= bucket.good <= _MAX_COUNT and 0 <= bucket.bad <= _MAX_COUNT
+        )
+        if not (is_valid and rows.is_valid_key(bucket.series) and rows.is_valid_key(bucket.key)):
             self.dropped_counts += 1
             return
         self._add((bucket.series, bucket.key, bucket.start), bucket.good, bucket.bad)
@@ -103,7 +94,7 @@ class WriteBuffer:
             oldest = next(key for key in self._counts if key not in in_flight)
             self.dropped_counts += sum(self._counts.pop(oldest))
 
-    def keep_receipt(self, row: ReceiptRow) -> None:
+    def keep_receipt(self, row: rows.ReceiptRow) -> None:
         if not _is_valid_row(row):
             self.dropped_receipts += 1
             return
@@ -112,7 +103,7 @@ class WriteBuffer:
         self._receipts[row.request_id] = row
         self._shrink()
 
-    def keep_comparison(self, row: ComparisonRow) -> None:
+    def keep_comparison(self, row: rows.ComparisonRow) -> None:
         if not _is_valid_row(row):
             self.dropped_comparisons += 1
             return
@@ -120,14 +111,14 @@ class WriteBuffer:
         self._comparisons.append(row)
         self._shrink()
 
-    def keep_verdict(self, verdict: VerdictRow) -> None:
+    def keep_verdict(self, verdict: rows.VerdictRow) -> None:
         row = self._receipts.get(verdict.request_id)
         if row is not None and row.at_ms == verdict.at_ms:
             self._receipts[verdict.request_id] = row._replace(judged=verdict.judged)
         else:
             self.verdicts.add(verdict)
 
-    def next_batch(self) -> WriteBatch | None:
+    def next_batch(self) -> rows.WriteBatch | None:
         """Return the same batch until it is confirmed or rejected."""
         if self._batch is None and not self.is_empty:
             self._num_batches += 1
@@ -136,10 +127,10 @@ class WriteBuffer:
             receipts = [self._receipts.popitem(last=False)[1] for _ in range(min(most, len(self._receipts)))]
             comparisons = [self._comparisons.popleft() for _ in range(min(most, len(self._comparisons)))]
             self._num_bytes -= sum(len(row.raw) for row in receipts) + sum(len(row.raw) for row in comparisons)
-            self._batch = WriteBatch(self._num_batches, counts, receipts, comparisons, self.verdicts.take(most))
+            self._batch = rows.WriteBatch(self._num_batches, counts, receipts, comparisons, self.verdicts.take(most))
         return self._batch
 
-    def confirm(self, batch: WriteBatch) -> None:
+    def confirm(self, batch: rows.WriteBatch) -> None:
         if batch is not self._batch:
             raise ValueError(f"batch {batch.number} is not in flight")
         self._batch = None
@@ -147,37 +138,39 @@ class WriteBuffer:
         for key, (good, bad) in batch.counts.items():
             self._add(key, -good, -bad)
 
-    def reject(self, batch: WriteBatch) -> None:
+    def reject(self, batch: rows.WriteBatch) -> None:
         self.confirm(batch)
         self.dropped_counts += sum(good + bad for good, bad in batch.counts.values())
         self.dropped_receipts += len(batch.receipts)
         self.dropped_comparisons += len(batch.comparisons)
 
-    def counts_of(self, key: BucketKey) -> BucketCounts:
+    def counts_of(self, key: rows.BucketKey) -> rows.BucketCounts:
         return self._counts.get(key, (0, 0))
 
-    def add_held(self, stored: CountBucket) -> CountBucket:
+    def add_held(self, stored: rows.CountBucket) -> rows.CountBucket:
         good, bad = self.counts_of((stored.series, stored.key, stored.start))
         return stored._replace(good=stored.good + good, bad=stored.bad + bad) if good or bad else stored
 
-    def merge_held(self, stored: Sequence[CountBucket], wanted: Callable[[BucketKey], bool]) -> Sequence[CountBucket]:
+    def merge_held(
+        self, stored: Sequence[rows.CountBucket], wanted: Callable[[rows.BucketKey], bool]
+    ) -> Sequence[rows.CountBucket]:
         known = {(bucket.series, bucket.key, bucket.start) for bucket in stored}
         held = ((key, counts) for key, counts in self._counts.items() if key not in known and wanted(key))
-        return [*map(self.add_held, stored), *(CountBucket(*key, *counts) for key, counts in held)]
+        return [*map(self.add_held, stored), *(rows.CountBucket(*key, *counts) for key, counts in held)]
 
-    def receipt(self, request_id: str) -> ReceiptRow | None:
+    def receipt(self, request_id: str) -> rows.ReceiptRow | None:
         newest = self._receipts.get(request_id)
         if newest is not None or self._batch is None:
             return newest
         return next((row for row in self._batch.receipts if row.request_id == request_id), None)
 
-    def receipts(self) -> list[ReceiptRow]:
+    def receipts(self) -> list[rows.ReceiptRow]:
         """List receipts, oldest first. An id may occur twice, the later receipt last."""
         return [*(self._batch.receipts if self._batch else ()), *self._receipts.values()]
 
-    def comparisons(self, request_id: str) -> list[ComparisonRow]:
-        rows = [*(self._batch.comparisons if self._batch else ()), *self._comparisons]
-        return [row for row in reversed(rows) if row.request_id == request_id]
+    def comparisons(self, request_id: str) -> list[rows.ComparisonRow]:
+        held = [*(self._batch.comparisons if self._batch else ()), *self._comparisons]
+        return [row for row in reversed(held) if row.request_id == request_id]
 
     @property
     def is_empty(self) -> bool:
@@ -197,7 +190,7 @@ class WriteBuffer:
         now = self.counters()
         return f"{now.held_counts} counts, {now.held_receipts} receipts and {now.held_comparisons} comparisons"
 
-    def _add(self, key: BucketKey, good: int, bad: int) -> None:
+    def _add(self, key: rows.BucketKey, good: int, bad: int) -> None:
         had_good, had_bad = self.counts_of(key)
         total = (had_good + good, had_bad + bad)
         if any(total):

@@ -7,14 +7,8 @@ from pathlib import Path
 
 from octet.config.annotations import SCHEMA_PREFIX, verifier_problem
 from octet.config.ensemble import CorrectnessConfig, Ensemble
+from router.verify import cpp_compiler
 from router.verify.cpp import CppVerifier
-from router.verify.cpp_compiler import (
-    AUTO_COMPILER,
-    CompilerUnavailable,
-    default_cache_folder,
-    find_compiler,
-    probe_compiler,
-)
 from router.verify.custom import CustomVerifier, check_custom_spec
 from router.verify.parsed import TextVerifier, read_schema
 from router.verify.pool import VerifierPool
@@ -24,7 +18,7 @@ from router.verify.verdict import Verdict, Verifier, VerifierLimits, one_line
 _log = logging.getLogger(__name__)
 _REQUIRED = ":required"
 _CLOCK_FACTOR = 3  # wall-clock seconds for every second of CPU
-_probe_compiler = cache(probe_compiler)
+_probe_compiler = cache(cpp_compiler.probe_compiler)
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
@@ -73,17 +67,17 @@ def _open_cpp(
     spec: str, compiler: str, pool: VerifierPool, limits: VerifierLimits, *, is_code_required: bool
 ) -> Verifier:
     try:
-        driver = find_compiler(compiler)
-    except CompilerUnavailable as error:
-        if compiler != AUTO_COMPILER:
+        driver = cpp_compiler.find_compiler(compiler)
+    except cpp_compiler.CompilerUnavailable as error:
+        if compiler != cpp_compiler.AUTO_COMPILER:
             raise ValueError(f"correctness.compiler: {error}") from error
         return _unavailable(spec, str(error))
     mode, why = sandbox_mode()
     if mode is None:
         return _unavailable(spec, f"no sandbox to compile in ({why})")
     try:
-        probed, cache_folder = _probe_compiler(driver), default_cache_folder()
-    except (CompilerUnavailable, OSError) as error:
+        probed, cache_folder = _probe_compiler(driver), cpp_compiler.default_cache_folder()
+    except (cpp_compiler.CompilerUnavailable, OSError) as error:
         return _unavailable(spec, str(error))
     sandbox = Sandbox(mode, pool, spec)
     return CppVerifier(spec, probed, sandbox, cache_folder, limits, is_code_required=is_code_required)
