@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
@@ -289,11 +290,12 @@ class JobBody(Struct, forbid_unknown_fields=True):
 
 
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
-    error: errors.ErrorBody | None = None
+    error: dict[str, Any] | None = None
     if job.HasField("error"):
         kind: Any = errors.error_kind(job.error.reason)
         param = INFER_FIELD_NAMES.get(job.error.field, job.error.field) or None
-        error = errors.ErrorBody(job.error.message, kind, param, errors.error_code(job.error.reason))
+        body = errors.ErrorBody(job.error.message, kind, param, errors.error_code(job.error.reason))
+        error = msgspec.to_builtins(body)
     return {**Job.from_wire(job).to_dict(), "error": error}
 
 
