@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from math import exp, inf, log
 from typing import Any, Literal, get_args
 
@@ -46,6 +47,7 @@ class LaneRecord:
         return f"lane {self.number} ({self.name or 'bare model'})"
 
 
+@lru_cache(256)
 def lane_id(specialist: str, lane: LaneRecord) -> str:
     """Unique, and the same on every router that shares the store."""
     digest = digest_parts(part.encode() for part in (lane.revision, *lane.digests)).hex()
