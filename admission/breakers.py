@@ -56,13 +56,11 @@ class CircuitBreaker:
         self._opened = self._probed = None
 
     def failed(self) -> None:
-        state = self.state
-        if state == "closed":
+        if self.state == "closed":
             self._num_failures += 1
-            if self._num_failures >= self._most_failures:
-                self.trip()
-        elif state == "half_open":
-            self._open_longer()
+            if self._num_failures < self._most_failures:
+                return
+        self.trip()
 
     def gave_up(self) -> None:
         """Record that the call ended without a result, so that the next call may be the probe."""
@@ -76,16 +74,10 @@ class CircuitBreaker:
     def trip(self) -> None:
         """Open at once. An open breaker is unchanged; a half-open one opens for longer, as after a failed probe."""
         state = self.state
-        if state == "closed":
-            self._open()
-        elif state == "half_open":
-            self._open_longer()
-
-    def _open_longer(self) -> None:
-        self._cool_down = min(self._cool_down * 2, self._max_cool_down)
-        self._open()
-
-    def _open(self) -> None:
+        if state == "open":
+            return
+        if state == "half_open":
+            self._cool_down = min(self._cool_down * 2, self._max_cool_down)
         self._opened = self._clock.now()
         self._probed = None
 
@@ -188,8 +180,8 @@ def advance_breaker(
     what = _due(record, rate < rules.floor, now, rules)
     if what is None:
         return record, None
-    why = f"{format_pass_rate(counts)}, the floor is {rules.floor:.1%}; {_because(what, rules)}"
-    return _moved(record, what, why, now)
+    because = _TRANSITIONS[what][1].format(breach=_length(rules.breach), window=_length(rules.window))
+    return _moved(record, what, f"{format_pass_rate(counts)}, the floor is {rules.floor:.1%}; {because}", now)
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
@@ -261,18 +253,18 @@ def _dwell_left(record: BreakerRecord, now: float, rules: CorrectnessRules) -> f
     return max(0.0, rules.window - (now - record.transition_at))
 
 
-_AFTER: Mapping[BreakerTransitionKind, BreakerState] = {
-    "trip": "shadow_only",
-    "recover": "recovering",
-    "close": "closed",
-    "relapse": "shadow_only",
+_TRANSITIONS: Mapping[BreakerTransitionKind, tuple[BreakerState, str]] = {  # the next state, and the reason
+    "trip": ("shadow_only", "below it for {breach}"),
+    "recover": ("recovering", "reached again over a whole window of {window} in shadow-only"),
+    "close": ("closed", "never below it for {window}"),
+    "relapse": ("shadow_only", "below it again for {breach}"),
 }
 
 
 def _moved(
     record: BreakerRecord, what: BreakerTransitionKind, why: str, now: float
 ) -> tuple[BreakerRecord, BreakerTransition]:
-    after = _AFTER[what]
+    after = _TRANSITIONS[what][0]
     moved = replace(
         record,
         state=after,
@@ -282,15 +274,6 @@ def _moved(
         above_since=now if after == "recovering" else None,
     )
     return moved, BreakerTransition(now, record.state, after, what, why)
-
-
-def _because(what: BreakerTransitionKind, rules: CorrectnessRules) -> str:
-    return {
-        "trip": f"below it for {_length(rules.breach)}",
-        "recover": f"reached again over a whole window of {_length(rules.window)} in shadow-only",
-        "close": f"never below it for {_length(rules.window)}",
-        "relapse": f"below it again for {_length(rules.breach)}",
-    }[what]
 
 
 def _outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:

@@ -57,15 +57,12 @@ class RollingWindow:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def start_of(self, at: float) -> int:
-        return int(at // self.grain) * self.grain
-
     def put(self, start: int, good: int, bad: int) -> None:
         self._set(start, Counts(good, bad))
 
     def add(self, at: float, good: int = 0, bad: int = 0) -> int:
         """Returns the start of the bucket."""
-        start = self.start_of(at)
+        start = int(at // self.grain) * self.grain
         self._set(start, self.bucket(start) + Counts(good, bad))
         return start
 
@@ -142,39 +139,31 @@ class RetryBudget:
         self._burst = burst
         self._ratio = ratio
         self._share = share
-        self._tokens = burst
-        self._credit = 0.0
+        self.tokens = burst
+        self.credit = 0.0
         self._num_inflight = 0
-
-    @property
-    def tokens(self) -> float:
-        return self._tokens
-
-    @property
-    def credit(self) -> float:
-        return self._credit
 
     def enter(self) -> None:
         """Count an arriving request. It is in flight until `leave`."""
         self._num_inflight += 1
-        self._credit += self._share
+        self.credit += self._share
 
     def leave(self) -> None:
         self._num_inflight -= 1
-        self._credit = min(self._credit, self._share * self._num_inflight)
+        self.credit = min(self.credit, self._share * self._num_inflight)
 
     def take(self) -> bool:
         """Return whether a retry may be sent. If so, it is charged."""
-        if self._tokens >= 1:
-            self._tokens -= 1
-        elif self._credit >= 1:
-            self._credit -= 1
+        if self.tokens >= 1:
+            self.tokens -= 1
+        elif self.credit >= 1:
+            self.credit -= 1
         else:
             return False
         return True
 
     def answered(self) -> None:
-        self._tokens = min(self._tokens + self._ratio, self._burst)
+        self.tokens = min(self.tokens + self._ratio, self._burst)
 
 
 _WHOLE = 1_000_000  # parts of one shadow, so that shares add up without rounding errors
@@ -203,11 +192,7 @@ class ShadowBudget:
     def __init__(self, rules: ShadowRules) -> None:
         self._rules = rules
         self._parts = _WHOLE if rules.share else 0
-        self._num_inflight = 0
-
-    @property
-    def inflight(self) -> int:
-        return self._num_inflight
+        self.inflight = 0
 
     @property
     def tokens(self) -> float:
@@ -220,17 +205,17 @@ class ShadowBudget:
     def take(self, *, counted: bool = True) -> bool:
         """Return whether a shadow may be sent now; it is in flight until `done`. Shadows of fresh and of demoted lanes
         do not count against the share, because their results are needed."""
-        if self._num_inflight >= self._rules.most or (counted and self._parts < _WHOLE):
+        if self.inflight >= self._rules.most or (counted and self._parts < _WHOLE):
             return False
-        self._num_inflight += 1
+        self.inflight += 1
         if counted:
             self._parts -= _WHOLE
         return True
 
     def done(self) -> None:
-        if not self._num_inflight:
+        if not self.inflight:
             raise ValueError("no shadow is in flight")
-        self._num_inflight -= 1
+        self.inflight -= 1
 
     def retune(self, rules: ShadowRules) -> None:
         """Apply new limits. Shadows in flight continue; credit beyond the new limits is lost."""

@@ -13,7 +13,7 @@ import grpc
 
 from octet.config.ensemble import Ensemble, SloTargets
 from octet.v1.inference_pb2 import InferEvent, InferRequest
-from simulation.cluster import BusyTimes, SimulatedCluster, timed_engine
+from simulation.cluster import BusyTimes, SimulatedCluster, TimedEngine
 from simulation.replica import ReplicaSpec
 from simulation.results import BenchRecord, percentile, summary
 from simulation.traces import SimulatedRequest
@@ -166,7 +166,7 @@ class SimulationSetup:
     def from_config(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
         """Answers are not verified. Raises OSError and CalibrationInvalid."""
         unverified = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
-        specs = {each.name: replace(ReplicaSpec.from_config(each), engine=timed_engine) for each in unverified}
+        specs = {each.name: replace(ReplicaSpec.from_config(each), engine=TimedEngine) for each in unverified}
         return cls(replace(ensemble, specialists=unverified), specs, routers, seed, most_refused)
 
     @property
@@ -266,7 +266,6 @@ async def _call(cluster: SimulatedCluster, number: int, request: SimulatedReques
     loop = asyncio.get_running_loop()
     started, accepted, times = loop.time(), 0.0, list[float]()
     channel = cluster.callers[number % len(cluster.callers)]
-    generate = channel.unary_stream(_GENERATE, InferRequest.SerializeToString, InferEvent.FromString)
     message = InferRequest(
         request_id=f"r{number}",
         prompt=request.text(),
@@ -275,7 +274,7 @@ async def _call(cluster: SimulatedCluster, number: int, request: SimulatedReques
         ignore_eos=True,
     )
     try:
-        async for event in generate(message):
+        async for event in channel.stream(_GENERATE, message.SerializeToString(), parse=InferEvent.FromString):
             if event.HasField("routed"):
                 accepted = loop.time()
             elif event.HasField("chunk") and event.chunk.text:

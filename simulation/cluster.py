@@ -14,10 +14,10 @@ from router.dispatch.transport import ReplicaTarget
 from router.verify.verifiers import open_verifiers
 from simulation.event_loop import HeapLoop, Process, WallClock
 from simulation.network import Address, Channel, Delays, Link
-from simulation.replica import ReplicaSpec, SimulatedReplica, no_fault
+from simulation.replica import ReplicaSpec, SimulatedReplica
 from simulation.router import NoClassifier, SimulatedRouter
 from specialist.engines.base import Completion
-from specialist.engines.sim.engine import CostModel, FaultSource, InjectedFault
+from specialist.engines.sim.engine import CostModel, FaultSource, InjectedFault, no_faults
 from specialist.scheduling.step import Rollback, Step, StepOutcome
 
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ class Machine:
         loop: HeapLoop,
         random: Random,
         delays: Delays | None = None,
-        faults: FaultSource = no_fault,
+        faults: FaultSource = no_faults,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -121,10 +121,6 @@ class TimedEngine:
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         """Do nothing: there is no KV memory to zero."""
-
-
-def timed_engine(spec: ReplicaSpec, clock: Clock, _: FaultSource) -> TimedEngine:
-    return TimedEngine(spec.cost, clock)
 
 
 class BusyTimes(NamedTuple):

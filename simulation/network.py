@@ -7,6 +7,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from math import inf
 from random import Random
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import grpc
@@ -90,12 +91,6 @@ class Link:
         self.lose()
 
 
-@dataclass(frozen=True, slots=True)
-class _HandlerDetails:
-    method: str
-    invocation_metadata: tuple[tuple[str, str], ...] = ()
-
-
 class Port:
     """Takes the place of a grpc.aio.Server."""
 
@@ -112,17 +107,18 @@ class Port:
     def find(self, method: str) -> Any:
         """Return a grpc.RpcMethodHandler; None if the method is not served."""
         if method not in self._known:
-            found = (handler.service(_HandlerDetails(method)) for handler in self._generic)
+            details = SimpleNamespace(method=method, invocation_metadata=())
+            found = (handler.service(details) for handler in self._generic)
             self._known[method] = next((each for each in found if each is not None), None)
         return self._known[method]
 
 
+@dataclass(slots=True, eq=False)
 class Address:
     """A network address. The process that listens there may end, and another may take its place."""
 
-    def __init__(self) -> None:
-        self.process: Process | None = None
-        self.port: Port | None = None
+    process: Process | None = None
+    port: Port | None = None
 
     def listen(self, process: Process, port: Port) -> None:
         self.process, self.port = process, port
@@ -375,19 +371,6 @@ class Channel:
         return call
 
     call = stream
-
-    def unary_stream(
-        self, method: str, serialize: Callable[[Any], bytes] | None = None, parse: Parse | None = None
-    ) -> Any:
-        def call(
-            request: Any, *, timeout: float | None = None, metadata: Pairs | None = None, wait_for_ready: bool = False
-        ) -> Call:
-            raw, waits = request if serialize is None else serialize(request), wait_for_ready
-            return self.stream(method, raw, timeout=timeout, metadata=metadata or (), wait_for_ready=waits, parse=parse)
-
-        return call
-
-    unary_unary = unary_stream
 
     async def close(self) -> None:
         self._closed = True

@@ -6,39 +6,33 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from kvpool import BlockPool
 from octet.config.ensemble import SpecialistConfig
 from octet.identity import Lane, digest_parts
 from octet.rpc.memory import MemoryGuard, MemoryUsage
-from octet.telemetry.exposition import Exposition
 from octet.v1 import specialist_pb2 as wire
 from simulation.event_loop import EngineClock, HeapLoop
 from simulation.network import Port
 from specialist.adapters.catalog import SimAdapters, check_digest
 from specialist.engines.base import Completion, Engine
-from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json
+from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
 from specialist.engines.sim.vocabulary import sim_vocabulary
-from specialist.scheduling.loop import new_admission_controller, prices_from_cost_model
+from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.step import Step
 from specialist.server.engine_thread import Command, EngineReport, EngineThread
-from specialist.server.load_report import LoadPublisher, ReplicaSlots, StepMeter, measure_load
-from specialist.server.preparation import RequestPreparer, StructureCompiler
 from specialist.server.replica import SIM_CONTEXT, TOKEN_BYTES, AssembledReplica, create_scheduler
 from specialist.server.server import WarmUpFailed, warm_up
-from specialist.server.service import SERVICE_NAME, GenerateHandler, SpecialistService
+from specialist.server.service import SpecialistService
 from specialist.server.settings import ReplicaSettings, ServiceSettings
-from specialist.server.validation import GenerateLimits, GenerateValidator
 from specialist.text.prompt import ChatTurn, OfferedTool, ToolOffer, ToolsUnsupported
 from specialist.text.structured_output import GrammarCache
 from specialist.text.tool_call_reader import ToolCalling
 
 _MOST_ADAPTERS = 32
-_SEED_BITS = 63
 _SAMPLED = [*map(chr, range(0x20, 0x7F)), "\n"]
 END_ID = len(_SAMPLED)
 NUM_SAMPLED = len(_SAMPLED) + 1
@@ -47,10 +41,6 @@ _TURN_ID = NUM_SAMPLED + _OTHERS
 _ID_OF = {character: index for index, character in enumerate(_SAMPLED)}
 REVISION = digest_parts([b"simulation", str(NUM_SAMPLED).encode()]).hex()
 MODEL = SimModel(NUM_SAMPLED)
-_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-def no_fault(_: object) -> None: ...
 
 
 class NamedAdapters(SimAdapters):
@@ -112,7 +102,7 @@ class EnginePump(EngineThread):
     """The engine thread without a thread: the start and the end of a step are events on the loop."""
 
     def __init__(
-        self, loop: StepLoop, clock: EngineClock, deliver: Callable[[EngineReport], None], heap: HeapLoop
+        self, loop: StepLoop, clock: EngineClock, deliver: Callable[[EngineReport], object], heap: HeapLoop
     ) -> None:
         super().__init__(loop, clock)
         self.deliver = deliver
@@ -153,7 +143,7 @@ class EnginePump(EngineThread):
         self._next = None
         if not self._run_commands(wait=False):
             return
-        step = self._loop.scheduler.assemble_step()
+        step = self.step_loop.scheduler.assemble_step()
         if step is None:
             self._report_step(None)
             if self._served:
@@ -161,7 +151,7 @@ class EnginePump(EngineThread):
             return
         self.stepping_since = self._clock.now()
         self._is_stepping = True
-        completions = self._loop.complete(step)
+        completions = self.step_loop.complete(step)
         seconds = self._engine_clock.take()
         self._heap.call_later(seconds, self._guarded, lambda: self._end(step, completions, seconds))
 
@@ -169,7 +159,7 @@ class EnginePump(EngineThread):
         self._is_stepping = False
         self.stepping_since = None
         self.busy_seconds += seconds
-        self._loop.settle(step, completions)
+        self.step_loop.settle(step, completions)
         self._report_step(step)
         self._look()
 
@@ -200,7 +190,7 @@ class ReplicaSpec:
     itl_seconds: float = 0.1
     warm_seconds: float = 0.3  # seconds from start to serving, warm-up steps aside
     model: SimModel = MODEL
-    engine: Callable[["ReplicaSpec", EngineClock, FaultSource], Engine] | None = None  # replaces the sim engine
+    engine: Callable[[CostModel, EngineClock], Engine] | None = None  # replaces the sim engine
 
     @classmethod
     def from_config(cls, config: SpecialistConfig) -> "ReplicaSpec":
@@ -220,92 +210,42 @@ class ReplicaSpec:
         )
 
 
-class SimulatedReplica:
+class SimulatedReplica(SpecialistService):
     """A replica built and used in the context of its process, and dropped with it."""
+
+    engine: EnginePump
 
     def __init__(
         self,
         spec: ReplicaSpec,
         loop: HeapLoop,
         random: Random,
-        faults: FaultSource = no_fault,
+        faults: FaultSource = no_faults,
         memory: Callable[[], MemoryUsage | None] = lambda: None,
     ) -> None:
         self.spec = spec
-        self._heap = loop
         self._clock = clock = EngineClock(loop)
-        self.assembled = replica = _assemble(spec, clock, faults)
-        self.adapters = replica.adapters
-        self._step_loop = StepLoop(replica.scheduler, replica.engine)
-        self.engine = EnginePump(self._step_loop, clock, self._hand_over, loop)
+        replica = _assemble(spec, clock, faults)
+        step_loop = StepLoop(replica.scheduler, replica.engine)
+        engine = EnginePump(step_loop, clock, lambda report: loop.call_soon(self.handler.deliver, report), loop)
         settings = ServiceSettings(max_waiting=spec.max_waiting)
-        validator = GenerateValidator(GenerateLimits(replica.context, replica.codec.vocab_size))
-        slots = ReplicaSlots(spec.max_running, spec.max_waiting)
-        self.controller = new_admission_controller(replica.scheduler, spec.max_waiting, replica.prices, random.random)
-        self.preparer = RequestPreparer(
-            replica.lane,
-            replica.scheduler,
-            replica.codec,
-            StructureCompiler(replica.grammars),
-            replica.adapters,
-            validator,
-            clock,
-            max_tokenizing=slots.total,
-            draw_seed=lambda: random.getrandbits(_SEED_BITS),
-        )
-        meter = measure_load(replica.scheduler, StepMeter(clock))
-        self._load = LoadPublisher(
-            replica.lane.revision,
-            replica.adapters,
-            self.controller,
-            clock,
-            slots,
-            meter,
-            max_watchers=settings.max_watchers,
-        )
-        self.handler = GenerateHandler(
-            self.engine,
-            replica.scheduler,
-            self.preparer,
-            validator,
-            self._load,
-            self.controller,
-            clock,
-            settings,
-            memory=MemoryGuard(memory, clock),
-        )
+        super().__init__(replica, settings, engine, random, MemoryGuard(memory, clock))
         self.handler.on_death = lambda: self.on_failure()  # noqa: PLW0108 - it may be replaced later
-        service = SpecialistService(
-            replica, settings, validator, self.handler, self._load, self._publish_health, Exposition()
-        )
-        self._health: Any = health.aio.HealthServicer()
         self.port = Port()
-        self.port.add_generic_rpc_handlers((service.grpc_handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.port)
+        self.port.add_generic_rpc_handlers((self.grpc_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.port)
         self.on_failure: Callable[[], None] = lambda: None  # the engine has died or cannot start
 
     async def start(self) -> None:
         """Start the replica. A process that fails to warm up ends."""
-        await self._publish_health()
+        await self.publish_health()
         try:
-            reports = warm_up(self.assembled, self._step_loop)
+            reports = warm_up(self.replica, self.engine.step_loop)
         except WarmUpFailed:
             self.on_failure()
             return
-        for report in reports:
-            report.apply(self.controller)
         await asyncio.sleep(self.spec.warm_seconds + self._clock.take())
-        self.engine.start()
-        self.handler.open()
-        await self._publish_health()
-
-    def _hand_over(self, report: EngineReport) -> None:
-        self._heap.call_soon(self.handler.deliver, report)
-
-    async def _publish_health(self) -> None:
-        status = _SERVING if self.handler.state == "open" else _NOT_SERVING
-        await self._health.set("", status)
-        await self._health.set(SERVICE_NAME, status)
+        await self.open(reports)
 
 
 def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> AssembledReplica:
@@ -316,7 +256,7 @@ def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Ass
         sizes = {"num_blocks": spec.num_blocks + 1, "block_size": spec.block_size}
         engine: Engine = SimEngine(spec.model, spec.cost, clock, **sizes, faults=faults)
     else:
-        engine = spec.engine(spec, clock, faults)
+        engine = spec.engine(spec.cost, clock)
     return AssembledReplica(
         lane=lane,
         scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim"),

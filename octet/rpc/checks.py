@@ -25,7 +25,9 @@ _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
 
 
-class InvalidJsonObject(ValueError):
+class InvalidValue(ValueError):
+    """States what a value must be, and what it is."""
+
     def __init__(self, limit: str, value: str) -> None:
         super().__init__(f"must be {limit}, got {value}")
         self.limit = limit
@@ -33,23 +35,24 @@ class InvalidJsonObject(ValueError):
 
 
 def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
-    """Checks the nesting depth before parsing. Raises InvalidJsonObject."""
+    """Checks the nesting depth before parsing. Raises InvalidValue."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(_JSON_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     if deepest > max_depth:
-        raise InvalidJsonObject(f"at most {max_depth} brackets deep", f"{deepest:,}")
+        raise InvalidValue(f"at most {max_depth} brackets deep", f"{deepest:,}")
     try:
-        parsed = json.loads(text, parse_constant=_refuse_constant)
+        parsed = json.loads(text, parse_constant=refuse_constant)
     except ValueError as error:
-        raise InvalidJsonObject("JSON", str(error)) from None
+        raise InvalidValue("JSON", str(error)) from None
     if not isinstance(parsed, dict):
-        raise InvalidJsonObject("a JSON object", type(parsed).__name__)
+        raise InvalidValue("a JSON object", type(parsed).__name__)
     return parsed
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For `json.loads`, which would accept NaN and Infinity."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -213,7 +216,7 @@ class ToolChecks:
     def _object(self, field: str, text: str) -> dict[str, object]:
         try:
             return parse_json_object(text, MAX_JSON_DEPTH)
-        except InvalidJsonObject as error:
+        except InvalidValue as error:
             raise invalid_field(field, error.limit, error.value) from None
 
 

@@ -1,5 +1,1 @@
 """Engines: one interface, several implementations."""
-
-from specialist.engines.base import Completion, Engine, EngineFault
-
-__all__ = ["Completion", "Engine", "EngineFault"]

@@ -10,16 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specialist.models import checks
 from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope
-from specialist.models.checks import (
-    MAX_CONTEXT,
-    MAX_LAYERS,
-    TensorNames,
-    check_config,
-    check_finite,
-    check_shapes,
-    compute_revision,
-)
 from specialist.models.fields import ModelFields, ModelRefused
 from specialist.models.gguf_blocks import PLAIN, read_scales, read_weight
 from specialist.models.gguf_reader import Gguf, GgufTensor, read_gguf
@@ -47,13 +39,13 @@ def read_gguf_config(fields: ModelFields, tensors: Collection[str], vocab_size: 
         vocab_size=vocab_size,
         hidden_size=hidden,
         intermediate_size=fields.integer(f"{architecture}.feed_forward_length"),
-        num_layers=fields.integer(f"{architecture}.block_count", high=MAX_LAYERS),
+        num_layers=fields.integer(f"{architecture}.block_count", high=checks.MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=fields.integer(f"{architecture}.attention.head_count_kv", heads),
         head_dim=head_dim,
         norm_eps=fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", high=1.0),
         rope=_rope(fields, architecture),
-        context=fields.integer(f"{architecture}.context_length", high=MAX_CONTEXT),
+        context=fields.integer(f"{architecture}.context_length", high=checks.MAX_CONTEXT),
         tied_head="output.weight" not in tensors,
         qkv_bias=architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
         output_bias="blk.0.attn_output.bias" in tensors,
@@ -94,7 +86,7 @@ def _rope(fields: ModelFields, architecture: str) -> Rope:
         plain,
         kind="yarn",
         factor=factor,
-        original_context=fields.integer(f"{prefix}.scaling.original_context_length", high=MAX_CONTEXT),
+        original_context=fields.integer(f"{prefix}.scaling.original_context_length", high=checks.MAX_CONTEXT),
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 1.0),
     )
@@ -123,7 +115,7 @@ def _llama3_divisors(rope: Rope, head_dim: int) -> Tensor:
     return 1 / ((1 - smooth) / rope.factor + smooth)
 
 
-NAMES = TensorNames(
+NAMES = checks.TensorNames(
     "Llama or Qwen2",
     top={"token_embd.weight": "embed", "output_norm.weight": "norm", "output.weight": "head"},
     layer={
@@ -134,10 +126,6 @@ NAMES = TensorNames(
     pattern=re.compile(r"blk\.(0|[1-9][0-9]{0,6})\.([a-z_]+)\.(weight|bias)"),
 )
 ROPE_FACTORS = "rope_freqs.weight"
-
-
-def rename_tensors(tensors: Mapping[str, GgufTensor], source: str) -> dict[str, GgufTensor]:
-    return {NAMES.rename(name, source): stored for name, stored in tensors.items() if name != ROPE_FACTORS}
 
 
 def check_kinds(tensors: Mapping[str, GgufTensor], source: str) -> None:
@@ -168,13 +156,14 @@ def open_gguf(path: Path, progress: Progress) -> Checkpoint:
     fields = ModelFields(source, file.metadata)
     vocabulary, vocab_size = read_gguf_vocabulary(fields)
     config = _with_rope_factors(read_gguf_config(fields, file.tensors, vocab_size), file, source)
-    check_config(config, source)
-    tensors = rename_tensors(file.tensors, source)
-    check_shapes(config, {name: stored.shape for name, stored in tensors.items()}, source)
+    checks.check_config(config, source)
+    stored_as = {name: stored for name, stored in file.tensors.items() if name != ROPE_FACTORS}
+    tensors = {NAMES.rename(name, source): stored for name, stored in stored_as.items()}
+    checks.check_shapes(config, {name: stored.shape for name, stored in tensors.items()}, source)
     check_kinds(tensors, source)
-    check_finite({name: partial(read_scales, stored) for name, stored in tensors.items()}, source, progress)
+    checks.check_finite({name: partial(read_scales, stored) for name, stored in tensors.items()}, source, progress)
     weights = LazyWeights({name: partial(_read, name, stored, config) for name, stored in tensors.items()})
-    return Checkpoint(config, vocabulary, compute_revision({"gguf": path}, progress), weights)
+    return Checkpoint(config, vocabulary, checks.compute_revision({"gguf": path}, progress), weights)
 
 
 def _with_rope_factors(config: ModelConfig, file: Gguf, source: str) -> ModelConfig:

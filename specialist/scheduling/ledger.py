@@ -344,7 +344,8 @@ class Ledger:
             return self._roll_back(row, f"the engine sampled {sampled!r:.40} where {num_samples} tokens were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
-            self._keep_computed(row)
+            # Tokens known before the step stay, so that other requests can hit them.
+            self.pool.register(table, seq.chain, row.stop - num_drafts)
             self._release(seq)
             return None
         was_prefilling = seq.prefilling
@@ -422,11 +423,6 @@ class Ledger:
             self.conversations.learn(request.tenant_salt, request.session_key, seq.chain, seq.table.num_registered)
         self._release_blocks(seq)
         self.states.drop(seq)
-
-    def _keep_computed(self, row: Row) -> None:
-        """Register the tokens known before the step of an ended request, so that other requests can hit them."""
-        num_known = row.stop - row.num_drafts
-        self.pool.register(row.table, row.sequence.chain, num_known)
 
     def _release_blocks(self, seq: Sequence) -> None:
         if seq.table is not None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from admission.forecast.bookings import AdmissionDecision, Admit, Booking, ReplicaCapacity
 from admission.forecast.controller import AdmissionController
@@ -158,15 +158,8 @@ def make_booking(
 
 
 def prices_from_cost_model(cost: CostModel) -> StepPrices:
-    return StepPrices(
-        prefill_step=cost.prefill_step,
-        prefill_token=cost.prefill_token,
-        prefill_pair=cost.prefill_pair,
-        decode_step=cost.decode_step,
-        decode_token=cost.decode_token,
-        decode_pair=cost.decode_pair,
-        switch=cost.adapter_switch,
-    )
+    prefill = cost.prefill_step, cost.prefill_token, cost.prefill_pair
+    return StepPrices(*prefill, cost.decode_step, cost.decode_token, cost.decode_pair, cost.adapter_switch)
 
 
 def load_calibrated_prices(file: Path | None) -> StepPrices | None:
@@ -193,6 +186,54 @@ def new_admission_controller(
     return AdmissionController(capacity, Estimator(prices), step_pace(scheduler), jitter=jitter)
 
 
+class RequestControl(Protocol):
+    """The scheduler itself, or the engine's thread, which passes calls on to it."""
+
+    def end(self, request_id: str, reason: FinishReason) -> object: ...
+
+    def suspend(self, request_id: str, beneficiary: str) -> object: ...
+
+    def resume(self, request_id: str) -> object: ...
+
+
+class AdmissionGate:
+    """Applies the decisions of the admission controller: displaced requests are shed or suspended."""
+
+    def __init__(self, controller: AdmissionController, scheduler: Scheduler, control: RequestControl) -> None:
+        """`scheduler` is only read here."""
+        self.controller = controller
+        self._scheduler = scheduler
+        self._control = control
+        self._swept_at = scheduler.clock.now()
+
+    def decide(self, booking: Booking, now: float) -> AdmissionDecision:
+        """Decide about a request. If it is admitted, book it and make room for it."""
+        self.controller.in_flight = step_in_flight(self._scheduler)
+        decision = self.controller.decide(booking, now)
+        if isinstance(decision, Admit):
+            self.controller.book(booking, decision, now)
+            for key in decision.displaced:
+                self._control.end(key, "shed")
+            for key in decision.suspended:
+                self._control.suspend(key, booking.key)
+        return decision
+
+    def sweep(self) -> None:
+        """From time to time, shed requests that can no longer meet their deadlines; suspend and resume others."""
+        now = self._scheduler.clock.now()
+        if now - self._swept_at < SWEEP_SECONDS and not self.controller.is_sweep_due:
+            return
+        self._swept_at = now
+        self.controller.in_flight = step_in_flight(self._scheduler)
+        sweep = self.controller.sweep(now)
+        for key in sweep.shed:
+            self._control.end(key, "shed")
+        for key in sweep.suspended:
+            self._control.suspend(key, sweep.beneficiary)
+        for key in sweep.resumed:
+            self._control.resume(key)
+
+
 class ReplicaCore:
     """Deterministic. An admitted request enters the scheduler at once; a displaced one is shed or suspended."""
 
@@ -210,31 +251,25 @@ class ReplicaCore:
         self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter)
         self._loop = StepLoop(scheduler, engine)
         self._reporter = StepReporter(scheduler)
+        self._gate = AdmissionGate(self.controller, scheduler, scheduler)
         self._events: list[Event] = []
-        self._swept_at = 0.0
 
     def submit(self, request: Request, *, shadow: bool = False) -> AdmissionDecision:
         """Raises RequestRefused for a request that could never run here."""
         if shadow:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
-        now = self.clock.now()
         booking = make_booking(request, shadow=shadow, hits=peek_prefix_hits(self.scheduler, request))
-        self.controller.in_flight = step_in_flight(self.scheduler)
-        decision = self.controller.decide(booking, now)
+        decision = self._gate.decide(booking, self.clock.now())
         if isinstance(decision, Admit):
-            self.controller.book(booking, decision, now)
-            for key in decision.displaced:
-                self.scheduler.end(key, "shed", f"for {request.request_id}")
-            for key in decision.suspended:
-                self.scheduler.suspend(key, request.request_id)
             self.scheduler.submit(request)
             self._report_events()
         return decision
 
     def step(self) -> Step | None:
         """Sweep the waiting requests and take one step. None if there is nothing to run."""
-        self._sweep()
+        self._gate.sweep()
+        self._report_events()
         step = self._loop.run_once()
         self._reporter.report(step, self._take_scheduler_events(), self.clock.now()).apply(self.controller)
         return step
@@ -247,21 +282,6 @@ class ReplicaCore:
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events
-
-    def _sweep(self) -> None:
-        now = self.clock.now()
-        if now - self._swept_at < SWEEP_SECONDS and not self.controller.is_sweep_due:
-            return
-        self._swept_at = now
-        self.controller.in_flight = None
-        sweep = self.controller.sweep(now)
-        for key in sweep.shed:
-            self.scheduler.end(key, "shed", "it cannot be answered in time any more")
-        for key in sweep.suspended:
-            self.scheduler.suspend(key, sweep.beneficiary)
-        for key in sweep.resumed:
-            self.scheduler.resume(key)
-        self._report_events()
 
     def _report_events(self) -> None:
         """Report the events between two steps, without a pause."""

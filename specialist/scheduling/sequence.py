@@ -291,9 +291,6 @@ class WaitingQueue:
         """In order. O(n log n): for inspection, not for the hot path."""
         return iter(sorted(self._members, key=self._order))
 
-    def unordered(self) -> Iterator[Sequence]:
-        return iter(self._members)
-
     def __contains__(self, seq: Sequence) -> bool:
         return seq in self._members
 

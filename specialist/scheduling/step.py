@@ -1,5 +1,6 @@
 """A step: rows, speculation, outcome, and the events it causes."""
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
@@ -78,14 +79,7 @@ class Conversations:
 
 def _common_prefix(one: Tokens[BlockKey], other: Tokens[BlockKey]) -> int:
     """Return the number of equal leading keys, by bisection: a key identifies everything before it."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[middle - 1] == other[middle - 1]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_left(range(min(len(one), len(other))), True, key=lambda index: one[index] != other[index])
 
 
 PreemptionCause = Literal["admission", "growth", "deadline"]

@@ -19,21 +19,13 @@ from specialist.server.served_request import AnswerChunk, Enqueued, RequestUpdat
 _log = logging.getLogger(__name__)
 
 
-class EndRequest(NamedTuple):
+class SchedulerCall(NamedTuple):
+    method: Callable[..., bool]
     request_id: str
-    reason: FinishReason
+    arguments: tuple[str, ...] = ()
 
 
-class SuspendRequest(NamedTuple):
-    request_id: str
-    beneficiary: str
-
-
-class ResumeRequest(NamedTuple):
-    request_id: str
-
-
-Command = ServedRequest | EndRequest | SuspendRequest | ResumeRequest
+Command = ServedRequest | SchedulerCall  # a request to submit, or a call about one that was
 
 
 class EngineReport(NamedTuple):
@@ -51,11 +43,11 @@ class EngineThread:
     LOAD_SECONDS = 0.05  # the shortest time between two load snapshots while busy
     STUCK_SECONDS = 0.01  # how soon to try again when requests are live but none can run
 
-    deliver: Callable[[EngineReport], None]
+    deliver: Callable[[EngineReport], object]
     """Must be set before the start. Called on this thread once per step, and once for the commands before it."""
 
     def __init__(self, loop: StepLoop, clock: Clock) -> None:
-        self._loop = loop
+        self.step_loop = loop
         self._scheduler = loop.scheduler
         self._clock = clock
         self._meter = StepMeter(clock)
@@ -89,13 +81,13 @@ class EngineThread:
 
     def end(self, request_id: str, reason: FinishReason) -> None:
         """Does nothing if the request has ended."""
-        self._post(EndRequest(request_id, reason))
+        self._post(SchedulerCall(self._scheduler.end, request_id, (reason,)))
 
     def suspend(self, request_id: str, beneficiary: str) -> None:
-        self._post(SuspendRequest(request_id, beneficiary))
+        self._post(SchedulerCall(self._scheduler.suspend, request_id, (beneficiary,)))
 
     def resume(self, request_id: str) -> None:
-        self._post(ResumeRequest(request_id))
+        self._post(SchedulerCall(self._scheduler.resume, request_id))
 
     def _post(self, command: Command) -> bool:
         """False if the thread is dead."""
@@ -133,23 +125,18 @@ class EngineThread:
             self._submit(command)
             return
         try:
-            match command:
-                case EndRequest():
-                    self._scheduler.end(command.request_id, command.reason)
-                case SuspendRequest():
-                    self._scheduler.suspend(command.request_id, command.beneficiary)
-                case ResumeRequest():
-                    self._scheduler.resume(command.request_id)
+            command.method(command.request_id, *command.arguments)
         except Exception:
-            self._fail_command(command)
+            self._fail_call(command)
 
-    def _fail_command(self, command: EndRequest | SuspendRequest | ResumeRequest) -> None:
-        """End the command's request. Its caller gets an answer even if the scheduler cannot end it."""
-        name, served = type(command).__name__, self._served.get(command.request_id)
+    def _fail_call(self, command: SchedulerCall) -> None:
+        """End the call's request. Its caller gets an answer even if the scheduler cannot end it."""
+        name, served = command.method.__name__, self._served.get(command.request_id)
         if served is None:
-            _log.error("%s failed for a request that has ended", name, exc_info=True)
+            _log.error("the call of %s failed for a request that has ended", name, exc_info=True)
             return
-        _log.error("%s failed for request %s", name, served.public_id, exc_info=True, extra=served.log_fields)
+        extra = served.log_fields
+        _log.error("the call of %s failed for request %s", name, served.public_id, exc_info=True, extra=extra)
         try:
             self._scheduler.end(command.request_id, "error")
         except Exception:
@@ -182,7 +169,7 @@ class EngineThread:
         """Returns whether there was anything to run."""
         self.stepping_since = self._clock.now()
         try:
-            step = self._loop.run_once()
+            step = self.step_loop.run_once()
         finally:
             self.stepping_since = None
         self._report_step(step)

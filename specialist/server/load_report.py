@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from math import inf
@@ -12,16 +12,16 @@ from admission.forecast.bookings import AdmissionDecision, Admit, RefuseReason
 from admission.forecast.controller import AdmissionController
 from octet.clock import Clock
 from octet.fault_points import fault_injected
-from octet.rpc.handlers import Context, write_message
-from octet.rpc.refusal import caller_stalled, queue_full
+from octet.rpc.refusal import queue_full
 from octet.telemetry import distributions
 from octet.telemetry.distributions import Histogram
 from octet.v1 import specialist_pb2 as wire
-from specialist.adapters.catalog import AdapterCatalog
 from specialist.scheduling.scheduler import Scheduler
 from specialist.scheduling.sequence import FinishReason
 from specialist.scheduling.step import Admitted, Mode, PreemptionCause, Step
+from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import RequestUsage
+from specialist.server.settings import ServiceSettings
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -150,52 +150,20 @@ PREEMPTING_SECONDS = 1.0  # how long a replica counts as preempting after a pree
 _FORECAST_SECONDS = 0.05  # how long the admission controller's figures are reused: computing them takes a while
 
 
-class ReplicaSlots(NamedTuple):
-    """How many requests may run and wait."""
-
-    running: int
-    waiting: int
-
-    @property
-    def total(self) -> int:
-        return self.running + self.waiting
-
-
 class LoadSnapshot(NamedTuple):
-    waiting: int
-    running: int
-    total_blocks: int
-    free_blocks: int
-    cached_blocks: int
-    used_blocks: int
+    report: wire.LoadReport  # the part that only the engine's thread can measure
     preempted_at: float | None  # the time of the last preemption
-    times_preempted: int
-    prefill_rate: float | None  # per second; None until measured; likewise the two below
-    decode_rate: float | None
-    drain_rate: float | None
-    prompt_tokens: int  # since the start, of requests that began to run; likewise the two below
-    cache_hit_tokens: int
-    evicted_blocks: int
-
-
-_SAME_ON_WIRE = (
-    *("waiting", "running", "times_preempted", "prefill_rate", "decode_rate", "drain_rate"),
-    *("prompt_tokens", "cache_hit_tokens", "evicted_blocks"),
-)
 
 
 def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
     """Call it only between steps, on the thread that runs them."""
     pool = scheduler.pool
     cached = sum(1 for block in pool.index.values() if block.ref_count == 0)
-    return LoadSnapshot(
+    free = pool.num_free - cached
+    report = wire.LoadReport(
         waiting=len(scheduler.waiting) + sum(seq not in scheduler.running for seq in scheduler.ledger.suspended),
         running=len(scheduler.running),
-        total_blocks=pool.capacity,
-        free_blocks=pool.num_free - cached,
-        cached_blocks=cached,
-        used_blocks=pool.num_used,
-        preempted_at=meter.preempted_at,
+        blocks=wire.Blocks(total=pool.capacity, free=free, cached=cached, used=pool.num_used),
         times_preempted=meter.times_preempted,
         prefill_rate=meter.prefill.value,
         decode_rate=meter.decode.value,
@@ -204,34 +172,20 @@ def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
         cache_hit_tokens=meter.cache_hit_tokens,
         evicted_blocks=pool.counters.evictions,
     )
+    return LoadSnapshot(report, meter.preempted_at)
 
 
 class LoadPublisher:
     """Belongs to the event loop."""
 
-    def __init__(
-        self,
-        revision: str,
-        adapters: AdapterCatalog,
-        controller: AdmissionController,
-        clock: Clock,
-        slots: ReplicaSlots,
-        load: LoadSnapshot,
-        *,
-        max_watchers: int,
-        instance: str = "",
-    ) -> None:
-        """`instance` identifies this process."""
-        self._instance = instance
-        self._revision = revision
-        self._adapters = adapters
-        self._controller = controller
+    def __init__(self, replica: AssembledReplica, settings: ServiceSettings, controller: AdmissionController) -> None:
+        self._replica = replica
+        self._settings = settings
+        self.controller = controller
         self._forecast: wire.LoadReport | None = None
         self._forecast_at = -inf
-        self._clock = clock
-        self.slots = slots
-        self._load = load
-        self._max_watchers = max_watchers
+        self._load = measure_load(replica.scheduler, StepMeter(replica.clock))
+        self.instance = ""  # identifies this process
         self.watchers: set[asyncio.Event] = set()
         self.is_draining = False
         self.closed = asyncio.Event()  # set when the load will not change any more
@@ -239,12 +193,6 @@ class LoadPublisher:
     def close(self) -> None:
         self.closed.set()
         self.notify()
-
-    def add_watcher(self, watcher: asyncio.Event) -> None:
-        """Raises Refusal if there are too many: watchers must not use up the call slots of requests."""
-        if len(self.watchers) >= self._max_watchers:
-            raise queue_full("watching", self._max_watchers, None)
-        self.watchers.add(watcher)
 
     def publish(self, load: LoadSnapshot) -> None:
         self._load = load
@@ -254,32 +202,56 @@ class LoadPublisher:
         for watcher in self.watchers:
             watcher.set()
 
+    async def watch(self, heartbeat: float = inf) -> AsyncGenerator[wire.LoadReport]:
+        """Yield every change until the publisher is closed; a slow watcher gets several changes at once. After
+        `heartbeat` seconds without a change the same report is sent again. Raises Refusal if there are too many
+        watchers: they must not use up the call slots of requests."""
+        if len(self.watchers) >= self._settings.max_watchers:
+            raise queue_full("watching", self._settings.max_watchers, None)
+        now, changed = asyncio.get_running_loop().time, asyncio.Event()
+        self.watchers.add(changed)
+        last: wire.LoadReport | None = None
+        due = 0.0
+        try:
+            while True:
+                while (report := self.report()) == last:
+                    if self.closed.is_set():
+                        return
+                    if now() >= due:
+                        break
+                    # `preempting` and `refusing` expire by themselves, without an event.
+                    expires = report.preempting or report.refusing
+                    await _wait(changed, min(due - now(), PREEMPTING_SECONDS if expires else inf))
+                if last is not None and fault_injected("report.stale"):
+                    report = last
+                last, due = report, now() + heartbeat
+                yield report
+        finally:
+            self.watchers.discard(changed)
+
     def report(self) -> wire.LoadReport:
-        load, now = self._load, self._clock.now()
+        load, now = self._load, self._replica.clock.now()
         report = wire.LoadReport(
-            revision=self._revision,
-            instance=self._instance,
-            blocks=wire.Blocks(
-                total=load.total_blocks, free=load.free_blocks, cached=load.cached_blocks, used=load.used_blocks
-            ),
+            revision=self._replica.lane.revision,
+            instance=self.instance,
             preempting=load.preempted_at is not None and now - load.preempted_at < PREEMPTING_SECONDS,
-            adapters=adapters_to_wire(self._adapters.names()),
+            adapters=adapters_to_wire(self._replica.adapters.names()),
             draining=self.is_draining,
-            max_running=self.slots.running,
-            max_waiting=self.slots.waiting,
-            **{name: getattr(load, name) for name in _SAME_ON_WIRE},
+            max_running=self._replica.scheduler.config.max_running,
+            max_waiting=self._settings.max_waiting,
         )
+        report.MergeFrom(load.report)
         if self._forecast is None or now - self._forecast_at >= _FORECAST_SECONDS:
             self._forecast, self._forecast_at = self._read_controller(now), now
         report.MergeFrom(self._forecast)
         return report
 
     def _read_controller(self, now: float) -> wire.LoadReport:
-        errors = self._controller.errors()
+        errors = self.controller.errors()
         return wire.LoadReport(
-            refusing=self._controller.is_refusing(now),
-            shadows=self._controller.bookings.num_shadows,
-            usual_wait=self._controller.usual_wait(now),
+            refusing=self.controller.is_refusing(now),
+            shadows=self.controller.bookings.num_shadows,
+            usual_wait=self.controller.usual_wait(now),
             estimate_error=None if errors is None else wire.EstimateError(**asdict(errors)),
         )
 
@@ -288,51 +260,9 @@ def adapters_to_wire(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
     return [wire.ResidentAdapter(name=name, digest=digest) for name, digest in sorted(names.items())]
 
 
-class LoadWatch:
-    """One watcher. It receives every change; a slow watcher receives several changes at once."""
-
-    def __init__(self, publisher: LoadPublisher, heartbeat: float = inf) -> None:
-        """After `heartbeat` seconds without a change the same report is sent again."""
-        self._publisher = publisher
-        self._heartbeat = heartbeat
-        self._event = asyncio.Event()
-        self._last: wire.LoadReport | None = None
-        self._sent_at = 0.0
-
-    async def send(self, context: Context, interval: float, stall_seconds: float) -> None:
-        """Send reports at least `interval` seconds apart, until the publisher is closed. Raises Refusal."""
-        self._publisher.add_watcher(self._event)
-        try:
-            while (report := await self._next()) is not None:
-                if not await write_message(context, report, stall_seconds):
-                    raise caller_stalled(f"nothing was read for {stall_seconds:g} s")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(interval):
-                        await self._publisher.closed.wait()
-        finally:
-            self._publisher.watchers.discard(self._event)
-
-    async def _next(self) -> wire.LoadReport | None:
-        """Return a report that differs from the last one or is due; None once the publisher is closed."""
-        now = asyncio.get_running_loop().time
-        due = self._sent_at + self._heartbeat
-        while (report := self._publisher.report()) == self._last:
-            if self._publisher.closed.is_set():
-                return None
-            if now() >= due:
-                break
-            # `preempting` and `refusing` expire by themselves, without an event.
-            expires = report.preempting or report.refusing
-            await self._wait(min(due - now(), PREEMPTING_SECONDS if expires else inf))
-        if self._last is not None and fault_injected("report.stale"):
-            report = self._last
-        self._last, self._sent_at = report, now()
-        return report
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(None if seconds == inf else seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return
-        self._event.clear()
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, and clear it, or until the time is up."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None if seconds == inf else seconds):
+            await event.wait()
+            event.clear()

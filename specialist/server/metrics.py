@@ -9,7 +9,6 @@ from octet import __version__
 from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import (
     BuildFamilies,
-    Exposition,
     Labels,
     Sample,
     counter_family,
@@ -20,33 +19,21 @@ from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.ledger import Hybrid
 from specialist.scheduling.scheduler import Scheduler
-from specialist.server.engine_thread import EngineThread
-from specialist.server.load_report import MODES, EngineCounters, LoadPublisher
-from specialist.server.preparation import RequestPreparer
-from specialist.server.replica import AssembledReplica
-from specialist.server.service import GenerateHandler
+from specialist.server.load_report import MODES, EngineCounters
+from specialist.server.service import SpecialistService
 
 _DIGEST_DIGITS = 12
 
 
-def replica_metrics(
-    replica: AssembledReplica,
-    engine: EngineThread,
-    handler: GenerateHandler,
-    preparer: RequestPreparer,
-    publisher: LoadPublisher,
-    exporter: SpanExporter | None,
-) -> Exposition:
+def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | None) -> None:
     """Sources read event-loop state on the event loop; the families are built on a thread."""
-    specialist = replica.lane.specialist
-    metrics = Exposition({"specialist": specialist})
-    families = _SpecialistFamilies(specialist)
-    metrics.add(partial(_engine_source, families, replica, engine))
-    metrics.add(partial(_admission_source, families, handler, preparer, publisher))
-    metrics.add(partial(_load_source, families, replica, handler, publisher))
-    metrics.add(lambda: partial(_kv_families, families, replica.scheduler))
+    families = _SpecialistFamilies(service.replica.lane.specialist)
+    metrics = service.exposition
+    metrics.add(partial(_engine_source, families, service))
+    metrics.add(partial(_admission_source, families, service))
+    metrics.add(partial(_load_source, families, service))
+    metrics.add(lambda: partial(_kv_families, families, service.replica.scheduler))
     metrics.add(lambda: partial(_trace_families, families, exporter))
-    return metrics
 
 
 class _SpecialistFamilies:
@@ -74,10 +61,10 @@ class _SpecialistFamilies:
         return histogram_family(f"octet_replica_{name}", help_text, ("specialist", *labels), labelled)
 
 
-def _engine_source(families: _SpecialistFamilies, replica: AssembledReplica, engine: EngineThread) -> BuildFamilies:
-    counters, scheduler = engine.counters, replica.scheduler
-    since = engine.stepping_since
-    step_seconds = 0.0 if since is None else max(0.0, replica.clock.now() - since)
+def _engine_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+    counters, scheduler = service.engine.counters, service.replica.scheduler
+    since = service.engine.stepping_since
+    step_seconds = 0.0 if since is None else max(0.0, service.replica.clock.now() - since)
 
     def build() -> Iterator[Metric]:
         yield from _step_families(families, counters)
@@ -122,13 +109,12 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     yield families.counter("completion_tokens_total", "Tokens of answers.", counters.completion_tokens)
 
 
-def _admission_source(
-    families: _SpecialistFamilies, handler: GenerateHandler, preparer: RequestPreparer, publisher: LoadPublisher
-) -> BuildFamilies:
+def _admission_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+    handler, preparer = service.handler, service.preparer
     counters = handler.counters
     decisions = [((each, "no"), num) for each, num in counters.decisions.items()]
     decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
-    open_calls, watchers, tokenizing = handler.num_open, len(publisher.watchers), preparer.num_tokenizing
+    open_calls, watchers, tokenizing = handler.num_open, len(service.publisher.watchers), preparer.num_tokenizing
     memory = handler.memory.share or 0.0
 
     def build() -> Iterator[Metric]:
@@ -158,14 +144,13 @@ def _trace_families(families: _SpecialistFamilies, exporter: SpanExporter | None
     yield families.counter("lost_traces_total", text, dropped)
 
 
-def _load_source(
-    families: _SpecialistFamilies, replica: AssembledReplica, handler: GenerateHandler, publisher: LoadPublisher
-) -> BuildFamilies:
-    report, margin, is_open = publisher.report(), handler.forecast_margin, handler.state == "open"
+def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+    report, is_open = service.publisher.report(), service.handler.state == "open"
+    margin = service.controller.estimator.margin
 
     def build() -> Iterator[Metric]:
         labels = ("version", "engine", "revision")
-        values = (__version__, replica.engine_name, report.revision[:_DIGEST_DIGITS])
+        values = (__version__, service.replica.engine_name, report.revision[:_DIGEST_DIGITS])
         yield families.gauges("info", "Always 1; describes the replica.", labels, [(values, 1)])
         yield families.gauge("serving", "1 if the replica accepts requests.", is_open)
         for name, text, field in _LOAD_GAUGES:

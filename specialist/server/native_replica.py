@@ -23,6 +23,8 @@ from specialist.text.codec import VocabularyCodec
 from specialist.text.structured_output import GrammarCache
 
 _TRYING = "compiling and trying kernels"
+# fields of a model's config that callers see
+_MODEL_FIELDS = ("architecture", "vocab_size", "num_layers", "hidden_size", "num_heads", "num_kv_heads", "context")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,18 +46,13 @@ def share_model(settings: ReplicaSettings, progress: Progress = silent) -> Share
     try:
         checkpoint = open_checkpoint(path, progress)
         progress(_TRYING, 0, 1)
-        kernel, why = call_in_fork(lambda: _try_kernels(checkpoint, native))
+        choice = KernelChoice(*call_in_fork(lambda: try_kernels(checkpoint, native)))
         progress(_TRYING, 1, 1)
-        parts = prepare_shared(checkpoint, native, KernelChoice(kernel, (), why), progress)
+        parts = prepare_shared(checkpoint, native, choice, progress)
     finally:
         torch.set_num_threads(threads)
     codec = VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size)
     return SharedModel(path.resolve().name, checkpoint, codec, parts)
-
-
-def _try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> tuple[str, str]:
-    choice = try_kernels(checkpoint, settings)
-    return choice.kernel, choice.why
 
 
 def create_native_replica(
@@ -89,7 +86,7 @@ def replica_from_checkpoint(
         grammars=GrammarCache(checkpoint.vocabulary, checkpoint.config.vocab_size),
         adapters=made.adapters,
         engine_name="native",
-        model=_model_to_wire(model_name, checkpoint.config),
+        model=wire.Model(name=model_name, **{field: getattr(checkpoint.config, field) for field in _MODEL_FIELDS}),
         kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),
         prices=load_calibrated_prices(settings.cost_model),
         context=min(context, pool.num_slots),
@@ -117,17 +114,4 @@ def native_settings(settings: ReplicaSettings) -> NativeSettings:
         dtype=settings.dtype,
         kernel=settings.kernel,
         threads=settings.threads,
-    )
-
-
-def _model_to_wire(name: str, config: ModelConfig) -> wire.Model:
-    return wire.Model(
-        name=name,
-        architecture=config.architecture,
-        vocab_size=config.vocab_size,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        context=config.context,
     )

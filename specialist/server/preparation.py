@@ -6,26 +6,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from random import Random
 from threading import BoundedSemaphore
 from typing import TypeVar
 from uuid import uuid4
 
 from admission.forecast.bookings import Booking
-from octet.clock import Clock
-from octet.identity import Lane
+from octet.rpc.checks import InvalidValue
 from octet.rpc.refusal import invalid_field, queue_full, tools_unsupported
 from octet.telemetry import distributions
 from octet.telemetry.distributions import Histogram
-from specialist.adapters.catalog import AdapterCatalog, lease_adapters
+from specialist.adapters.catalog import lease_adapters
 from specialist.scheduling.loop import SHADOW_PRIORITY, make_booking, peek_prefix_hits
-from specialist.scheduling.scheduler import Scheduler
 from specialist.scheduling.sequence import Request
+from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import AnswerText, ServedRequest
+from specialist.server.settings import ServiceSettings
 from specialist.server.validation import GenerateValidator
-from specialist.text.codec import TextCodec
 from specialist.text.prompt import (
     ChatPrompt,
-    GrammarRefused,
     Structure,
     TemplateRefused,
     TokenPrompt,
@@ -37,6 +36,7 @@ from specialist.text.tool_call_reader import ToolCalling
 
 _GivenT = TypeVar("_GivenT")
 _ResultT = TypeVar("_ResultT")
+_SEED_BITS = 63
 _SMOOTHING = 0.2  # the weight of the newest measurement
 _MIN_RETRY_SECONDS = 0.05
 _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
@@ -50,28 +50,16 @@ class RequestPreparer:
     SHORT = 1000  # characters
 
     def __init__(
-        self,
-        lane: Lane,
-        scheduler: Scheduler,
-        codec: TextCodec,
-        structures: "StructureCompiler",
-        adapters: AdapterCatalog,
-        validator: GenerateValidator,
-        clock: Clock,
-        *,
-        max_tokenizing: int,
-        draw_seed: Callable[[], int],
+        self, replica: AssembledReplica, settings: ServiceSettings, validator: GenerateValidator, random: Random
     ) -> None:
-        self._lane = lane
-        self._scheduler = scheduler
-        self._codec = codec
-        self._structures = structures
-        self._adapters = adapters
-        self._validator = validator
-        self._clock = clock
-        self.max_tokenizing = max_tokenizing
+        self._replica = replica
+        self._codec = replica.codec
+        self._clock = replica.clock
+        self._structures = StructureCompiler(replica.grammars)
+        self.validator = validator
+        self.max_tokenizing = replica.scheduler.config.max_running + settings.max_waiting
         self.num_tokenizing = 0
-        self._draw_seed = draw_seed
+        self._random = random
         self.tokenize_seconds = Histogram(distributions.TOKENIZE_SECONDS_BOUNDS)  # seconds in the queue and on a thread
         self._usual_seconds: float | None = None  # a moving average of the same
         self._ids = count(1)
@@ -86,9 +74,9 @@ class RequestPreparer:
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)
-        self._validator.check_prompt_fits(len(prompt), served.context)
+        self.validator.check_prompt_fits(len(prompt), served.context)
         guide = await self._structures.guide(served, calling)
-        digests, served.release = lease_adapters(self._adapters, served.adapters)
+        digests, served.release = lease_adapters(self._replica.adapters, served.adapters)
         try:
             served.request = self._request(served, prompt, digests, arrival, seconds_left, guide)
             served.public_id = served.caller_id or uuid4().hex
@@ -101,7 +89,7 @@ class RequestPreparer:
     async def count_tokens(self, served: ServedRequest) -> int:
         """Return the number of prompt tokens, even if they exceed the context. Raises Refusal."""
         await self._tool_calling(served)
-        _, release = lease_adapters(self._adapters, served.adapters)
+        _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()
         return len(await self._tokenize(served))
 
@@ -110,7 +98,8 @@ class RequestPreparer:
         if calling is None:
             return AnswerText(self._codec.detokenizer(), served.stop, min_tokens)
         detokenizer = self._codec.detokenizer(calling.visible_markers())
-        return AnswerText(detokenizer, served.stop, min_tokens, calling.reader(_new_call_id))
+        # A conversation holds the calls of several answers, so their ids are random.
+        return AnswerText(detokenizer, served.stop, min_tokens, calling.reader(lambda: f"call_{uuid4().hex}"))
 
     def _request(
         self,
@@ -126,7 +115,7 @@ class RequestPreparer:
             seed = self._draw_seed() if served.sampling.temperature > 0 else 0
         return Request(
             request_id=str(next(self._ids)),
-            lane=replace(self._lane, adapters=digests),
+            lane=replace(self._replica.lane, adapters=digests),
             prompt=prompt,
             max_tokens=min(served.max_tokens, served.context - len(prompt)),
             priority=SHADOW_PRIORITY if served.shadow else served.priority,
@@ -144,7 +133,7 @@ class RequestPreparer:
     def _booking(self, served: ServedRequest) -> Booking:
         """Return the booking. An answer that nothing can end early has exactly its maximum length."""
         request = served.request
-        hits = peek_prefix_hits(self._scheduler, request)
+        hits = peek_prefix_hits(self._replica.scheduler, request)
         caller = f"{served.tenant_salt.hex()}/{served.caller_id}" if served.caller_id else ""
         exact = served.ignore_eos and not served.stop and request.guide is None
         return make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller)
@@ -187,6 +176,9 @@ class RequestPreparer:
         share = self._draw_seed() % _RETRY_SPREAD_PARTS / _RETRY_SPREAD_PARTS
         return max(self._usual_seconds, _MIN_RETRY_SECONDS) * (1 + _RETRY_SPREAD * share)
 
+    def _draw_seed(self) -> int:
+        return self._random.getrandbits(_SEED_BITS)
+
     def _create_tool_calling(self, offer: ToolOffer) -> ToolCalling:
         try:
             return self._codec.tool_calling(offer)
@@ -205,11 +197,6 @@ class RequestPreparer:
             raise invalid_field(field, "messages that the model's chat template accepts", refused.why) from None
         except ValueError as error:
             raise invalid_field(field, "text that this model's vocabulary can write", str(error)) from None
-
-
-def _new_call_id() -> str:
-    """Random, because a conversation holds the calls of several answers."""
-    return f"call_{uuid4().hex}"
 
 
 def _earliest(now: float, *seconds: float | None) -> float | None:
@@ -238,7 +225,7 @@ class StructureCompiler:
     def _call_structure(self, calling: ToolCalling) -> Structure | None:
         try:
             return calling.structure(self._grammars.limits.depth)
-        except GrammarRefused as refused:
+        except InvalidValue as refused:
             raise invalid_field("tools", refused.limit, refused.value) from None
 
     async def _compile(self, structure: Structure) -> Grammar:
@@ -256,7 +243,7 @@ class StructureCompiler:
             except TimeoutError:
                 raise full from None
             return await asyncio.wait_for(result, limits.seconds)
-        except GrammarRefused as refused:
+        except InvalidValue as refused:
             raise invalid_field(_field(structure), refused.limit, refused.value) from None
         except TimeoutError:
             limit = f"compiled within {limits.seconds:g} seconds"

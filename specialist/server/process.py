@@ -20,18 +20,11 @@ STEP_SECONDS = 30.0  # an engine that takes longer for one step counts as hung
 _SWITCH_SECONDS = 0.0005  # how long the engine's thread may keep the interpreter while the event loop waits for it
 
 
-def _print_line(line: str) -> None:
-    print(line, flush=True)
-
-
-def _no_heartbeat() -> None: ...
-
-
 def serve(
     replica: AssembledReplica,
     settings: ServiceSettings,
-    report_ready: Callable[[str], None] = _print_line,
-    beat: Callable[[], None] = _no_heartbeat,
+    report_ready: Callable[[str], None] = lambda line: print(line, flush=True),
+    beat: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, drain, and return 0. A second SIGINT ends at once: 130. A dead engine: 1. `beat`
     is called every second unless the event loop or the engine hangs. Raises BindRefused, WarmUpFailed."""

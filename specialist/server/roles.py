@@ -24,7 +24,8 @@ def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None 
     """Prepare once what replicas share: download, compile, pack, time kernels, open. Raises ModelRefused, OSError,
     ValueError or RuntimeError; each message says what to do."""
     models = dict(_models(places, progress or bar(sys.stderr)))
-    _import_early()
+    import specialist.server.process  # noqa: F401  # before the fork: replicas share the imports
+
     return [
         ProcessSpec(place.name, fork=partial(_serve, place, models.get(_model(place.specialist)))) for place in places
     ]
@@ -39,10 +40,6 @@ def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator
 
     for path, place in wanted.items():
         yield path, share_model(_replica_settings(place.specialist), progress)
-
-
-def _import_early() -> None:
-    import specialist.server.process  # noqa: F401
 
 
 def _model(specialist: SpecialistConfig) -> Path | None:

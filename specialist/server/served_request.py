@@ -9,18 +9,8 @@ from typing import NamedTuple
 
 from admission.forecast.bookings import Admit, Booking, DeadlineKind, Refuse
 from octet.identity import Lane
-from octet.rpc.refusal import (
-    Refusal,
-    cancelled,
-    deadline_exceeded,
-    deadline_unreachable,
-    engine_failed,
-    first_token_late,
-    invalid_field,
-    queue_full,
-    request_shed,
-    would_delay_others,
-)
+from octet.rpc import refusal
+from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import FinishReason, GuideExhausted, Request, SampledLogprobs, Sampling
 from specialist.scheduling.step import Admitted, ConversationMissReason, Emitted, Finished
@@ -310,13 +300,14 @@ def event_to_wire(served: ServedRequest, update: Enqueued | AnswerChunk | Reques
 
 
 def admission_refusal(refuse: Refuse, max_waiting: int) -> Refusal:
+    forecast = refuse.limit, refuse.arithmetic, refuse.retry_after
     match refuse.reason:
         case "deadline_unreachable":
-            return deadline_unreachable(_TIMEOUTS[refuse.deadline], refuse.limit, refuse.arithmetic, refuse.retry_after)
+            return refusal.deadline_unreachable(_TIMEOUTS[refuse.deadline], *forecast)
         case "would_delay_others":
-            return would_delay_others(refuse.limit, refuse.arithmetic, refuse.retry_after)
+            return refusal.would_delay_others(*forecast)
         case "queue_full":
-            return queue_full("waiting", max_waiting, refuse.retry_after)
+            return refusal.queue_full("waiting", max_waiting, refuse.retry_after)
 
 
 def failure_status(
@@ -328,18 +319,19 @@ def failure_status(
             return None
         case "deadline":
             request = served.request
-            is_first_late = request.first_deadline == request.nearest_deadline is not None
-            return first_token_late() if is_first_late and not usage.completion_tokens else deadline_exceeded()
+            is_first_next = request.first_deadline == request.nearest_deadline is not None
+            is_first_late = is_first_next and not usage.completion_tokens
+            return refusal.first_token_late() if is_first_late else refusal.deadline_exceeded()
         case "cancelled":
-            return cancelled()
+            return refusal.cancelled()
         case "error" if not usage.is_guide_exhausted:
-            return engine_failed(served.public_id)
+            return refusal.engine_failed(served.public_id)
         case "error":  # the caller's own structure failed: no other replica would do better
             field = "tools" if served.answer.reads_calls else "structure"
             limit = "a form that can be followed to its end at little cost"
-            return invalid_field(field, limit, "one that became too costly")
+            return refusal.invalid_field(field, limit, "one that became too costly")
         case "shed":
-            return request_shed(retry_after())
+            return refusal.request_shed(retry_after())
 
 
 def lane_to_wire(lane: Lane) -> wire.Lane:

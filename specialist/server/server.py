@@ -10,7 +10,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor
@@ -19,19 +19,16 @@ from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_client_ca_conf
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.telemetry.exposition import MetricsListener
 from octet.telemetry.trace_export import SpanExporter, open_span_exporter
-from specialist.scheduling.loop import SchedulerReport, StepReporter, new_admission_controller
+from specialist.scheduling.loop import SchedulerReport, StepReporter
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Finished
 from specialist.server.engine_thread import EngineThread
-from specialist.server.load_report import LoadPublisher, ReplicaSlots, StepMeter, measure_load
-from specialist.server.metrics import replica_metrics
-from specialist.server.preparation import RequestPreparer, StructureCompiler
+from specialist.server.metrics import add_replica_metrics
 from specialist.server.replica import AssembledReplica
-from specialist.server.service import SERVICE_NAME, GenerateHandler, SpecialistService
+from specialist.server.service import SERVICE_NAME, SpecialistService
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTracing, trace_resource
-from specialist.server.validation import GenerateLimits, GenerateValidator
 
 _MAX_RECEIVED_BYTES = 11 << 20
 """Larger than any request that is served, so that most oversized requests get our own refusal, and get it at once.
@@ -43,88 +40,41 @@ _TRACES_SECONDS = 3.0  # time for the last spans to be exported
 _SPARE_CALLS = 64
 """For health checks, and for callers that have not noticed a disconnect. Watchers are counted separately."""
 _INSTANCE_BYTES = 8
-_SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _WARM_UP_ROUNDS = (1, 1, 3)
 """Concurrent requests of each round. The first round includes one-time work and is not measured."""
 
 
-class ReplicaServer:
+class ReplicaServer(SpecialistService):
     """Created and used on a running event loop."""
 
-    def __init__(
-        self, replica: AssembledReplica, settings: ServiceSettings, limits: GenerateLimits | None = None
-    ) -> None:
+    def __init__(self, replica: AssembledReplica, settings: ServiceSettings) -> None:
         self._loop = asyncio.get_running_loop()
-        self._replica = replica
-        scheduler, clock = replica.scheduler, replica.clock
-        self._step_loop = StepLoop(scheduler, replica.engine)
-        self.engine = EngineThread(self._step_loop, clock)
-        slots = ReplicaSlots(scheduler.config.max_running, settings.max_waiting)
-        self.controller = new_admission_controller(
-            scheduler, settings.max_waiting, replica.prices, secrets.SystemRandom().random
-        )
-        validator = GenerateValidator(limits or GenerateLimits(replica.context, replica.codec.vocab_size))
-        self._preparer = RequestPreparer(
-            replica.lane,
-            scheduler,
-            replica.codec,
-            StructureCompiler(replica.grammars),
-            replica.adapters,
-            validator,
-            clock,
-            max_tokenizing=slots.total,
-            draw_seed=partial(secrets.randbits, 63),
-        )
-        self.publisher = LoadPublisher(
-            replica.lane.revision,
-            replica.adapters,
-            self.controller,
-            clock,
-            slots,
-            measure_load(scheduler, StepMeter(clock)),
-            max_watchers=settings.max_watchers,
-            instance=secrets.token_hex(_INSTANCE_BYTES),
-        )
-        memory = MemoryGuard(memory_reader(), clock, MemoryLimits.from_environment(os.environ))
-        memory.warn()
         self.exporter: SpanExporter | None = None
         tracing = None
         if settings.otlp:
             self.exporter = open_span_exporter(settings.otlp, trace_resource(replica.lane.specialist, str(uuid4())))
-            tracing = ReplicaTracing(self.exporter, clock, time.time_ns, secrets.token_bytes)
-        self.handler = GenerateHandler(
-            self.engine,
-            scheduler,
-            self._preparer,
-            validator,
-            self.publisher,
-            self.controller,
-            clock,
-            settings,
-            memory=memory,
-            tracing=tracing,
-        )
-        self.engine.deliver = partial(cast(Any, self._loop).call_soon_threadsafe, self.handler.deliver)
+            tracing = ReplicaTracing(self.exporter, replica.clock, time.time_ns, secrets.token_bytes)
+        memory = MemoryGuard(memory_reader(), replica.clock, MemoryLimits.from_environment(os.environ))
+        memory.warn()
+        engine = EngineThread(StepLoop(replica.scheduler, replica.engine), replica.clock)
+        super().__init__(replica, settings, engine, secrets.SystemRandom(), memory, tracing)
+        self.publisher.instance = secrets.token_hex(_INSTANCE_BYTES)
+        engine.deliver = partial(cast(Any, self._loop).call_soon_threadsafe, self.handler.deliver)
         self.handler.on_death = self._fail
-        metrics = replica_metrics(replica, self.engine, self.handler, self._preparer, self.publisher, self.exporter)
-        self.service = SpecialistService(
-            replica, settings, validator, self.handler, self.publisher, self._publish_health, metrics
-        )
-        self.metrics = None if settings.metrics is None else MetricsListener(metrics, settings.metrics)
-        self._health: Any = health.aio.HealthServicer()
-        self._health_lock = asyncio.Lock()
-        # One connection may fill the queue and still be refused properly, but it never has all the calls.
-        max_streams = slots.total + _SPARE_CALLS
-        reader = RequestReader(max_pending=max(slots.total, _SPARE_CALLS))
+        add_replica_metrics(self, self.exporter)
+        self.metrics = None if settings.metrics is None else MetricsListener(self.exposition, settings.metrics)
         self._drain_gate = DrainGate()
-        self._server = self._create_grpc_server(max_streams + settings.max_watchers, max_streams, reader)
+        self._server = self._create_grpc_server(settings.max_watchers)
         check_client_ca_configured(settings)
         self.port: int = bind_server(self._server, settings)
         self.failed = asyncio.Event()  # set when the engine's thread has died
         self._failing: asyncio.Task[None] | None = None
 
-    def _create_grpc_server(self, max_calls: int, max_streams: int, reader: RequestReader) -> Any:
+    def _create_grpc_server(self, max_watchers: int) -> Any:
+        # One connection may fill the queue and still be refused properly, but it never has all the calls.
+        max_queued = self.preparer.max_tokenizing
+        max_streams = max_queued + _SPARE_CALLS
+        reader = RequestReader(max_pending=max(max_queued, _SPARE_CALLS))
         limits = (
             ("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES),
             ("grpc.max_concurrent_streams", max_streams),
@@ -132,34 +82,27 @@ class ReplicaServer:
         server = aio.server(
             interceptors=(DrainGateInterceptor(self._drain_gate), RequestReadInterceptor(reader)),
             options=(*SERVER_OPTIONS, *limits),
-            maximum_concurrent_rpcs=max_calls,
+            maximum_concurrent_rpcs=max_streams + max_watchers,
         )
-        server.add_generic_rpc_handlers((self.service.grpc_handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        server.add_generic_rpc_handlers((self.grpc_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
 
     async def start(self) -> None:
         """Health checks are answered from now on; requests are served once the engine is warm."""
-        await self._publish_health()
+        await self.publish_health()
         if self.exporter is not None:
             self.exporter.start()
         await self._server.start()
         if self.metrics is not None:
             await self.metrics.start()
-        for report in await asyncio.to_thread(warm_up, self._replica, self._step_loop):
-            report.apply(self.controller)
-        self.engine.start()
-        self.handler.open()
-        await self._publish_health()
-
-    async def drain(self) -> int:
-        return await self.service.drain()
+        await self.open(await asyncio.to_thread(warm_up, self.replica, self.engine.step_loop))
 
     async def stop(self, grace: float) -> None:
         """Give callers `grace` seconds to read their streams to the end. Watchers are not waited for."""
         self.handler.close()
-        await self._publish_health()
+        await self.publish_health()
         self.publisher.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.handler.wait_flushed(), grace)
@@ -172,21 +115,15 @@ class ReplicaServer:
         await asyncio.to_thread(self.engine.stop)
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.close, min(grace, _TRACES_SECONDS))
-        self._preparer.close()
-        self._replica.codec.close()
+        self.preparer.close()
+        self.replica.codec.close()
 
     def _fail(self) -> None:
         async def publish() -> None:
-            await self._publish_health()
+            await self.publish_health()
             self.failed.set()
 
         self._failing = self._loop.create_task(publish())
-
-    async def _publish_health(self) -> None:
-        async with self._health_lock:  # the newest state is the last one published
-            status = _SERVING if self.handler.state == "open" else _NOT_SERVING
-            await self._health.set("", status)
-            await self._health.set(SERVICE_NAME, status)
 
 
 class WarmUpFailed(RuntimeError):

@@ -1,38 +1,29 @@
 """The gRPC methods of `octet.v1.Specialist`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
 from functools import partial
+from math import inf
+from random import Random
 from typing import Any, Literal, NoReturn
 
 import grpc
+from grpc_health.v1 import health, health_pb2
 
 from admission.forecast.bookings import Refuse
-from admission.forecast.controller import AdmissionController
-from admission.forecast.forecast import SWEEP_SECONDS
 from octet import __version__
-from octet.clock import Clock
+from octet.rpc import refusal
 from octet.rpc.handlers import Context, streaming_handler, unary_handler, write_message
 from octet.rpc.memory import MemoryGuard
-from octet.rpc.refusal import (
-    Refusal,
-    adapter_refused,
-    caller_stalled,
-    deadline_exceeded,
-    draining,
-    first_token_late,
-    not_ready,
-    replica_failed,
-    unknown_adapter,
-)
+from octet.rpc.refusal import Refusal
 from octet.telemetry.exposition import Exposition
 from octet.telemetry.requests import current_request, set_request
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import AdapterRefused, UnknownAdapter, check_digest, resolve_below
-from specialist.scheduling.loop import step_in_flight
-from specialist.scheduling.scheduler import Scheduler
+from specialist.scheduling.loop import AdmissionGate, SchedulerReport, new_admission_controller
 from specialist.server.engine_thread import EngineReport, EngineThread
-from specialist.server.load_report import AdmissionCounters, LoadPublisher, LoadWatch, adapters_to_wire
+from specialist.server.load_report import AdmissionCounters, LoadPublisher, adapters_to_wire
 from specialist.server.preparation import RequestPreparer
 from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import (
@@ -46,11 +37,12 @@ from specialist.server.served_request import (
 )
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTrace, ReplicaTracing, read_trace_context
-from specialist.server.validation import GenerateValidator
+from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
 
 SERVICE_NAME: str = wire.DESCRIPTOR.services_by_name["Specialist"].full_name
 ServingState = Literal["warming", "open", "draining", "failed"]
-_CLOSED_REFUSALS = {"warming": not_ready, "draining": draining, "failed": replica_failed}
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+_CLOSED_REFUSALS = {"warming": refusal.not_ready, "draining": refusal.draining, "failed": refusal.replica_failed}
 
 
 class GenerateHandler:
@@ -58,30 +50,23 @@ class GenerateHandler:
 
     def __init__(
         self,
-        engine: EngineThread,
-        scheduler: Scheduler,
-        preparer: RequestPreparer,
-        validator: GenerateValidator,
-        publisher: LoadPublisher,
-        controller: AdmissionController,
-        clock: Clock,
+        replica: AssembledReplica,
         settings: ServiceSettings,
-        *,
+        engine: EngineThread,
+        preparer: RequestPreparer,
+        publisher: LoadPublisher,
         memory: MemoryGuard,
         tracing: ReplicaTracing | None = None,
     ) -> None:
-        """`scheduler` is the engine's, and only read here."""
-        self._engine = engine
-        self._scheduler = scheduler
-        self._preparer = preparer
-        self._validator = validator
-        self._publisher = publisher
-        self._controller = controller
-        self._clock = clock
+        self._clock = replica.clock
         self._settings = settings
+        self._engine = engine
+        self._preparer = preparer
+        self._publisher = publisher
+        self._controller = publisher.controller
+        self._gate = AdmissionGate(publisher.controller, replica.scheduler, engine)
         self.memory = memory
         self._tracing = tracing
-        self._swept_at = clock.now()
         self._live: dict[ServedRequest, ReplicaTrace | None] = {}
         """Live requests in the engine, with their traces, if they are traced."""
         self.num_open = 0  # calls that have not got their status yet
@@ -94,11 +79,6 @@ class GenerateHandler:
     def num_live(self) -> int:
         return len(self._live)
 
-    @property
-    def forecast_margin(self) -> float:
-        """The share by which work may exceed its forecast."""
-        return self._controller.estimator.margin
-
     async def generate(self, message: wire.GenerateRequest, context: Context) -> None:
         self.num_open += 1
         trace = self._start_trace(message, context)
@@ -106,7 +86,7 @@ class GenerateHandler:
             await self._generate(message, context, trace)
         except BaseException as error:
             if trace is not None and trace.served is None and self._tracing is not None:
-                self._tracing.record_refused(trace, error)
+                self._tracing.record(trace, error)
             raise
         finally:
             self.num_open -= 1
@@ -114,7 +94,7 @@ class GenerateHandler:
 
     async def count_tokens(self, message: wire.GenerateRequest) -> wire.CountTokensResponse:
         self._check_open()
-        served = self._validator.validate(message)
+        served = self._preparer.validator.validate(message)
         return wire.CountTokensResponse(prompt_tokens=await self._preparer.count_tokens(served))
 
     def _start_trace(self, message: wire.GenerateRequest, context: Context) -> ReplicaTrace | None:
@@ -127,7 +107,7 @@ class GenerateHandler:
 
     async def _generate(self, message: wire.GenerateRequest, context: Context, trace: ReplicaTrace | None) -> None:
         self._check_open()
-        served = self._validator.validate(message)
+        served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
         self._check_queue(served)
         await self._preparer.prepare(served, context.time_remaining())
@@ -163,26 +143,20 @@ class GenerateHandler:
     def _admit(self, served: ServedRequest) -> None:
         now, request = self._clock.now(), served.request
         if request.deadline is not None and request.deadline <= now:
-            raise deadline_exceeded()
+            raise refusal.deadline_exceeded()
         if request.first_deadline is not None and request.first_deadline <= now:
-            raise first_token_late()
-        self._controller.in_flight = step_in_flight(self._scheduler)
-        decision = self._controller.decide(served.booking, now)
+            raise refusal.first_token_late()
+        decision = self._gate.decide(served.booking, now)
         if isinstance(decision, Refuse):
             self._refuse(served, decision)
         self.counters.count(decision, shadow=served.shadow)
-        self._controller.book(served.booking, decision, now)
-        for key in decision.displaced:
-            self._engine.end(key, "shed")
-        for key in decision.suspended:
-            self._engine.suspend(key, request.request_id)
         served.admission = decision
         served.trace_id = current_request().trace_id
 
     def _refuse(self, served: ServedRequest, refuse: Refuse) -> NoReturn:
         self.counters.count(refuse, shadow=served.shadow)
         self._publisher.notify()
-        raise admission_refusal(refuse, self._publisher.slots.waiting)
+        raise admission_refusal(refuse, self._settings.max_waiting)
 
     async def _relay(self, served: ServedRequest, context: Context) -> None:
         stream = served.stream
@@ -190,19 +164,14 @@ class GenerateHandler:
             for update in await stream.take():
                 if isinstance(update, Refusal):
                     raise update
-                await self._send(context, event_to_wire(served, update))
+                await _send(context, event_to_wire(served, update), self._settings.stall_seconds)
                 if isinstance(update, RequestUsage):
                     failure = failure_status(served, update, partial(self._retry_after, served))
                     if failure is not None:
                         raise failure
                     return
             if stream.overflowed:
-                raise caller_stalled(f"more than {self._settings.stream_bytes:,} bytes were unread")
-
-    async def _send(self, context: Context, event: wire.GenerateEvent) -> None:
-        seconds = self._settings.stall_seconds
-        if not await write_message(context, event, seconds):
-            raise caller_stalled(f"nothing was read for {seconds:g} s")
+                raise refusal.caller_stalled(f"more than {self._settings.stream_bytes:,} bytes were unread")
 
     def _retry_after(self, served: ServedRequest) -> float | None:
         return self._controller.retry_after(served.booking, self._clock.now())
@@ -216,29 +185,14 @@ class GenerateHandler:
                 self._controller.forget(served.request.request_id)
                 trace = self._live.pop(served, None)
                 if self._tracing is not None and trace is not None:
-                    self._tracing.record_ended(trace, update)
-        self._sweep()
+                    self._tracing.record(trace, update)
+        self._gate.sweep()
         if report.load is not None:
             self._publisher.publish(report.load)
         if report.died and self.state != "failed":
             self.state = "failed"
             self.on_death()
         self._ended.set()
-
-    def _sweep(self) -> None:
-        """Shed requests that can no longer meet their deadlines; suspend and resume others."""
-        now = self._clock.now()
-        if now - self._swept_at < SWEEP_SECONDS and not self._controller.is_sweep_due:
-            return
-        self._swept_at = now
-        self._controller.in_flight = step_in_flight(self._scheduler)
-        sweep = self._controller.sweep(now)
-        for key in sweep.shed:
-            self._engine.end(key, "shed")
-        for key in sweep.suspended:
-            self._engine.suspend(key, sweep.beneficiary)
-        for key in sweep.resumed:
-            self._engine.resume(key)
 
     def open(self) -> None:
         """Accept requests, now that the engine is warm. An earlier drain still applies."""
@@ -265,50 +219,81 @@ class GenerateHandler:
             await self._ended.wait()
 
 
+async def _send(context: Context, message: wire.GenerateEvent | wire.LoadReport, seconds: float) -> None:
+    if not await write_message(context, message, seconds):
+        raise refusal.caller_stalled(f"nothing was read for {seconds:g} s")
+
+
 class SpecialistService:
-    """All methods, by name on the wire."""
+    """A replica's service without sockets and threads: all methods, and the parts that they share. Belongs to the event
+    loop."""
 
     def __init__(
         self,
         replica: AssembledReplica,
         settings: ServiceSettings,
-        validator: GenerateValidator,
-        handler: GenerateHandler,
-        publisher: LoadPublisher,
-        publish_health: Callable[[], Awaitable[None]],
-        metrics: Exposition,
+        engine: EngineThread,
+        random: Random,
+        memory: MemoryGuard,
+        tracing: ReplicaTracing | None = None,
     ) -> None:
-        self._replica = replica
+        self.replica = replica
+        self.engine = engine
         self._settings = settings
-        self._validator = validator
-        self._handler = handler
-        self._publisher = publisher
+        self._validator = GenerateValidator(GenerateLimits(replica.context, replica.codec.vocab_size))
+        self.controller = new_admission_controller(
+            replica.scheduler, settings.max_waiting, replica.prices, random.random
+        )
+        self.preparer = RequestPreparer(replica, settings, self._validator, random)
+        self.publisher = LoadPublisher(replica, settings, self.controller)
+        self.handler = GenerateHandler(replica, settings, engine, self.preparer, self.publisher, memory, tracing)
+        self.exposition = Exposition({"specialist": replica.lane.specialist})
         self._loading = asyncio.Lock()
-        self._publish_health = publish_health
-        self._metrics = metrics
+        self.health: Any = health.aio.HealthServicer()
+        self._health_lock = asyncio.Lock()
+
+    async def open(self, warm_up_reports: Iterable[SchedulerReport]) -> None:
+        """Serve requests, now that the engine is warm."""
+        for report in warm_up_reports:
+            report.apply(self.controller)
+        self.engine.start()
+        self.handler.open()
+        await self.publish_health()
+
+    async def publish_health(self) -> None:
+        async with self._health_lock:  # the newest state is the last one published
+            status = _SERVING if self.handler.state == "open" else _NOT_SERVING
+            await self.health.set("", status)
+            await self.health.set(SERVICE_NAME, status)
 
     def grpc_handler(self) -> Any:
-        unary = partial(unary_handler, limit=self._validator.limits.request_bytes)
-        stream = partial(streaming_handler, limit=self._validator.limits.request_bytes)
+        unary = partial(unary_handler, limit=REQUEST_BYTES)
+        stream = partial(streaming_handler, limit=REQUEST_BYTES)
         methods = {
-            "Generate": stream(wire.GenerateRequest, wire.GenerateEvent, self._handler.generate),
+            "Generate": stream(wire.GenerateRequest, wire.GenerateEvent, self.handler.generate),
             "WatchLoad": stream(wire.WatchLoadRequest, wire.LoadReport, self._watch_load),
             "LoadAdapter": unary(wire.LoadAdapterRequest, wire.LoadAdapterResponse, self._load_adapter),
             "UnloadAdapter": unary(wire.UnloadAdapterRequest, wire.UnloadAdapterResponse, self._unload_adapter),
             "Drain": unary(wire.DrainRequest, wire.DrainResponse, self._drain),
-            "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, self._handler.count_tokens),
+            "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, self.handler.count_tokens),
             "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, self._describe),
             "GetMetrics": unary(wire.GetMetricsRequest, wire.GetMetricsResponse, self._get_metrics),
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
-    def _watch_load(self, message: wire.WatchLoadRequest, context: Context) -> Awaitable[None]:
-        heartbeat = self._validator.watch_heartbeat(message)
-        interval = min(heartbeat, self._validator.watch_interval(message, self._settings.watch_seconds))
-        return LoadWatch(self._publisher, heartbeat).send(context, interval, self._settings.stall_seconds)
+    async def _watch_load(self, message: wire.WatchLoadRequest, context: Context) -> None:
+        heartbeat = self._validator.seconds(message, "heartbeat_ms") or inf
+        interval = self._validator.seconds(message, "min_interval_ms")
+        interval = min(heartbeat, self._settings.watch_seconds if interval is None else interval)
+        async with aclosing(self.publisher.watch(heartbeat)) as reports:
+            async for report in reports:
+                await _send(context, report, self._settings.stall_seconds)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(interval):
+                        await self.publisher.closed.wait()
 
     async def _load_adapter(self, message: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
-        name = self._validator.adapter_name(message.name)
+        name = self._validator.name("name", message.name)
         path = self._validator.adapter_path(message.path)
         requested = self._validator.adapter_digest(message.digest)
         configured = self._settings.adapter_digests.get(name, "")
@@ -317,23 +302,23 @@ class SpecialistService:
             if configured and requested:
                 check_digest(name, requested, configured)
             directory = resolve_below(self._settings.adapter_root, path)
-            return self._replica.adapters.load(name, directory, configured or requested)
+            return self.replica.adapters.load(name, directory, configured or requested)
 
         try:
             async with self._loading:  # one load at a time: its size is up to the caller
                 digest = await asyncio.to_thread(load)
         except AdapterRefused as refused:
-            raise adapter_refused(refused.field, refused.why) from None
-        self._publisher.notify()
+            raise refusal.adapter_refused(refused.field, refused.why) from None
+        self.publisher.notify()
         return wire.LoadAdapterResponse(adapter=wire.ResidentAdapter(name=name, digest=digest))
 
     async def _unload_adapter(self, message: wire.UnloadAdapterRequest) -> wire.UnloadAdapterResponse:
-        name = self._validator.adapter_name(message.name)
+        name = self._validator.name("name", message.name)
         try:
-            self._replica.adapters.unload(name)
+            self.replica.adapters.unload(name)
         except UnknownAdapter:
-            raise unknown_adapter(name) from None
-        self._publisher.notify()
+            raise refusal.unknown_adapter(name) from None
+        self.publisher.notify()
         return wire.UnloadAdapterResponse()
 
     async def _drain(self, _: wire.DrainRequest) -> wire.DrainResponse:
@@ -341,17 +326,17 @@ class SpecialistService:
 
     async def drain(self) -> int:
         """Refuse new requests and finish the others. Returns the number of those."""
-        self._publisher.is_draining = True
-        self._publisher.notify()
-        self._handler.close()
-        await self._publish_health()
-        return await self._handler.drain()
+        self.publisher.is_draining = True
+        self.publisher.notify()
+        self.handler.close()
+        await self.publish_health()
+        return await self.handler.drain()
 
     async def _get_metrics(self, _: wire.GetMetricsRequest) -> wire.GetMetricsResponse:
-        return wire.GetMetricsResponse(text=(await self._metrics.write("")).body)
+        return wire.GetMetricsResponse(text=(await self.exposition.write("")).body)
 
     async def _describe(self, _: wire.DescribeRequest) -> wire.DescribeResponse:
-        replica, pool = self._replica, self._replica.scheduler.pool
+        replica, pool = self.replica, self.replica.scheduler.pool
         return wire.DescribeResponse(
             lane=lane_to_wire(replica.lane),
             version=__version__,

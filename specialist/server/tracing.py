@@ -72,17 +72,9 @@ class ReplicaTracing:
         self._wall_ns = wall_ns
         self._ids = SpanIds(draw)
 
-    def record_refused(self, trace: ReplicaTrace, error: BaseException) -> None:
-        """The request never reached the engine."""
-        self._export(trace, None, _error_type(error))
-
-    def record_ended(self, trace: ReplicaTrace, last: RequestUsage | Refusal) -> None:
-        if isinstance(last, Refusal):
-            self._export(trace, None, _error_type(last))
-        else:
-            self._export(trace, last, None if last.reason in ("stop", "length") else last.reason)
-
-    def _export(self, trace: ReplicaTrace, usage: RequestUsage | None, error: str | None) -> None:
+    def record(self, trace: ReplicaTrace, end: RequestUsage | BaseException) -> None:
+        """Export the spans of a call that has ended, with an error if it was refused."""
+        usage, error = (None, _error_type(end)) if isinstance(end, BaseException) else (end, _failure(end))
         now = self._clock.now()
         spans = _RequestSpans(trace, usage, error, now, ClockAnchor(now, self._wall_ns()), self._ids.new)
         self._exporter.put(spans.build)
@@ -181,6 +173,10 @@ def _phase_attributes(usage: RequestUsage) -> list[tuple[str, _Attributes]]:
         "octet.times_preempted": usage.times_preempted,
     }
     return [(QUEUE, {}), (PREFILL, prefill), (DECODE, decode)]
+
+
+def _failure(usage: RequestUsage) -> str | None:
+    return None if usage.reason in ("stop", "length") else usage.reason
 
 
 def _error_type(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from typing import Any
 
 from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
@@ -20,6 +20,7 @@ from specialist.text.prompt import (
     OfferedTool,
     Prompt,
     Structure,
+    StructureKind,
     TokenPrompt,
     ToolMode,
     ToolOffer,
@@ -27,40 +28,17 @@ from specialist.text.prompt import (
 
 _INT64 = 2**63
 REQUEST_BYTES = 4 << 20
+_BYTES_PER_TOKEN = 16  # a prompt with more bytes per token of the context is refused before it is tokenised
+_DEFAULT_MAX_TOKENS = 256
+_DAY_MS = 24 * 3600 * 1000
+_SCHEMA_BYTES = 64 << 10
+_MAX_TOOLS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateLimits:
     context: int  # tokens, prompt and answer together: limited by the model and by the pool
     vocab_size: int
-    request_bytes: int = REQUEST_BYTES
-    bytes_per_token: int = 16
-    """A prompt with more bytes than this per token of the context is refused before it is tokenised."""
-    default_max_tokens: int = 256
-    max_tokens: int = 1 << 20  # what a caller may ask for. The answer is also limited by the context.
-    id_bytes: int = 128
-    name_bytes: int = 64
-    path_bytes: int = 4096
-    salt_bytes: int = 64
-    adapters: int = 4
-    messages: int = 1024
-    role_bytes: int = 32
-    stops: int = 16
-    stop_bytes: int = 256
-    logit_biases: int = 1024
-    schema_bytes: int = 64 << 10
-    regex_bytes: int = 8 << 10
-    choices: int = 1024
-    choice_bytes: int = 1024
-    choices_bytes: int = 64 << 10  # of all choices together
-    tools: int = 128
-    tools_bytes: int = 256 << 10  # of all tools together
-    description_bytes: int = 8 << 10
-    logprobs: int = 20
-    timeout_ms: int = 24 * 3600 * 1000
-    priority: int = 1000
-    watch_interval_ms: int = 60_000
-    min_heartbeat_ms: int = 10  # bounds the work that many watchers can cause
 
     @property
     def prompt_tokens(self) -> int:
@@ -69,7 +47,7 @@ class GenerateLimits:
 
     @property
     def prompt_bytes(self) -> int:
-        return min(self.context * self.bytes_per_token, self.request_bytes)
+        return min(self.context * _BYTES_PER_TOKEN, REQUEST_BYTES)
 
     def ranges(self) -> dict[str, Range]:
         """Allowed values, by the field's name on the wire."""
@@ -82,60 +60,60 @@ class GenerateLimits:
             "sampling.repetition_penalty": Range(0.01, 10),
             "sampling.presence_penalty": Range(-10, 10),
             "sampling.frequency_penalty": Range(-10, 10),
-            "sampling.num_logprobs": Range(0, self.logprobs),
+            "sampling.num_logprobs": Range(0, 20),
             "sampling.logit_bias.token": Range(0, self.vocab_size - 1),
             "sampling.logit_bias.bias": Range(-100, 100),
             "tokens.ids": Range(0, self.vocab_size - 1),
             "seed": Range(-_INT64, _INT64 - 1),
-            "max_tokens": Range(1, self.max_tokens),
+            "max_tokens": Range(1, 1 << 20),
             "min_tokens": Range(0, self.context),
-            "priority": Range(-self.priority, self.priority),
-            "timeout_ms": Range(1, self.timeout_ms),
-            "first_token_timeout_ms": Range(1, self.timeout_ms),
+            "priority": Range(-1000, 1000),
+            "timeout_ms": Range(1, _DAY_MS),
+            "first_token_timeout_ms": Range(1, _DAY_MS),
             "context_size": Range(MIN_CONTEXT, self.context),
-            "min_interval_ms": Range(0, self.watch_interval_ms),
-            "heartbeat_ms": Range(self.min_heartbeat_ms, self.watch_interval_ms),
+            "min_interval_ms": Range(0, 60_000),
+            "heartbeat_ms": Range(10, 60_000),  # bounds the work that many watchers can cause
         }
 
     def sizes(self) -> dict[str, int]:
         """The maximum bytes of each string, by the field's name on the wire."""
         return {
-            "request_id": self.id_bytes,
+            "request_id": 128,
             "text": self.prompt_bytes,
             "chat.messages": self.prompt_bytes,
-            "chat.messages.role": self.role_bytes,
-            "chat.messages.tool_calls.id": self.id_bytes,
-            "chat.messages.tool_calls.arguments": self.schema_bytes,
-            "chat.tools": self.tools_bytes,
-            "chat.tools.description": self.description_bytes,
-            "chat.tools.parameters": self.schema_bytes,
-            "stop": self.stop_bytes,
-            "adapters": self.name_bytes,
-            "name": self.name_bytes,
-            "path": self.path_bytes,
-            "tenant_salt": self.salt_bytes,
-            "session_key": self.salt_bytes,
-            "structure.json_schema": self.schema_bytes,
-            "structure.regex": self.regex_bytes,
-            "structure.choice": self.choices_bytes,
-            "structure.choice.choices": self.choice_bytes,
+            "chat.messages.role": 32,
+            "chat.messages.tool_calls.id": 128,
+            "chat.messages.tool_calls.arguments": _SCHEMA_BYTES,
+            "chat.tools": 256 << 10,  # of all tools together
+            "chat.tools.description": 8 << 10,
+            "chat.tools.parameters": _SCHEMA_BYTES,
+            "stop": 256,
+            "adapters": 64,
+            "name": 64,
+            "path": 4096,
+            "tenant_salt": 64,
+            "session_key": 64,
+            "structure.json_schema": _SCHEMA_BYTES,
+            "structure.regex": 8 << 10,
+            "structure.choice": 64 << 10,  # of all choices together
+            "structure.choice.choices": 1024,
         }
 
     def counts(self) -> dict[str, int]:
         """The maximum number of elements of each list, by the field's name on the wire."""
         return {
             "tokens.ids": self.prompt_tokens,
-            "chat.messages": self.messages,
-            "chat.messages.tool_calls": self.tools,
-            "chat.tools": self.tools,
-            "adapters": self.adapters,
-            "stop": self.stops,
-            "sampling.logit_bias": self.logit_biases,
-            "structure.choice.choices": self.choices,
+            "chat.messages": 1024,
+            "chat.messages.tool_calls": _MAX_TOOLS,
+            "chat.tools": _MAX_TOOLS,
+            "adapters": 4,
+            "stop": 16,
+            "sampling.logit_bias": 1024,
+            "structure.choice.choices": 1024,
         }
 
     def describe(self) -> Iterator[tuple[str, str]]:
-        yield "request", f"at most {self.request_bytes:,} bytes"
+        yield "request", f"at most {REQUEST_BYTES:,} bytes"
         yield "prompt", f"at most {self.prompt_tokens:,} tokens"
         for field, most in self.sizes().items():
             yield field, f"at most {most:,} bytes"
@@ -145,6 +123,10 @@ class GenerateLimits:
             yield field, str(allowed)
 
 
+_SAMPLING_NUMBERS: tuple[Any, ...] = (
+    *("temperature", "top_k", "top_p", "min_p", "typical_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "num_logprobs"),
+)
 _MODES: dict[int, ToolMode] = {
     wire.ToolChoice.AUTO: "auto",
     wire.ToolChoice.NONE: "none",
@@ -163,8 +145,8 @@ class GenerateValidator(FieldChecks):
         self._tools = ToolChecks(self, "chat.")
 
     def validate(self, message: wire.GenerateRequest) -> ServedRequest:
-        number = partial(self._optional, message, "")
-        max_tokens = int(number("max_tokens", self.limits.default_max_tokens))
+        number = partial(self._optional, message)
+        max_tokens = int(number("max_tokens", _DEFAULT_MAX_TOKENS))
         min_tokens = int(number("min_tokens", 0))
         if min_tokens > max_tokens:
             raise invalid_field("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
@@ -184,16 +166,17 @@ class GenerateValidator(FieldChecks):
             stop=self.stops(message.stop),
             ignore_eos=message.ignore_eos,
             priority=int(number("priority", 0)),
-            timeout=self._seconds(message, "timeout_ms"),
-            first_timeout=self._seconds(message, "first_token_timeout_ms"),
+            timeout=self.seconds(message, "timeout_ms"),
+            first_timeout=self.seconds(message, "first_token_timeout_ms"),
             tenant_salt=message.tenant_salt,
             session_key=message.session_key,
             shadow=message.shadow,
             structure=self._structure(message),
         )
 
-    def _seconds(self, message: wire.GenerateRequest, field: str) -> float | None:
-        return self._optional(message, "", field, 0) / 1000 if message.HasField(field) else None
+    def seconds(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str) -> float | None:
+        """Return the seconds of a field in milliseconds; None if it is not set."""
+        return self.in_range(field, getattr(message, field)) / 1000 if message.HasField(field) else None
 
     def check_prompt_length(self, num_tokens: int) -> None:
         if num_tokens > self.limits.prompt_tokens:
@@ -207,9 +190,6 @@ class GenerateValidator(FieldChecks):
         if num_tokens >= context:
             raise _context_size_exceeded(num_tokens, context)
 
-    def adapter_name(self, name: str) -> str:
-        return self.name("name", name)
-
     def adapter_path(self, path: str) -> str:
         self.text("path", path)
         if not path or "\0" in path:
@@ -220,14 +200,6 @@ class GenerateValidator(FieldChecks):
         if digest and _DIGEST.fullmatch(digest) is None:
             raise invalid_field("digest", "a sha256 of 64 hex digits, or empty", shorten(digest))
         return digest
-
-    def watch_interval(self, message: wire.WatchLoadRequest, default: float) -> float:
-        """Return seconds."""
-        return self._optional(message, "", "min_interval_ms", default * 1000) / 1000
-
-    def watch_heartbeat(self, message: wire.WatchLoadRequest) -> float:
-        """Return seconds; infinite by default."""
-        return self._optional(message, "", "heartbeat_ms", inf) / 1000
 
     def _prompt(self, message: wire.GenerateRequest) -> Prompt:
         which = message.WhichOneof("prompt")
@@ -279,32 +251,17 @@ class GenerateValidator(FieldChecks):
             return None
         asked = message.structure
         self.structure(asked)
-        match asked.WhichOneof("kind"):
-            case "json_schema":
-                return Structure("json_schema", asked.json_schema)
-            case "regex":
-                return Structure("regex", asked.regex)
-            case "choice":
-                return Structure("choice", choices=tuple(asked.choice.choices))
-            case _:
-                return Structure("json_object")
+        kind: StructureKind = asked.WhichOneof("kind")
+        return Structure(kind, asked.json_schema or asked.regex, tuple(asked.choice.choices))
 
     def _sampling(self, message: wire.Sampling, min_tokens: int) -> Sampling:
-        number = partial(self._optional, message, "sampling.")
         self.count("sampling.logit_bias", message.logit_bias)
-        return Sampling(
-            temperature=number("temperature", 0.0),
-            top_k=int(number("top_k", 0)),
-            top_p=number("top_p", 1.0),
-            min_p=number("min_p", 0.0),
-            typical_p=number("typical_p", 1.0),
-            repetition_penalty=number("repetition_penalty", 1.0),
-            presence_penalty=number("presence_penalty", 0.0),
-            frequency_penalty=number("frequency_penalty", 0.0),
-            logit_bias=self._biases(message.logit_bias),
-            min_tokens=min_tokens,
-            num_logprobs=int(number("num_logprobs", 0)) if message.HasField("num_logprobs") else None,
-        )
+        given: dict[str, Any] = {
+            name: self.in_range(f"sampling.{name}", getattr(message, name))
+            for name in _SAMPLING_NUMBERS
+            if message.HasField(name)
+        }
+        return Sampling(**given, logit_bias=self._biases(message.logit_bias), min_tokens=min_tokens)
 
     def _biases(self, biases: Sequence[wire.LogitBias]) -> tuple[tuple[int, float], ...]:
         checked = tuple(self._bias(bias) for bias in biases)
@@ -316,17 +273,8 @@ class GenerateValidator(FieldChecks):
         token = self.in_range("sampling.logit_bias.token", message.token)
         return int(token), self.in_range("sampling.logit_bias.bias", message.bias)
 
-    def _optional(
-        self,
-        message: "wire.GenerateRequest | wire.Sampling | wire.WatchLoadRequest",
-        prefix: str,
-        field: str,
-        default: float,
-    ) -> float:
-        if not message.HasField(field):
-            return default
-        value: float = getattr(message, field)
-        return self.in_range(prefix + field, value)
+    def _optional(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str, default: float) -> float:
+        return self.in_range(field, getattr(message, field)) if message.HasField(field) else default
 
 
 def _chat_turn(turn: wire.Message) -> ChatTurn:

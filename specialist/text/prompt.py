@@ -107,15 +107,6 @@ class Structure:
         return sha256(json.dumps([self.kind, self.text, self.choices]).encode()).hexdigest()
 
 
-class GrammarRefused(ValueError):
-    """States what a structure must be, and what is wrong with it."""
-
-    def __init__(self, limit: str, value: str) -> None:
-        super().__init__(f"must be {limit}, got {value}")
-        self.limit = limit
-        self.value = value
-
-
 class FieldTooLarge(ValueError):
     """The request was refused before any work was done."""
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from octet.rpc.checks import InvalidJsonObject, parse_json_object
+from octet.rpc.checks import InvalidValue, parse_json_object
 from specialist.models.checkpoint import Vocabulary
 from specialist.scheduling.sequence import GuideExhausted
-from specialist.text.prompt import GrammarRefused, Structure
+from specialist.text.prompt import Structure
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
@@ -37,6 +37,7 @@ _LIBRARY_REASONS = dict.fromkeys(("LexerTooComplex", "ParserTooComplex"), "one t
 
 
 def _parser_limits() -> "LLParserLimits":
+    """At most some milliseconds per token and some megabytes per grammar."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
@@ -58,26 +59,24 @@ class GrammarLimits:
     compiling: int = 16  # grammars that are compiled or wait for it
     kept: int = 64  # grammars in the cache
     kept_bytes: int = 1 << 20  # of the structures that they were compiled from
-    # None for the defaults: at most some milliseconds per token and some megabytes per grammar
-    parser: "LLParserLimits | None" = None
 
 
 class Grammar:
     """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> None:
-        """Raises GrammarRefused, even for a structure that no text can satisfy."""
+        """Raises InvalidValue, even for a structure that no text can satisfy."""
         from llguidance import LLMatcher
 
         self.vocabulary = vocabulary
         self.num_bytes = structure.num_bytes
         rules = _lark_rules(structure, vocabulary, limits)
-        self._matcher = LLMatcher(vocabulary.tokenizer, rules, log_level=0, limits=limits.parser or _parser_limits())
+        self._matcher = LLMatcher(vocabulary.tokenizer, rules, log_level=0, limits=_parser_limits())
         probe = self._matcher.deep_copy()
         if not probe.is_error():
             probe.compute_bitmask()
         if probe.is_error():
-            raise GrammarRefused(_requirement(structure), matcher_error(probe))
+            raise InvalidValue(_requirement(structure), matcher_error(probe))
 
     def matcher(self) -> "LLMatcher":
         return self._matcher.deep_copy()
@@ -119,12 +118,8 @@ def _lark_rules(structure: Structure, vocabulary: "GrammarVocabulary", limits: G
 
 
 def json_schema_rule(text: str, depth: int) -> str:
-    """Return the right-hand side of a rule. Raises GrammarRefused."""
-    try:
-        schema = parse_json_object(text, depth)
-    except InvalidJsonObject as error:
-        raise GrammarRefused(error.limit, error.value) from None
-    return _json_rule(schema)
+    """Return the right-hand side of a rule. Raises InvalidValue."""
+    return _json_rule(parse_json_object(text, depth))
 
 
 def _json_rule(schema: dict[str, Any]) -> str:
@@ -155,7 +150,7 @@ class GrammarCache:
             return self._kept.get(key)
 
     def compile(self, structure: Structure) -> Grammar:
-        """Slow, but other threads can run meanwhile. Raises GrammarRefused."""
+        """Slow, but other threads can run meanwhile. Raises InvalidValue."""
         grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
         key = structure.digest()
         with self._lock:

@@ -36,13 +36,10 @@ class _TextWriter(Protocol):
     def finish(self) -> str: ...
 
 
-class ByteLevel(NamedTuple):
+class ByteLevel:
     """Every token is a run of bytes; an answer is their concatenation, decoded as UTF-8."""
 
-    @property
-    def drops_space(self) -> bool:
-        """Whether one space before an answer is not part of its text."""
-        return False
+    drops_space = False  # whether one space before an answer is not part of its text
 
     def piece(self, token: str) -> bytes:
         try:
@@ -107,24 +104,20 @@ def _spelling_of(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | M
     )
 
 
-class TokenPieces:
-    """Maps each token to the text it writes. Thread-safe, one per vocabulary."""
+class TokenPieces(dict[int, bytes | str | int | None]):
+    """Maps each token to the text it writes, filled on first use; None for a token that writes nothing: a control token
+    or an unused id. Thread-safe, one per vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises VocabularyRefused for a decoder whose output cannot be streamed exactly."""
         self.spelling = _spelling_of(json.loads(vocabulary.tokenizer.to_str())["decoder"])
         self._tokenizer = vocabulary.tokenizer
-        self._known: dict[int, bytes | str | int | None] = dict.fromkeys(vocabulary.control_ids.values())
+        super().__init__(dict.fromkeys(vocabulary.control_ids.values()))
 
-    def __getitem__(self, token_id: int) -> bytes | str | int | None:
-        """None for a token that writes nothing: a control token or an unused id."""
-        try:
-            return self._known[token_id]
-        except KeyError:
-            token = self._tokenizer.id_to_token(token_id)
-            piece = None if token is None else self.spelling.piece(token)
-            self._known[token_id] = piece
-            return piece
+    def __missing__(self, token_id: int) -> bytes | str | int | None:
+        token = self._tokenizer.id_to_token(token_id)
+        piece = self[token_id] = None if token is None else self.spelling.piece(token)
+        return piece
 
 
 class Encoder:

@@ -26,7 +26,7 @@ class ToolCalling:
         return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
 
     def structure(self, depth: int) -> Structure | None:
-        """The structure of the answer; `depth` limits the nesting of schemas. Raises GrammarRefused."""
+        """The structure of the answer; `depth` limits the nesting of schemas. Raises InvalidValue."""
         if not self.is_guided:
             return None
         return Structure("calls", tool_calls.tool_call_rules(self.offer, self.dialect, self.control, depth))

@@ -4,8 +4,11 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
+from octet.rpc.checks import refuse_constant
 from specialist.text.prompt import ChatTurn, MessageToolCall, OfferedTool, ToolCallFragment, ToolOffer
 from specialist.text.structured_output import json_schema_rule
 
@@ -76,12 +79,7 @@ class ParsedTextBuilder:
 
 def merge_call_parts(fragments: Iterable[ToolCallFragment]) -> tuple[ToolCallFragment, ...]:
     """Join neighbouring fragments of one call."""
-    groups: list[list[ToolCallFragment]] = []
-    for fragment in fragments:
-        if groups and groups[-1][0].index == fragment.index:
-            groups[-1].append(fragment)
-        else:
-            groups.append([fragment])
+    groups = [list(group) for _, group in groupby(fragments, attrgetter("index"))]
     return tuple(replace(group[0], arguments="".join(part.arguments for part in group)) for group in groups)
 
 
@@ -117,7 +115,7 @@ class ParsedCall(NamedTuple):
 def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list[ParsedCall] | None:
     """Return None if the text is not a call, or calls a tool that was not offered."""
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        json.loads(text, parse_constant=refuse_constant)
         calls = []
         for each in list(_elements(text)) if dialect.is_list else [text]:
             members = dict(_members(each))
@@ -128,10 +126,6 @@ def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list
     except (ValueError, RecursionError):
         return None
     return calls or None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _elements(text: str) -> Iterator[str]:
@@ -178,7 +172,7 @@ _TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # b
 
 def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:
     """Return grammar rules for calls; the first rule is `calls`. `control` has the dialect's markers that are control
-    tokens. Raises GrammarRefused for an invalid schema."""
+    tokens. Raises InvalidValue for an invalid schema."""
     lines = [f"calls: {_calls_rule(offer, dialect, control)}"]
     lines += [f"call: {' | '.join(f'call_{index}' for index in range(len(offer.callable)))}"]
     for index, tool in enumerate(offer.callable):

@@ -262,7 +262,7 @@ def test_decoder_reports_time_by_kind_of_work(decoders: Any) -> None:
 def test_an_adapter_that_is_unloaded_leaves_no_packed_copy(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(random_model("llama", **SIZES))
     settings = NativeSettings(tmp_path / "cache", num_blocks=40, block_size=8, kernel="fused", threads=1)
-    shared = SharedParts(kernels(), KernelChoice("fused", ()), pack_checkpoint(checkpoint, settings.cache))
+    shared = SharedParts(kernels(), KernelChoice("fused", ""), pack_checkpoint(checkpoint, settings.cache))
     native = create_native(checkpoint, settings, shared=shared)
     tensors = random_tensors(LAYER_MATRICES, model=checkpoint.config)
     modules = [f"{name}_proj" for name in LAYER_MATRICES]
@@ -270,6 +270,6 @@ def test_an_adapter_that_is_unloaded_leaves_no_packed_copy(tmp_path: Path) -> No
     decoder = native.decoder
     assert isinstance(decoder, FusedDecoder)
     FusedReplica(decoder, adapter=native.adapters.get).run([ask("r", prompts(3)[0], 1, stack)])
-    assert decoder.adapter_nbytes > 0
+    assert decoder.adapters.nbytes > 0
     native.adapters.unload("a")
-    assert decoder.adapter_nbytes == 0
+    assert decoder.adapters.nbytes == 0

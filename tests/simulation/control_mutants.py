@@ -56,8 +56,8 @@ IN_THE_CORRECTNESS_BREAKER = (
         "back without a trial",
         CORRECTNESS,
         "_moved",
-        "after = _AFTER[what]",
-        'after = "closed" if what == "recover" else _AFTER[what]',
+        "after = _TRANSITIONS[what][0]",
+        'after = "closed" if what == "recover" else _TRANSITIONS[what][0]',
         laws=("a correctness breaker moves along its edges",),
     ),
     Mutant(

@@ -32,9 +32,9 @@ from router.verify.verifiers import open_verifiers
 from simulation.cluster import Machine
 from simulation.event_loop import HeapLoop, Process, WallClock
 from simulation.network import Address, Channel, Delays, Link
-from simulation.replica import END_ID, MODEL, NUM_SAMPLED, REVISION, ReplicaSpec, SimCodec, adapter_digest, no_fault
+from simulation.replica import END_ID, MODEL, NUM_SAMPLED, REVISION, ReplicaSpec, SimCodec, adapter_digest
 from simulation.router import NoClassifier, SimulatedRouter, VerifierSource
-from specialist.engines.sim.engine import FaultSource, SimModel
+from specialist.engines.sim.engine import FaultSource, SimModel, no_faults
 from specialist.scheduling.sequence import Request
 from specialist.text.prompt import ChatTurn
 from tests.simulation.script import ADAPTERS, ScriptedRequest, Setup
@@ -82,7 +82,7 @@ class SimEnsemble:
         seed: int = 0,
         classifier: ClassifierClient | None = None,
         delays: Delays | None = None,
-        faults: FaultSource = no_fault,
+        faults: FaultSource = no_faults,
         verdicts: VerifierSource = open_verifiers,
     ) -> None:
         """`specs` and `replicas` by specialist. Without a classifier, requests must name a specialist."""
@@ -258,8 +258,9 @@ class Caller:
     async def _ask(self) -> None:
         record, loop, ask = self.record, self._sim.loop, self.record.ask
         record.began = loop.time()
-        generate = self._channel.unary_stream(GENERATE, wire.InferRequest.SerializeToString, wire.InferEvent.FromString)
-        self._call = generate(request_of(ask), timeout=ask.timeout + _CALL_SECONDS if ask.in_request else ask.timeout)
+        timeout = ask.timeout + _CALL_SECONDS if ask.in_request else ask.timeout
+        raw = request_of(ask).SerializeToString()
+        self._call = self._channel.stream(GENERATE, raw, timeout=timeout, parse=wire.InferEvent.FromString)
         if ask.cancel_after is not None:
             loop.call_later(ask.cancel_after, self._cancel)
         try:
@@ -287,9 +288,9 @@ class Caller:
             self._sim.loop.create_task(self._cancel_by_call())
 
     async def _cancel_by_call(self) -> None:
-        cancel = self._channel.unary_unary(CANCEL, wire.CancelRequest.SerializeToString, wire.CancelResponse.FromString)
+        raw = wire.CancelRequest(request_id=self.record.ask.request_id).SerializeToString()
         try:
-            await cancel(wire.CancelRequest(request_id=self.record.ask.request_id), timeout=_CANCEL_SECONDS)
+            await self._channel.call(CANCEL, raw, timeout=_CANCEL_SECONDS, parse=wire.CancelResponse.FromString)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:  # it has ended meanwhile
                 raise

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ class Connection:
         port.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
         self.address.listen(self.process, port)
         self.channel = Channel(self.loop, self.link, self.address, Random(2))
-        self.call = self.channel.unary_stream(METHOD)
+        self.call = partial(self.channel.stream, METHOD)
 
     def run(self, work: Callable[[], Awaitable[None]]) -> None:
         self.loop.run_until_complete(work())
@@ -165,7 +166,7 @@ def test_a_cut_link_delays_messages_and_is_given_up_after_the_keepalive() -> Non
     async def work() -> None:
         began = connection.loop.time()
         connection.link.cut(there=False)
-        held = connection.channel.unary_stream(METHOD)(b"a", wait_for_ready=True)
+        held = connection.channel.stream(METHOD, b"a", wait_for_ready=True)
         await asyncio.sleep(1.0)
         connection.link.mend()
         assert len([raw async for raw in held]) == 3

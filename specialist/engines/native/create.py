@@ -3,10 +3,10 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,15 +48,9 @@ class KernelTrial:
         return f"{self.kernel}: {times}"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelChoice:
+class KernelChoice(NamedTuple):
     kernel: KernelName
-    trials: Sequence[KernelTrial]
-    reason: str = ""
-
-    @property
-    def why(self) -> str:
-        return self.reason or "; ".join(map(str, self.trials))
+    why: str
 
 
 def choose_kernel(
@@ -64,12 +58,12 @@ def choose_kernel(
 ) -> KernelChoice:
     """Time every kernel on `weight` with one thread; choose the least total time over BATCHES."""
     if wanted != "auto":
-        return KernelChoice(wanted, (), "configured")
+        return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
-        return KernelChoice("float32", (), f"the reference on {device}")
+        return KernelChoice("float32", f"the reference on {device}")
     trials = list(_trials(weight, library))
     available = [trial for trial in trials if trial.seconds]
-    return KernelChoice(min(available, key=lambda trial: sum(trial.seconds)).kernel, trials)
+    return KernelChoice(min(available, key=lambda trial: sum(trial.seconds)).kernel, "; ".join(map(str, trials)))
 
 
 def _trials(weight: Weight, library: Any | BuildFailed) -> Iterator[KernelTrial]:
@@ -139,7 +133,7 @@ def create_native(
     sampler: Sampler
     if shared.prepared is not None:
         fused, kv_dtype = _fused(checkpoint, settings, shared.library, shared.prepared)
-        store.when_unused(fused.drop_adapter)
+        store.when_unused(fused.adapters.drop)
         decoder = fused
         dtype, sampler = torch.float32, FusedSampler(shared.library)
     else:

@@ -15,9 +15,9 @@ from specialist.adapters.adapter import Adapter
 from specialist.adapters.config import MAX_RANK
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.settings import KVType
-from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.models.checkpoint import LAYER_MATRICES, ModelConfig, expected_shapes
 from specialist.ops.cpu import library as kernels
-from specialist.ops.cpu.library import TARGETS, LinearStruct, LowRankStruct
+from specialist.ops.cpu.library import LinearStruct, LowRankStruct
 from specialist.ops.cpu.packed_weights import PackedMatrix, PackedWeights, pack_floats
 from specialist.ops.reference.rope import inverse_frequencies
 
@@ -83,15 +83,15 @@ class PackedAdapters:
     def _pack(self, adapter: Adapter) -> _Packed:
         if adapter.rank > self._max_rank:
             raise ValueError(f"the adapter has rank {adapter.rank}; the limit is {self._max_rank}")
-        table = (LowRankStruct * (self._num_layers * len(TARGETS)))()
+        table = (LowRankStruct * (self._num_layers * len(LAYER_MATRICES)))()
         arrays = []
         for layer in range(self._num_layers):
-            for index, target in enumerate(TARGETS):
+            for index, target in enumerate(LAYER_MATRICES):
                 low = adapter.targets.get(f"layers.{layer}.{target}")
                 if low is not None:
                     a, b = pack_floats(low.a), pack_floats(low.b)
                     arrays += [a, b]
-                    at = layer * len(TARGETS) + index
+                    at = layer * len(LAYER_MATRICES) + index
                     table[at] = LowRankStruct(a.ctypes.data, b.ctypes.data, low.a.shape[0], low.scale)
         return _Packed(table, arrays, ctypes.sizeof(table) + sum(array.nbytes for array in arrays))
 
@@ -147,7 +147,7 @@ class FusedDecoder:
         self._handle = library.octet_create(shape, self._layers(), embed, head, norm, _address(self._frequencies))
         if not self._handle:
             raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: configure fewer")
-        self._packed = PackedAdapters(config.num_layers, adapter_bytes, MAX_RANK)
+        self.adapters = PackedAdapters(config.num_layers, adapter_bytes, MAX_RANK)
         self._logits = torch.empty((0, config.vocab_size))
 
     def __del__(self) -> None:
@@ -169,18 +169,11 @@ class FusedDecoder:
             query_start=batch.query_start.data_ptr(),
             block_tables=batch.block_tables.data_ptr(),
             output_rows=batch.outputs.data_ptr(),
-            low_ranks=self._packed.address(adapters),
+            low_ranks=self.adapters.address(adapters),
             logits=logits.data_ptr(),
         )
         self._library.octet_forward(self._handle, rows)
         return logits
-
-    @property
-    def adapter_nbytes(self) -> int:
-        return self._packed.nbytes
-
-    def drop_adapter(self, digest: str) -> None:
-        self._packed.drop(digest)
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
         """Multiply by every matrix once and do nothing else, to measure the lower bound of such a step."""

@@ -78,7 +78,6 @@ def _run(command: Sequence[str]) -> str:
 
 
 WORK_KINDS = ("linear", "attention", "other")
-TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:

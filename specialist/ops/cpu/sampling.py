@@ -8,17 +8,7 @@ from torch import Tensor
 
 from specialist.ops.cpu.library import DrawStruct
 from specialist.ops.reference import sampling
-from specialist.ops.reference.sampling import (
-    SampledToken,
-    SampleRow,
-    allowed_bits,
-    check_token_ids,
-    compute_logprobs,
-    logits_fault,
-    merge_biases,
-    stop_id_array,
-    uniform,
-)
+from specialist.ops.reference.sampling import SampledToken, SampleRow
 from specialist.scheduling.step import RowFault
 
 _NONE = np.empty(0, np.int64)
@@ -66,12 +56,13 @@ class _PreparedDraw:
     def __init__(self, logits: Tensor, row: SampleRow) -> None:
         """logits: [vocab]. Raises ValueError for a token outside the vocabulary, GuideExhausted."""
         want, vocab = row.sampling, logits.shape[0]
-        fits = allowed_bits(row, vocab)
+        fits = sampling.allowed_bits(row, vocab)
         counts_tokens = want.repetition_penalty != 1.0 or want.presence_penalty or want.frequency_penalty
-        banned = check_token_ids(stop_id_array(row), vocab) if row.bans_stops and fits is None else _NONE
-        tokens = check_token_ids(np.asarray(row.tokens, np.int64), vocab) if counts_tokens else _NONE
-        ids, bias = merge_biases(want.logit_bias)
-        self._kept = (fits, banned, tokens, check_token_ids(ids, vocab), bias)
+        bans_stops = row.bans_stops and fits is None
+        banned = sampling.check_token_ids(sampling.stop_id_array(row), vocab) if bans_stops else _NONE
+        tokens = sampling.check_token_ids(np.asarray(row.tokens, np.int64), vocab) if counts_tokens else _NONE
+        ids, bias = sampling.merge_biases(want.logit_bias)
+        self._kept = (fits, banned, tokens, sampling.check_token_ids(ids, vocab), bias)
         self.draw = DrawStruct(
             logits=logits.data_ptr(),
             allowed=None if fits is None else fits.ctypes.data,
@@ -82,7 +73,7 @@ class _PreparedDraw:
             temperature=want.temperature,
             top_p=want.top_p,
             min_p=want.min_p,
-            uniform=uniform(row.seed, len(row.tokens)) if want.temperature else 0.0,
+            uniform=sampling.uniform(row.seed, len(row.tokens)) if want.temperature else 0.0,
             repetition=want.repetition_penalty,
             presence=want.presence_penalty,
             frequency=want.frequency_penalty,
@@ -105,8 +96,8 @@ def _prepare(logits: Tensor, row: SampleRow) -> "_PreparedDraw | SampledToken | 
 
 
 def _read(draw: DrawStruct, logits: Tensor, row: SampleRow) -> SampledToken | RowFault:
-    fault = logits_fault(draw.raw, draw.peak)
+    fault = sampling.logits_fault(draw.raw, draw.peak)
     if fault is not None:
         return fault
     count = row.sampling.num_logprobs
-    return SampledToken(draw.token, None if count is None else compute_logprobs(logits, draw.token, count))
+    return SampledToken(draw.token, None if count is None else sampling.compute_logprobs(logits, draw.token, count))

@@ -249,7 +249,7 @@ class Candidates(NamedTuple):
     def only(self, kept: Tensor) -> "Candidates":
         if not is_on_cpu(kept):
             return Candidates(self.scores.masked_fill(~kept, -torch.inf), self.ids)
-        places = true_indices(kept)
+        places = torch.from_numpy(np.flatnonzero(kept.numpy()))
         return Candidates(self.scores[places], self.ids[places])
 
     def normalised(self) -> "Candidates":
@@ -338,7 +338,3 @@ def argsort_ascending(values: Tensor) -> Tensor:
     if is_on_cpu(values):
         return torch.from_numpy(np.argsort(values.numpy()))
     return values.argsort()
-
-
-def true_indices(mask: Tensor) -> Tensor:
-    return torch.from_numpy(np.flatnonzero(mask.numpy()))

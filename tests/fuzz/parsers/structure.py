@@ -3,11 +3,12 @@
 import json
 from itertools import count
 
+from octet.rpc.checks import InvalidValue
 from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.server.validation import GenerateLimits, GenerateValidator
-from specialist.text.prompt import GrammarRefused, OfferedTool, Structure, StructureKind, ToolOffer
+from specialist.text.prompt import OfferedTool, Structure, StructureKind, ToolOffer
 from specialist.text.structured_output import Grammar, GrammarCache
 from specialist.text.tool_call_reader import CallReader
 from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, detect_dialect, tool_call_rules
@@ -70,7 +71,7 @@ PARSERS = [
     Parser(
         "structure.json_schema",
         lambda raw: _compiled("json_schema", raw),
-        (GrammarRefused,),
+        (InvalidValue,),
         _SCHEMAS,
         "json",
         words=(
@@ -86,15 +87,15 @@ PARSERS = [
     Parser(
         "structure.regex",
         lambda raw: _compiled("regex", raw[: 8 << 10]),
-        (GrammarRefused,),
+        (InvalidValue,),
         _REGEXES,
         "text",
         words=_REGEX_WORDS,
         share=0.3,
     ),
     Parser(
-        "structure.choice", _choices, (GrammarRefused,), (b"yes\nno", 'grün\n"quoted"\n\\n'.encode()), "text", share=0.3
+        "structure.choice", _choices, (InvalidValue,), (b"yes\nno", 'grün\n"quoted"\n\\n'.encode()), "text", share=0.3
     ),
-    Parser("structure.tool", _called, (GrammarRefused, Refusal), _SCHEMAS[:1], "json", share=0.3),
+    Parser("structure.tool", _called, (InvalidValue, Refusal), _SCHEMAS[:1], "json", share=0.3),
     Parser("structure.calls", _read, (), (*_ANSWERS, json.dumps({"a": 1}).encode()), "text", words=_MARKS, share=0.5),
 ]

@@ -24,11 +24,11 @@ class ReplicaLaws:
         self._name = name
         self._replica = replica
         self._checker = checker
-        self._scheduler: Any = replica.assembled.scheduler
-        engine = replica.assembled.engine
+        self._scheduler: Any = replica.replica.scheduler
+        engine = replica.replica.engine
         if not isinstance(engine, SimEngine):
             raise TypeError("only a simulated engine can be watched")
-        self._laws = Laws(replica.assembled.scheduler, engine, engine.model)
+        self._laws = Laws(replica.replica.scheduler, engine, engine.model)
         self._events: list[Event] = []
         self._ended: set[str] = set()
         """Requests to end, until the engine thread has read its inbox."""
@@ -48,7 +48,7 @@ class ReplicaLaws:
         require(not replica.handler.num_open, "no call is left at a replica", self._name)
         require(not replica.controller.bookings.num_live, "the admission controller's bookings are empty", self._name)
         require(not replica.preparer.num_tokenizing, "no request is left in preparation", self._name)
-        require(not getattr(replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
+        require(not getattr(replica.replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
     def forgotten(self, public_id: str) -> None:
         """The request's caller has left a while ago."""

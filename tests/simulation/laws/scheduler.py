@@ -138,7 +138,7 @@ class Laws:
         require(self.scheduler.waiting.peek() is self._first_in_line(), "the queue's head has the best rank")
 
     def _first_in_line(self) -> Sequence | None:
-        return min(self.scheduler.waiting.unordered(), key=self._place, default=None)
+        return min(self.scheduler.waiting, key=self._place, default=None)
 
     def _check_sequences(self) -> None:
         in_flight = self.scheduler.in_flight is not None

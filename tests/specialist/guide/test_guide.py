@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from octet.rpc.checks import InvalidValue
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.scheduling.sequence import GuideExhausted
-from specialist.text.prompt import GrammarRefused, Structure
+from specialist.text.prompt import Structure
 from specialist.text.structured_output import GrammarCache, GrammarLimits, Guide
 
 VOCABULARY = sim_vocabulary()
@@ -124,7 +125,7 @@ def nested(depth: int) -> str:
     ],
 )
 def test_an_unsupported_structure_is_refused(structure: Structure, says: str) -> None:
-    with pytest.raises(GrammarRefused) as refused:
+    with pytest.raises(InvalidValue) as refused:
         GRAMMARS.compile(structure)
     assert says in refused.value.limit and refused.value.value
     assert GRAMMARS.get(structure) is None
@@ -142,7 +143,7 @@ def test_an_unsupported_structure_is_refused(structure: Structure, says: str) ->
     ],
 )
 def test_the_refusal_names_the_reason(structure: Structure, says: str) -> None:
-    with pytest.raises(GrammarRefused) as refused:
+    with pytest.raises(InvalidValue) as refused:
         GRAMMARS.compile(structure)
     reason = refused.value.value
     assert reason.startswith(says) and len(reason) <= 160
@@ -168,5 +169,5 @@ def test_the_most_recent_grammars_are_kept() -> None:
 
 def test_options_inside_a_schema_do_not_count() -> None:
     own: dict[str, Any] = {"x-guidance": {"lenient": True}, "not": {"type": "string"}}
-    with pytest.raises(GrammarRefused):
+    with pytest.raises(InvalidValue):
         GRAMMARS.compile(Structure("json_schema", json.dumps(own)))

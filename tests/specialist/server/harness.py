@@ -18,7 +18,6 @@ from specialist.scheduling.sequence import Request
 from specialist.server.replica import AssembledReplica, create_sim_replica
 from specialist.server.server import ReplicaServer
 from specialist.server.settings import ReplicaSettings, ServiceSettings
-from specialist.server.validation import GenerateLimits
 
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
@@ -100,11 +99,9 @@ def sim(
 
 
 @asynccontextmanager
-async def serving(
-    build: Callable[[], AssembledReplica] | None = None, *, limits: GenerateLimits | None = None, **settings: Any
-) -> AsyncIterator[Served]:
+async def serving(build: Callable[[], AssembledReplica] | None = None, **settings: Any) -> AsyncIterator[Served]:
     replica = (build or sim())()
-    server = ReplicaServer(replica, ServiceSettings(**{"port": 0, **settings}), limits)
+    server = ReplicaServer(replica, ServiceSettings(**{"port": 0, **settings}))
     await server.start()
     try:
         async with SpecialistClient(f"127.0.0.1:{server.port}") as client:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from octet.rpc.checks import InvalidValue
 from specialist.engines.sim.vocabulary import TURN, TURN_END, sim_vocabulary
-from specialist.text.prompt import GrammarRefused, OfferedTool, ToolOffer
+from specialist.text.prompt import OfferedTool, ToolOffer
 from specialist.text.structured_output import GrammarCache, Guide
 from specialist.text.tokenization import Detokenizer, TokenPieces
 from specialist.text.tool_call_reader import ToolCalling
@@ -130,5 +131,5 @@ def test_schemas_that_cannot_be_kept_are_refused() -> None:
         tool = OfferedTool("bad", "", json.dumps(schema), False)
         structure = ToolCalling(ToolOffer((tool,), "required"), HERMES, {}).structure(64)
         assert structure is not None
-        with pytest.raises(GrammarRefused, match="each with a JSON Schema"):
+        with pytest.raises(InvalidValue, match="each with a JSON Schema"):
             GRAMMARS.compile(structure)
