@@ -84,23 +84,6 @@ def advance_ladder(
     return _timed(moved, counts, now, rules, limit), move
 
 
-def describe_ladder_outlook(
-    ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
-) -> str:
-    """Describe the next move and when it would happen."""
-    if not rules.enabled:
-        return "switched off"
-    timed = _timed(ladder, counts, now, rules, top)
-    if timed.hot_since is not None:
-        progress = _progress(timed.hot_since, rules.sustain, now)
-        return f"{_format_refused(counts)}; too much for {progress}, then level {timed.level + 1}"
-    if timed.calm_since is not None:
-        return f"calm for {_progress(timed.calm_since, _patience(timed, rules), now)}, then level {timed.level - 1}"
-    if _is_hot(counts, rules):
-        return f"{_format_refused(counts)}; no level is left"
-    return "calm" if _is_calm(counts, rules) else f"{_format_refused(counts)}; stays at level {timed.level}"
-
-
 def _target_level(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, limit: int
 ) -> tuple[int, str]:
@@ -187,7 +170,3 @@ def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: Escalatio
 
 def _format_refused(counts: Counts) -> str:
     return f"{counts.bad} of {counts.total} requests refused" if counts.total else "no requests"
-
-
-def _progress(since: float, wait: float, now: float) -> str:
-    return f"{max(0.0, min(now - since, wait)):.0f} of {wait:g} s"

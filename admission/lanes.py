@@ -218,7 +218,7 @@ class SpecialistLanes:
         """By lane, the time from which evaluated answers count for `judge`: for a fresh serving lane, when it began to
         serve; for the others, always."""
         held = [lane for lane in self.lanes if lane.status in HELD_STATES]
-        return {lane.number: lane.since if _is_on_trial(lane) else 0.0 for lane in held}
+        return {lane.number: lane.since if lane.fresh and lane.status == "serving" else 0.0 for lane in held}
 
     def judge(
         self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
@@ -371,7 +371,3 @@ def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
 
 def _with_status(lane: LaneRecord, status: LaneState, by: str, why: str, now: float) -> LaneRecord:
     return replace(lane, status=status, by=by, why=why, since=now)
-
-
-def _is_on_trial(lane: LaneRecord) -> bool:
-    return lane.status == "serving" and lane.fresh

@@ -16,7 +16,6 @@ from admission.escalation import (
     EscalationMove,
     advance_ladder,
     count_levels,
-    describe_ladder_outlook,
     knobs_at_level,
 )
 from octet.config.ensemble import EscalationConfig
@@ -266,26 +265,6 @@ def test_an_invalid_escalation_document_is_refused(change: dict[str, object]) ->
         EscalationLadder.from_body(EscalationLadder().to_body() | change)
     with pytest.raises(ValueError, match="level"):
         EscalationLadder.from_body({})
-
-
-@pytest.mark.parametrize(
-    ("ladder", "counts", "text"),
-    [
-        (EscalationLadder(), IDLE, "calm"),
-        (
-            EscalationLadder(hot_since=START - 4),
-            HOT,
-            "10 of 100 requests refused; too much for 4 of 10 s, then level 1",
-        ),
-        (EscalationLadder(level=2, calm_since=START - 20), CALM, "calm for 20 of 60 s, then level 1"),
-        (EscalationLadder(level=2, calm_since=START - 20, regrets=1), IDLE, "calm for 20 of 120 s, then level 1"),
-        (EscalationLadder(level=TOP), HOT, "10 of 100 requests refused; no level is left"),
-        (EscalationLadder(level=2), BETWEEN, "3 of 100 requests refused; stays at level 2"),
-    ],
-)
-def test_the_outlook_says_what_comes_next(ladder: EscalationLadder, counts: Counts, text: str) -> None:
-    assert describe_ladder_outlook(ladder, counts, START, RULES, TOP) == text
-    assert describe_ladder_outlook(ladder, counts, START, replace(RULES, enabled=False), TOP) == "switched off"
 
 
 def test_the_default_configuration() -> None:
