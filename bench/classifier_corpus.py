@@ -4,6 +4,7 @@ python -m bench.classifier_corpus compiler g++ router/data/snippets-gcc.txt rout
 python -m bench.classifier_corpus packages router/data/corpus/packages.jsonl
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -66,9 +67,7 @@ def compiled_records(snippets: str, compiler: str) -> Iterator[LabelledPrompt]:
 
 EXCERPT_BYTES = 900
 PER_FILE = 2
-LLVM = Path("/usr/lib/llvm-14/include/llvm")
-CMAKE = Path("/usr/share/cmake-3.25/Help")
-PYTHON = Path(sysconfig.get_path("stdlib"))
+PACKAGES = Path(__file__).parents[1] / "router" / "data" / "packages.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +79,13 @@ class PackageFiles:
     files: tuple[str, ...]
 
 
-def _llvm(label: str, *files: str) -> PackageFiles:
-    return PackageFiles(label, "llvm-headers", "Apache-2.0 WITH LLVM-exception", LLVM, files)
-
-
-PACKAGES = (
-    _llvm("template", "ADT/STLForwardCompat.h", "Support/type_traits.h", "Support/Casting.h", "ADT/FunctionExtras.h",
-          "ADT/TypeSwitch.h", "ADT/PointerSumType.h"),
-    _llvm("stl", "ADT/StringRef.h", "ADT/iterator_range.h", "ADT/DenseSet.h", "ADT/StringExtras.h", "ADT/SetVector.h",
-          "ADT/MapVector.h"),
-    _llvm("algo", "ADT/SCCIterator.h", "ADT/DepthFirstIterator.h", "ADT/EquivalenceClasses.h", "ADT/edit_distance.h",
-          "ADT/PostOrderIterator.h", "Support/SuffixTree.h", "ADT/CombinationGenerator.h"),
-    _llvm("memory", "Support/Allocator.h", "Support/Recycler.h", "ADT/IntrusiveRefCntPtr.h", "Support/AlignOf.h",
-          "Support/Alignment.h", "Support/MemAlloc.h"),
-    _llvm("concurrency", "Support/Threading.h", "Support/ThreadPool.h", "Support/Mutex.h", "Support/RWMutex.h",
-          "Support/Parallel.h", "Support/TaskQueue.h"),
-    _llvm("systems", "Support/Process.h", "Support/Program.h", "Support/Signals.h", "Support/FileSystem.h",
-          "Support/Memory.h", "Support/LockFileManager.h"),
-    PackageFiles("build", "cmake-help", "BSD-3-Clause", CMAKE, (
-        "command/add_library.rst", "command/target_link_libraries.rst", "command/find_package.rst",
-        "command/install.rst", "command/try_compile.rst", "command/project.rst", "command/configure_file.rst",
-        "command/target_precompile_headers.rst", "command/add_custom_command.rst", "module/ExternalProject.rst",
-        "manual/cmake-toolchains.7.rst", "prop_tgt/POSITION_INDEPENDENT_CODE.rst")),
-    PackageFiles("reject", "python-library", "PSF-2.0", PYTHON, (
-        "argparse.py", "asyncio/tasks.py", "calendar.py", "collections/__init__.py", "csv.py", "dataclasses.py",
-        "heapq.py", "threading.py", "sqlite3/dump.py", "tempfile.py", "socketserver.py", "unittest/case.py")),
-)  # fmt: skip
+def read_packages(path: Path) -> list[PackageFiles]:
+    """An empty root is that of Python's standard library."""
+    stdlib = sysconfig.get_path("stdlib")
+    return [
+        PackageFiles(**{**fields, "root": Path(fields["root"] or stdlib)})
+        for fields in json.loads(path.read_text(encoding="utf-8"))
+    ]
 
 
 def excerpts(text: str) -> list[str]:
@@ -115,13 +95,13 @@ def excerpts(text: str) -> list[str]:
     return ["\n\n".join(paragraphs[at : at + 3])[:EXCERPT_BYTES] for at in range(0, len(paragraphs), step)][:PER_FILE]
 
 
-def package_records(shelves: Sequence[PackageFiles] = PACKAGES) -> Iterator[LabelledPrompt]:
-    for shelf in shelves:
-        for name in shelf.files:
-            path = shelf.root / name
+def package_records(packages: Sequence[PackageFiles]) -> Iterator[LabelledPrompt]:
+    for package in packages:
+        for name in package.files:
+            path = package.root / name
             if path.is_file():
                 for text in excerpts(path.read_text(encoding="utf-8", errors="replace")):
-                    yield LabelledPrompt(text, shelf.label, shelf.source, shelf.licence, is_prompt=False)
+                    yield LabelledPrompt(text, package.label, package.source, package.licence, is_prompt=False)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         records = compiled_records(Path(snippets).read_text(encoding="utf-8"), compiler)
     else:
         (out,) = rest
-        records = package_records()
+        records = package_records(read_packages(PACKAGES))
     write_records(Path(out), records)
     return 0
 

@@ -2,9 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from itertools import count
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -13,50 +12,40 @@ import uvloop
 from grpc import aio
 
 from bench.http_client import HttpClient, chat_request
-from bench.processes import SiteFailed
-from bench.router import SPECIALISTS, Call, RouterSite, call_of, site, steady
-from bench.router_farm import NAME as HOSE
-from bench.timing import Targets
-from octet.v1 import inference_pb2 as wire
+from bench.processes import HOST, SiteFailed
+from bench.router_peers.orders import Order
+from bench.router_replicas import FASTEST
+from bench.router_site import ROUTER, Call, RouterSite, call_of, infer_request, named_ask, named_questions, site, steady
+from bench.timing import Board, Targets
 from router.dispatch.http2 import frames
-from simulation.results import BenchRecord, percentile, summary
+from simulation.results import BenchRecord, percentile
 
-_HOST = "127.0.0.1"
 _TOKEN = b'"content":'
 
 
-class EndpointCaller:
-    """Of `/v1/chat/completions`."""
-
-    def __init__(self, port: int) -> None:
-        self._client = HttpClient(_HOST, port)
-
-    async def first_token(self, specialist: str, prompt: str, tokens: int) -> float:
-        """Seconds to the first token of an answer that is read to its end."""
-        begun, first, body = perf_counter(), 0.0, b""
-
-        def on_body(part: bytes) -> None:
-            nonlocal first, body
-            body += part
-            if not first and _TOKEN in body:
-                first = perf_counter() - begun
-
-        response = await self._client.exchange(stream_request(specialist, prompt, tokens), on_body)
-        if response.status != 200 or not first:
-            raise RuntimeError(f"no answer: status {response.status}, {body[:600]!r}")
-        return first
-
-    def close(self) -> None:
-        self._client.close()
-
-
 def stream_request(specialist: str, prompt: str, tokens: int) -> bytes:
-    return chat_request(_HOST, f"octet/{specialist}", prompt, tokens, stream=True)
+    return chat_request(HOST, f"octet/{specialist}", prompt, tokens, stream=True)
+
+
+async def first_token(client: HttpClient, specialist: str, prompt: str) -> float:
+    """Seconds to the first token of an answer that is read to its end."""
+    begun, first, body = perf_counter(), 0.0, b""
+
+    def on_body(part: bytes) -> None:
+        nonlocal first, body
+        body += part
+        if not first and _TOKEN in body:
+            first = perf_counter() - begun
+
+    response = await client.exchange(stream_request(specialist, prompt, TOKENS), on_body)
+    if response.status != 200 or not first:
+        raise RuntimeError(f"no answer: status {response.status}, {body[:600]!r}")
+    return first
 
 
 _WINDOW = 1024  # bytes of an answer: the window is never opened again
 _SMALL = 4096  # bytes of the receive buffer
-_WORDS = 100_000  # more than all buffers hold
+_ENDLESS = Order(100_000, joins=False)  # more than all buffers hold
 Hold = Callable[[], Coroutine[Any, Any, None]]  # one connection until the server closes it
 
 
@@ -78,7 +67,7 @@ def _kinds(where: RouterSite) -> list[Hold]:
     half = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9"
     return [
         lambda: _silent(http, half),
-        lambda: _silent(http, stream_request(HOSE, "go", _WORDS)),
+        lambda: _silent(http, stream_request(FASTEST, str(_ENDLESS), _ENDLESS.tokens)),
         lambda: _shut(grpc, _half_a_call()),
         lambda: _shut(grpc, _unread_call()),
     ]
@@ -97,7 +86,7 @@ async def _silent(port: int, request: bytes) -> None:
     with socket.socket() as held:
         held.setblocking(False)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
-        await loop.sock_connect(held, ("127.0.0.1", port))
+        await loop.sock_connect(held, (HOST, port))
         await loop.sock_sendall(held, request)
         while not _is_cut(held):
             await asyncio.sleep(1.0)
@@ -110,7 +99,7 @@ def _is_cut(held: socket.socket) -> bool:
 
 async def _shut(port: int, request: bytes) -> None:
     """Answers settings and pings, but never opens its window."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(request)
         while True:
@@ -132,8 +121,8 @@ def _half_a_call() -> bytes:
 
 
 def _unread_call() -> bytes:
-    request = wire.InferRequest(prompt="go", force_specialists=[HOSE], max_tokens=_WORDS).SerializeToString()
-    headers = frames.encode_call_headers("http", "octet", "/octet.v1.Inference/Generate")
+    request = infer_request(str(_ENDLESS), _ENDLESS.tokens, FASTEST)
+    headers = frames.encode_call_headers("http", "octet", ROUTER)
     message = b"\0" + len(request).to_bytes(4, "big") + request
     opening = frames.PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: _WINDOW})
     opening += frames.frame(frames.HEADERS, frames.END_HEADERS, 1, headers)
@@ -147,42 +136,46 @@ HELD = 500
 _DOORS = ("grpc", "http")
 REST, BUSY = "at rest", f"{HELD} connections held"
 ADDED = "HTTP adds to the first token, p50"
-TARGETS: Targets = {
-    (REST, ADDED): "<= 1.5 ms",
-    **{(BUSY, f"{door}: p99 of the first token, over that at rest"): "<= 1.2 x" for door in _DOORS},
-}
+
+
+def _over_rest(door: str) -> str:
+    return f"{door}: p99 of the first token, over that at rest"
+
+
+TARGETS: Targets = {(REST, ADDED): "<= 1.5 ms", **{(BUSY, _over_rest(door)): "<= 1.2 x" for door in _DOORS}}
 _MOST_WAITS, _WAIT_SECONDS = 60, 1.0
 _IDLE = 0.1  # of a core
-_Round = dict[str, list[float]]  # seconds to the first token, by endpoint
 
 
 def measure_endpoints(runs: int, seconds: float) -> list[BenchRecord]:
+    board = Board(BENCH)
     with site() as where:
-        rest, busy = uvloop.run(_measure(where, runs, seconds))
-    added = [(percentile(each["http"], 50) - percentile(each["grpc"], 50)) * 1e3 for each in rest]
-    records = [*_records(REST, rest), summary(added, BENCH, REST, ADDED, "ms", "octet"), *_records(BUSY, busy)]
-    for door in _DOORS:
-        pairs = zip(rest, busy, strict=True)
-        ratios = [percentile(held[door], 99) / percentile(free[door], 99) for free, held in pairs]
-        records.append(summary(ratios, BENCH, BUSY, f"{door}: p99 of the first token, over that at rest", "x", "octet"))
-    return records
+        uvloop.run(_measure(where, runs, seconds, board))
+    return board.records()
 
 
-async def _measure(where: RouterSite, runs: int, seconds: float) -> tuple[list[_Round], list[_Round]]:
-    rest, busy = [], []
+async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -> None:
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(aio.insecure_channel(where.router))
-        http = EndpointCaller(where.http_port)
+        http, questions = HttpClient(HOST, where.http_port), named_questions()
         stack.callback(http.close)
-        calls = _calls(channel, http)
+        calls: dict[str, Call] = {
+            "grpc": call_of(named_ask(channel, TOKENS)),
+            "http": lambda: first_token(http, *next(questions)),
+        }
         await _round(calls, 0, 1.0)
         for number in range(runs):
-            rest.append(await _round(calls, number, seconds))
+            rest = await _round(calls, number, seconds)
             async with holding(where, HELD):
                 await _settled(where)
-                busy.append(await _round(calls, number, seconds))
+                busy = await _round(calls, number, seconds)
             await _settled(where)
-    return rest, busy
+            board.add(number, REST, "octet", _figures(rest))
+            board.add(number, REST, "octet", [(ADDED, "ms", rest["http", 50] - rest["grpc", 50])])
+            board.add(number, BUSY, "octet", _figures(busy))
+            board.add(
+                number, BUSY, "octet", [(_over_rest(door), "x", busy[door, 99] / rest[door, 99]) for door in _DOORS]
+            )
 
 
 async def _settled(where: RouterSite) -> None:
@@ -195,30 +188,14 @@ async def _settled(where: RouterSite) -> None:
     raise SiteFailed("the router does not come to rest")
 
 
-def _calls(channel: aio.Channel, http: EndpointCaller) -> dict[str, Call]:
-    numbers = count()
-    generate = channel.unary_stream("/octet.v1.Inference/Generate")
-
-    def question() -> tuple[str, str]:
-        number = next(numbers)
-        return SPECIALISTS[number % len(SPECIALISTS)], f"case {number}"
-
-    def by_grpc() -> object:
-        name, prompt = question()
-        request = wire.InferRequest(force_specialists=[name], max_tokens=TOKENS, ignore_eos=True)
-        request.messages.add(role="user", content=prompt)
-        return generate(request.SerializeToString())
-
-    return {"grpc": call_of(by_grpc), "http": lambda: http.first_token(*question(), TOKENS)}
+async def _round(calls: dict[str, Call], number: int, seconds: float) -> dict[tuple[str, int], float]:
+    """Milliseconds to the first token, by endpoint and percentile."""
+    found: dict[tuple[str, int], float] = {}
+    for door in Random(number).sample(_DOORS, len(_DOORS)):
+        taken = await steady(calls[door], RATE, seconds)
+        found |= {(door, percent): percentile(taken, percent) * 1e3 for percent in (50, 99)}
+    return found
 
 
-async def _round(calls: dict[str, Call], number: int, seconds: float) -> _Round:
-    order = Random(number).sample(_DOORS, len(_DOORS))
-    return {door: await steady(calls[door], RATE, seconds) for door in order}
-
-
-def _records(case: str, rounds: list[_Round]) -> Iterator[BenchRecord]:
-    for door in _DOORS:
-        for percent in (50, 99):
-            samples = [percentile(each[door], percent) * 1e3 for each in rounds]
-            yield summary(samples, BENCH, case, f"{door}: p{percent} of the first token", "ms", "octet")
+def _figures(found: dict[tuple[str, int], float]) -> list[tuple[str, str, float]]:
+    return [(f"{door}: p{percent} of the first token", "ms", found[door, percent]) for door, percent in sorted(found)]

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.engine_jobs import Job
+from bench.engine_rounds import Job
 from bench.peers.process import Peer
 from specialist.engines.sim.engine import CostModel, cost_model_to_json
 

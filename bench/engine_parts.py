@@ -8,20 +8,10 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from bench.engine_jobs import (
-    OCTET,
-    SERVED,
-    Board,
-    Failures,
-    Figure,
-    Job,
-    Key,
-    checked_times,
-    prompt_tokens,
-    rotated,
-    spread,
-)
+from bench.engine_rounds import BENCH, OCTET, SERVED, Job, attempt, prompt_tokens, rotated, spread
+from bench.findings import Findings
 from bench.peers.process import Peer
+from bench.timing import Board, Figure, Key
 from simulation.results import BenchRecord
 
 ARRIVE = "arrive"
@@ -59,29 +49,29 @@ def loop_case(share: float) -> str:
 
 
 def measure_open_loop(
-    peers: dict[str, Peer], sizes: LoopSizes, runs: int, vocab_size: int, failures: Failures
-) -> tuple[list[BenchRecord], list[str]]:
-    notes = [
-        f"open loop: {name} takes no arrivals while it computes: left out" for name in peers if not _can(peers[name])
-    ]
+    peers: dict[str, Peer], sizes: LoopSizes, runs: int, vocab_size: int, findings: Findings
+) -> list[BenchRecord]:
+    others = [name for name in peers if not _can(peers[name])]
+    findings.notes += [f"open loop: {name} takes no arrivals while it computes: left out" for name in others]
     found = None
     if OCTET in peers and _can(peers[OCTET]):
-        found = failures.attempt(peers, OCTET, partial(_capacity, sizes=sizes, vocab_size=vocab_size))
+        found = attempt(findings, peers, OCTET, partial(_capacity, sizes=sizes, vocab_size=vocab_size))
     if not found:
-        return [], [*notes, "open loop: not measured, since octet's capacity is not known"]
+        findings.notes.append("open loop: not measured, since octet's capacity is not known")
+        return []
     rates = {share: found * share for share in SHARES}
-    reply = ", ".join(f"{rate:.3g}" for rate in rates.values())
-    notes.append(f"open loop: {reply} requests/s, of a capacity of {found:.3g} measured with octet first")
-    board = Board(list(peers))
+    offered = ", ".join(f"{rate:.3g}" for rate in rates.values())
+    findings.notes.append(f"open loop: {offered} requests/s, of a capacity of {found:.3g} measured with octet first")
+    board = Board(BENCH, list(peers))
     for number in range(1, runs + 1):
-        failures.say(f"open loop: round {number} of {runs}")
+        findings.say(f"open loop: round {number} of {runs}")
         for share, rate in rates.items():
             arrivals = poisson(sizes, rate, f"{number}, {share}", vocab_size)
             for name in rotated([name for name in peers if _can(peers[name])], number):
-                times = failures.attempt(peers, name, partial(_arrive, arrivals=arrivals))
+                times = attempt(findings, peers, name, partial(_arrive, arrivals=arrivals))
                 if times:
                     board.add(number, loop_case(share), name, figures(times, sizes.window(rate)))
-    return list(board.records()), notes
+    return board.records()
 
 
 def _capacity(peer: Peer, sizes: LoopSizes, vocab_size: int) -> float:
@@ -90,8 +80,7 @@ def _capacity(peer: Peer, sizes: LoopSizes, vocab_size: int) -> float:
 
 
 def crowd(sizes: LoopSizes, seed: str, vocab_size: int) -> Arrivals:
-    random = Random(f"{seed}, crowd")
-    return _arrivals(sizes, [0.0] * sizes.crowd, random, vocab_size)
+    return _arrivals(sizes, [0.0] * sizes.crowd, Random(f"{seed}, crowd"), vocab_size)
 
 
 def poisson(sizes: LoopSizes, rate: float, seed: str, vocab_size: int) -> Arrivals:
@@ -166,25 +155,23 @@ def mix_case(number: int, sizes: MixSizes) -> str:
     return f"{sizes.sequences} sequences, {number} adapter{'s' if number > 1 else ''}"
 
 
-def cannot_mix(peers: Mapping[str, Peer]) -> list[str]:
-    others = [name for name, peer in peers.items() if name not in (OCTET, SERVED) and MIX not in peer.calls]
-    return [f"adapters: {name} was not started for them: left out" for name in others]
-
-
 def measure_mixes(
-    peers: dict[str, Peer], sizes: MixSizes, runs: int, vocab_size: int, failures: Failures
+    peers: dict[str, Peer], sizes: MixSizes, runs: int, vocab_size: int, findings: Findings
 ) -> Iterator[BenchRecord]:
+    for name in peers:
+        if name not in (OCTET, SERVED) and MIX not in peers[name].calls:
+            findings.notes.append(f"adapters: {name} was not started for them: left out")
     rules = {**RULES, **{name: None for name, peer in peers.items() if name not in RULES and MIX in peer.calls}}
-    board = Board(list(rules))
+    board = Board(BENCH, list(rules))
     for number in range(runs + 1):
-        failures.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
+        findings.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
         for num_adapters in NUMS:
             case = mix_case(num_adapters, sizes)
             job = Job(case, sizes.sequences, sizes.prompt_tokens, sizes.new_tokens)
             prompts = job.prompts(str(number), vocab_size)
             for system in rotated(list(rules), number):
                 asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=rules[system])
-                figures = failures.attempt(peers, OCTET if system in RULES else system, asked)
+                figures = attempt(findings, peers, OCTET if system in RULES else system, asked)
                 if figures and number:
                     board.add(number, case, system, figures)
     yield from board.records()
@@ -200,7 +187,7 @@ def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_
     reply: dict[str, Any] = peer.call(
         MIX, prompts=prompts, new_tokens=job.new_tokens, num_adapters=num_adapters, age_bound=age_bound
     )
-    times = checked_times(job, reply)
+    times = job.checked_times(reply)
     figures = [
         Figure(THROUGHPUT, "tok/s", sum(map(len, times)) / max(mine[-1] for mine in times)),
         *spread("TTFT", [mine[0] for mine in times]),

@@ -141,39 +141,18 @@ def plot_hit_rate(path: Path, infinite: InfiniteCache, replays: Sequence[PoolRep
 def _draw(axes: Any, infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> None:
     sizes = [replay.pool_size for replay in replays]
     axes.plot(sizes, [100 * replay.hit_rate for replay in replays], color=LINE, marker="o", markersize=5)
-    _draw_limit(axes, 100 * infinite.hit_rate)
-    _draw_working_set(axes, infinite.num_distinct)
+    limit, working_set = 100 * infinite.hit_rate, infinite.num_distinct
+    axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.2)
+    axes.text(0.01, limit + 0.5, f"infinite cache, {limit:.1f} %", transform=axes.get_yaxis_transform(), color=LIMIT)
+    axes.axvline(working_set, color=MUTED, linestyle=":", linewidth=1.2)
+    words, across = f"working set,\n{_short(working_set)} blocks ", axes.get_xaxis_transform()
+    axes.text(working_set, 0.04, words, transform=across, ha="right", color=MUTED)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [_short(size) for size in sizes])
     axes.set_ylim(0, max(1, 118 * infinite.hit_rate))
     axes.set_xlabel("pool size, blocks (log scale)")
     axes.set_ylabel("prefix hit rate, % of all blocks")
     axes.set_title(_conclusion(infinite, replays), loc="left", fontsize=12)
-
-
-def _draw_limit(axes: Any, percent: float) -> None:
-    axes.axhline(percent, color=LIMIT, linestyle="--", linewidth=1.2)
-    axes.annotate(
-        f"infinite cache, {percent:.1f} %",
-        xy=(0.01, percent),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 5),
-        textcoords="offset points",
-        color=LIMIT,
-    )
-
-
-def _draw_working_set(axes: Any, num_distinct: int) -> None:
-    axes.axvline(num_distinct, color=MUTED, linestyle=":", linewidth=1.2)
-    axes.annotate(
-        f"working set,\n{_short(num_distinct)} blocks",
-        xy=(num_distinct, 0.04),
-        xycoords=("data", "axes fraction"),
-        xytext=(-6, 0),
-        textcoords="offset points",
-        ha="right",
-        color=MUTED,
-    )
 
 
 def _conclusion(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> str:

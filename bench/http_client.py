@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import httptools
@@ -26,9 +27,8 @@ class Response:
 class HttpConnection(asyncio.Protocol):
     """One request at a time."""
 
-    def __init__(self, sock: socket.socket | None = None) -> None:
-        """`sock` is given if acknowledgements are not to be delayed."""
-        self._sock = sock
+    def __init__(self, *, acks_at_once: bool = False) -> None:
+        self._acks_at_once = acks_at_once
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[Response] | None = None
         self.response = Response()
@@ -92,8 +92,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _ack(self) -> None:
         """A kernel delays acknowledgements unless asked not to, and it forgets soon."""
-        if self._sock is not None:
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        if self._acks_at_once and self._transport is not None:
+            self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class HttpClient:
@@ -108,18 +108,8 @@ class HttpClient:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
-        loop = asyncio.get_running_loop()
-        if not self._acks_at_once:
-            _, connection = await loop.create_connection(HttpConnection, *self._address, ssl=self._tls)
-            return connection
-        sock = socket.socket()
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, self._address)
-        except OSError:
-            sock.close()
-            raise
-        _, connection = await loop.create_connection(lambda: HttpConnection(sock), sock=sock)
+        create = partial(HttpConnection, acks_at_once=self._acks_at_once)
+        _, connection = await asyncio.get_running_loop().create_connection(create, *self._address, ssl=self._tls)
         return connection
 
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:

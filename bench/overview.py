@@ -1,10 +1,8 @@
-"""What it costs a router that people look at it: its CPU with and without them, and how soon they see a change."""
+"""What watchers cost a router: its CPU with and without a dashboard, and how soon a watcher sees a change."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from itertools import count
 from time import perf_counter
 from typing import Any
 
@@ -12,11 +10,11 @@ import uvloop
 from grpc import aio
 
 from bench.http_client import HttpClient, http_request
-from bench.router import SPECIALISTS, Call, RouterSite, call_of, site, steady
-from bench.timing import Targets
-from octet.v1 import inference_pb2
+from bench.processes import HOST
+from bench.router_site import SPECIALISTS, Call, RouterSite, call_of, named_ask, site, steady
+from bench.timing import Board, Targets
 from octet.v1 import operator_pb2 as wire
-from simulation.results import BenchRecord, summary
+from simulation.results import BenchRecord
 
 BENCH = "overview"
 RATE = 20  # requests per second
@@ -25,35 +23,33 @@ CASE = f"{len(SPECIALISTS)} specialists, {RATE} requests/s, one dashboard"
 ADDED = "added to the router's CPU"
 SEEN = "from a change to the watcher"
 TARGETS: Targets = {(CASE, ADDED): "< 2 % of a core", (CASE, SEEN): "<= 1 s"}
+_CORE = "% of a core"
 _CHANGES = 3  # per round
 _OPERATOR = "/octet.v1.Operator/"
-_EVENTS = http_request("GET", "/v1/overview/events", "127.0.0.1")
-_HISTORY = http_request("GET", "/v1/history?last_seconds=20", "127.0.0.1")
+_EVENTS = http_request("GET", "/v1/overview/events", HOST)
+_HISTORY = http_request("GET", "/v1/history?last_seconds=20", HOST)
 _HISTORY_SECONDS = 5.0  # as often as the dashboard
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    alone: float  # shares of a core
-    watched: float
-    delays: tuple[float, ...]  # seconds
-    overviews: float  # per second
-
-
 def measure_overview(runs: int, seconds: float) -> list[BenchRecord]:
+    board = Board(BENCH)
     with site() as where:
-        rounds = uvloop.run(_measure(where, runs, seconds))
-    return list(_records(rounds))
+        uvloop.run(_measure(where, runs, seconds, board))
+    return board.records()
 
 
-async def _measure(where: RouterSite, runs: int, seconds: float) -> list[_Round]:
+async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -> None:
     async with aio.insecure_channel(where.router) as channel:
-        call = _call(channel)
+        call = call_of(named_ask(channel, TOKENS))
         await steady(call, RATE, 1.0)
-        return [await _round(where, channel, call, seconds, number) for number in range(runs)]
+        for number in range(runs):
+            board.add(number, CASE, "octet", await _round(where, call, seconds, number))
+            for change in range(_CHANGES):
+                figure = (SEEN, "s", await _delay(channel, change))
+                board.add(number * _CHANGES + change, CASE, "octet", [figure])
 
 
-async def _round(where: RouterSite, channel: aio.Channel, call: Call, seconds: float, number: int) -> _Round:
+async def _round(where: RouterSite, call: Call, seconds: float, number: int) -> list[tuple[str, str, float]]:
     alone = await _share(where, call, seconds) if number % 2 else None
     async with _watched(where) as counted:
         before = counted[0]
@@ -61,8 +57,12 @@ async def _round(where: RouterSite, channel: aio.Channel, call: Call, seconds: f
         overviews = (counted[0] - before) / seconds
     if alone is None:
         alone = await _share(where, call, seconds)
-    delays = [await _delay(channel, which) for which in range(_CHANGES)]
-    return _Round(alone, watched, tuple(delays), overviews)
+    return [
+        ("the router's CPU, not watched", _CORE, 100 * alone),
+        ("the router's CPU, watched", _CORE, 100 * watched),
+        (ADDED, _CORE, 100 * (watched - alone)),
+        ("overviews that a watcher gets", "/s", overviews),
+    ]
 
 
 async def _share(where: RouterSite, call: Call, seconds: float) -> float:
@@ -92,12 +92,12 @@ async def _read_events(port: int, counted: list[int]) -> None:
     def count_events(part: bytes) -> None:
         counted[0] += part.count(b"event: overview\n")
 
-    await HttpClient("127.0.0.1", port).exchange(_EVENTS, count_events)
+    await HttpClient(HOST, port).exchange(_EVENTS, count_events)
     raise RuntimeError("the events have ended")
 
 
 async def _poll(port: int) -> None:
-    client = HttpClient("127.0.0.1", port)
+    client = HttpClient(HOST, port)
     while True:
         await asyncio.sleep(_HISTORY_SECONDS)
         await client.exchange(_HISTORY, lambda part: None)
@@ -119,30 +119,3 @@ async def _delay(channel: aio.Channel, number: int) -> float:
             watch.cancel()
             return perf_counter() - began
     raise RuntimeError("the overviews have ended")
-
-
-def _call(channel: aio.Channel) -> Call:
-    generate = channel.unary_stream("/octet.v1.Inference/Generate")
-    numbers = count()
-
-    def ask() -> Any:
-        number = next(numbers)
-        request = inference_pb2.InferRequest(
-            prompt=f"case {number}",
-            force_specialists=[SPECIALISTS[number % len(SPECIALISTS)]],
-            max_tokens=TOKENS,
-            ignore_eos=True,
-        )
-        return generate(request.SerializeToString())
-
-    return call_of(ask)
-
-
-def _records(rounds: list[_Round]) -> Iterator[BenchRecord]:
-    unit = "% of a core"
-    yield summary([each.alone * 100 for each in rounds], BENCH, CASE, "the router's CPU, not watched", unit, "octet")
-    yield summary([each.watched * 100 for each in rounds], BENCH, CASE, "the router's CPU, watched", unit, "octet")
-    added = [(each.watched - each.alone) * 100 for each in rounds]
-    yield summary(added, BENCH, CASE, ADDED, unit, "octet")
-    yield summary([each.overviews for each in rounds], BENCH, CASE, "overviews that a watcher gets", "/s", "octet")
-    yield summary([delay for each in rounds for delay in each.delays], BENCH, CASE, SEEN, "s", "octet")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.timing import ResultUnreadable, read_result, result_of
-from simulation.results import BenchRecord, MachineInfo, Result, format_figure
+from simulation.results import BenchRecord, Result, format_figure
 
 KINDS = ("figures", "origin", "notes", "faults")
 _END = "<!-- end -->"
@@ -20,7 +20,7 @@ _BLOCK = re.compile(rf"<!-- (?P<words>(?:{'|'.join(KINDS)})\b[^\n]*?) -->\n(?P<t
 
 
 class MarkerRefused(ValueError):
-    """A marker that nobody can fill."""
+    """A marker that cannot be filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,11 @@ def _marker(words: str) -> Marker:
 
 def origin(result: Result) -> str:
     machine = result.machine
-    minutes = result.seconds / 60
+    stolen = "" if machine.stolen is None else f", {100 * machine.stolen:.0f} % of CPU time stolen by the host"
     return (
-        f"`{result.command}`, {result.date}, {minutes:.1f} min, commit {machine.commit}, {_hardware(machine)}, "
-        f"load {machine.load} before it began{_stolen(machine)}."
+        f"`{result.command}`, {result.date}, {result.seconds / 60:.1f} min, commit {machine.commit}, {machine.cpu}, "
+        f"{machine.cores} cores, load {machine.load} before it began{stolen}."
     )
-
-
-def _hardware(machine: MachineInfo) -> str:
-    return f"{machine.cpu}, {machine.cores} cores"
-
-
-def _stolen(machine: MachineInfo) -> str:
-    if machine.stolen is None:
-        return ""
-    return f", {100 * machine.stolen:.0f} % of CPU time stolen by the host"
 
 
 def notes(result: Result) -> str:
@@ -231,17 +221,15 @@ class Run:
         if before is None or not found.is_better_than(before):
             self.figures[found.row, found.what] = found
 
-    def has_all_of(self, row: Row) -> bool:
-        return all(map(self._outcomes, row.tests))
-
     def words(self, row: Row) -> str:
         found_here = [found for found in self.figures.values() if found.row == row.number]
         said = [found.words() for found in found_here if found.is_decisive]
         if any(found.what in INVARIANTS and found.held for found in found_here):
-            said.insert(0, "invariants hold" if _hold_invariants(found_here) else "other invariants hold")
+            hold = all(found.held for found in found_here if found.what in INVARIANTS)
+            said.insert(0, "invariants hold" if hold else "other invariants hold")
         if said and row.number in self.seeds:
             said.append(f"seed {self.seeds[row.number]}")
-        ran = {test: found for test in row.tests if (found := self._outcomes(test))}
+        ran = {test: found for test in row.tests if (found := self.outcomes(test))}
         if not said and not ran:
             return NOT_RUN
         failed = sum(not all(outcomes) for outcomes in ran.values())
@@ -253,41 +241,32 @@ class Run:
             said.append("passed")
         return "; ".join(said)
 
-    def _outcomes(self, test: str) -> list[bool]:
+    def outcomes(self, test: str) -> list[bool]:
         """Of a test with parameters there are several."""
         return [
             passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
         ]
 
 
-def _hold_invariants(found: Sequence[Finding]) -> bool:
-    return all(each.held for each in found if each.what in INVARIANTS)
+def latest_run(runs: Sequence[Run], row: Row) -> Run:
+    """The last run of the whole row, however it ended; if there is none, the last run of a part of it."""
+    whole = [run for run in runs if all(map(run.outcomes, row.tests))]
+    parts = [run for run in runs if run.words(row) != NOT_RUN]
+    return (whole or parts or [Run()])[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Of one file, to which runs are added and from which nothing is taken away."""
-
-    runs: list[Run]
-
-    def of(self, row: Row) -> Run:
-        """The last run that has all of it, however it ended; where none has, the last that has some."""
-        behind = self.runs[::-1]
-        whole = next((run for run in behind if run.has_all_of(row)), None)
-        return whole or next((run for run in behind if run.words(row) != NOT_RUN), Run())
-
-
-def read_findings(path: Path) -> Findings:
+def read_findings(path: Path) -> list[Run]:
+    """The runs of a file to which runs are only added."""
     runs = [Run()]
     for line in path.read_text(encoding="utf-8").splitlines():
         runs[-1].add(json.loads(line))
         if runs[-1].result is not None:
             runs.append(Run())
-    return Findings(runs)
+    return runs
 
 
-def fault_table(rows: Sequence[Row], findings: Findings) -> str:
-    found = [(row, findings.of(row)) for row in rows]
+def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
+    found = [(row, latest_run(runs, row)) for row in rows]
     lines = [[str(row.number), row.fault, row.demand, run.words(row)] for row, run in found]
     table = markdown(["row", "fault", "required", "result"], lines, "rlll")
     return "\n".join((table, "", *_origins(found))).rstrip()
@@ -305,7 +284,7 @@ def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
         key = (machine.cpu, machine.cores, machine.kernel, machine.python)
         if key not in described:
             described.add(key)
-            line += f". {_hardware(machine)}"
+            line += f". {machine.cpu}, {machine.cores} cores"
         yield f"{line}."
 
 
@@ -349,7 +328,7 @@ def _fill(marker: Marker) -> str:
             return origin(result)
         case "notes":
             return notes(result)
-    raise MarkerRefused(f"{marker.kind}: nobody fills it")
+    raise MarkerRefused(f"{marker.kind}: unknown")
 
 
 def _rows() -> list[Row]:

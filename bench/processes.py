@@ -1,17 +1,22 @@
 """Octet's own processes for a bench: started, waited for until they are ready, and terminated."""
 
+import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import clock_gettime
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]  # of this checkout, whose packages the started processes use
+HOST = "127.0.0.1"
 _READY = r"ready on (\S+)"
+_ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
 
 
 class SiteFailed(RuntimeError):
@@ -25,6 +30,17 @@ class Started(NamedTuple):
     @property
     def address(self) -> str:
         return self.ready[1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads, without children. Raises OSError if there is no such process."""
+    return clock_gettime(~pid << 3 | _ALL_THREADS)
+
+
+async def wait_for_sigterm() -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
 
 
 @contextmanager

@@ -3,16 +3,15 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
+from bench.timing import Board
 from octet.config.ensemble import StoreConfig
 from router.store.database import Database, StoreSnapshot
 from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, WriteBatch
 from router.store.store import Store, open_store, opener_for_url
-from simulation.results import BenchRecord, summary
+from simulation.results import BenchRecord
 
 BENCH = "receipts"
 _ENSEMBLE = "bench"
@@ -30,39 +29,29 @@ QUERIES = {
 }
 
 
-class QueryTime(NamedTuple):
-    answer: float
-    lag: float
-
-
 def measure_receipts(url: str, num_receipts: int, runs: int) -> list[BenchRecord]:
+    board = Board(BENCH)
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_measure(url or f"sqlite:{Path(folder) / 'bench.db'}", num_receipts, runs))
+        asyncio.run(_measure(url or f"sqlite:{Path(folder) / 'bench.db'}", num_receipts, runs, board))
+    return board.records()
 
 
-async def _measure(url: str, num_receipts: int, runs: int) -> list[BenchRecord]:
+async def _measure(url: str, num_receipts: int, runs: int, board: Board) -> None:
     store = open_store(StoreConfig(url=url), _ENSEMBLE)
     await store.start()
     try:
         _fill(url, num_receipts)
-        rounds = [await _round(store, number) for number in range(runs)]
+        for number in range(runs):
+            for name in Random(number).sample(list(QUERIES), len(QUERIES)):
+                answer, lag = await _time(store, QUERIES[name])
+                figures = ((name, "ms", answer * 1e3), (f"{name}, event loop late by", "ms", lag * 1e3))
+                board.add(number, f"{num_receipts:,} receipts", "octet", figures)
     finally:
         await store.close()
-    return [record for name in QUERIES for record in _records(name, [each[name] for each in rounds], num_receipts)]
 
 
-def _records(name: str, took: Sequence[QueryTime], num_receipts: int) -> Iterator[BenchRecord]:
-    case = f"{num_receipts:,} receipts"
-    yield summary([each.answer * 1e3 for each in took], BENCH, case, name, "ms", "octet")
-    yield summary([each.lag * 1e3 for each in took], BENCH, case, f"{name}, event loop late by", "ms", "octet")
-
-
-async def _round(store: Store, number: int) -> dict[str, QueryTime]:
-    order = Random(number).sample(list(QUERIES), len(QUERIES))
-    return {name: await _time(store, QUERIES[name]) for name in order}
-
-
-async def _time(store: Store, query: ReceiptQuery) -> QueryTime:
+async def _time(store: Store, query: ReceiptQuery) -> tuple[float, float]:
+    """Seconds to the answer, and the longest time that the event loop was blocked meanwhile."""
     began = last = time.perf_counter()
     lag = 0.0
     asking = asyncio.ensure_future(store.receipts.newest(query))
@@ -71,7 +60,7 @@ async def _time(store: Store, query: ReceiptQuery) -> QueryTime:
         now = time.perf_counter()
         lag, last = max(lag, now - last - _TURN), now
     await asking
-    return QueryTime(last - began, lag)
+    return last - began, lag
 
 
 def _fill(url: str, num_receipts: int) -> None:

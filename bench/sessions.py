@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 from bench.processes import replica_and_router
-from bench.timing import Targets
+from bench.timing import Board, Targets
 from octet.client.options import MessageDict
 from octet.client.sync_client import Client
-from simulation.results import BenchRecord, summary
+from simulation.results import BenchRecord
 
 TURNS = 20
 EARLY, LATE = 2, TURNS
@@ -28,62 +28,51 @@ ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
 SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     seconds: float  # to the first token
     computed: int  # prompt tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    early: Turn
-    late: Turn
-
-
 def measure_sessions(model: Path | None, runs: int, length: int) -> list[BenchRecord]:
+    board = Board(_BENCH)
     with _site(model, reuse=True) as usual, _site(model, reuse=False) as plain:
-        rounds = [_round(usual, plain, number, length) for number in range(runs + 1)][1:]
-    return [
-        *_records(ON, [reused for reused, _ in rounds]),
-        *_records(OFF, [anew for _, anew in rounds]),
-    ]
+        for number in range(runs + 1):
+            for case, turns in _round(usual, plain, number, length).items():
+                if number:
+                    board.add(number, case, "octet", _figures(turns))
+    return board.records()
 
 
-def _records(case: str, pairs: Sequence[Pair]) -> Iterator[BenchRecord]:
-    for name, turns in ((EARLY, [pair.early for pair in pairs]), (LATE, [pair.late for pair in pairs])):
-        yield summary([turn.seconds * 1e3 for turn in turns], _BENCH, case, f"TTFT of turn {name}", "ms", "octet")
-        yield summary([turn.computed for turn in turns], _BENCH, case, f"computed at turn {name}", "tokens", "octet")
-    ratios = [pair.late.seconds / pair.early.seconds for pair in pairs]
-    yield summary(ratios, _BENCH, case, RATIO, "x", "octet")
+def _figures(turns: Mapping[int, Turn]) -> Iterator[tuple[str, str, float]]:
+    for name, turn in turns.items():
+        yield f"TTFT of turn {name}", "ms", turn.seconds * 1e3
+        yield f"computed at turn {name}", "tokens", turn.computed
+    yield RATIO, "x", turns[LATE].seconds / turns[EARLY].seconds
 
 
-def _round(usual: Client, plain: Client, number: int, length: int) -> tuple[Pair, Pair]:
+def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, dict[int, Turn]]:
     """The same conversation for both; without reuse only the measured turns are asked."""
     messages: list[MessageDict] = []
     before: dict[int, list[MessageDict]] = {}
-    anew: dict[int, Turn] = {}
+    computed_anew: dict[int, Turn] = {}
     for turn in range(1, TURNS + 1):
         before[turn] = list(messages)
         messages.append(_question(_FIRST + turn))
         _, text = _ask(usual, messages, number, length)
         if turn in (EARLY, LATE):
-            anew[turn], _ = _ask(plain, messages, number, length)
+            computed_anew[turn], _ = _ask(plain, messages, number, length)
         messages.append({"role": "assistant", "content": text})
-    return _alternating(usual, before, number), Pair(anew[EARLY], anew[LATE])
+    return {ON: _alternating(usual, before, number), OFF: computed_anew}
 
 
-def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> Pair:
-    """Other questions at the same two places of the conversation, in turns."""
+def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
+    """Other questions at the same two places of the conversation, in turns; of each, the median."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():
             question = _question((2 + again) * _FIRST)
             answers.append(_ask(client, [*before[turn], question], number, 1)[0])
-    return Pair(_middle(asked[EARLY]), _middle(asked[LATE]))
-
-
-def _middle(turns: Sequence[Turn]) -> Turn:
-    return sorted(turns, key=lambda turn: turn.seconds)[len(turns) // 2]
+    return {turn: sorted(answers)[len(answers) // 2] for turn, answers in asked.items()}
 
 
 def _question(number: int) -> MessageDict:

@@ -1,6 +1,10 @@
-"""Slow periods of the machine: pacer processes notice when the same work suddenly takes longer."""
+"""Slow periods of the machine: pacer processes notice when the same work suddenly takes longer.
+
+`python -m bench.slow_periods PROCESSOR PARENT` is a pacer.
+"""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,21 +14,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import clock_gettime
 from typing import NamedTuple
 
-from bench.pacer import FIRST
 from simulation.results import percentile
 
-_ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
-
-
-def cpu_seconds(pid: int) -> float:
-    """Of all threads, without children. Raises OSError if there is no such process."""
-    return clock_gettime(~pid << 3 | _ALL_THREADS)
-
-
 _ROOT = Path(__file__).parents[1]
+FIRST, NOT_FIRST = "first", "not first"
+_SLEEP_SECONDS = 0.005
+_WORK = range(350)  # about 30 us
 _LATE_SECONDS = 0.002  # less is a normal wake-up
 _SLOW_TIMES = 2.5  # times the usual; cold caches alone take up to twice
 _USUAL_PERCENT = 20  # the percentile that counts as usual
@@ -40,6 +37,8 @@ class PacerFailed(RuntimeError):
 
 
 class Beat(NamedTuple):
+    """Times on the monotonic clock."""
+
     due: float
     woken: float
     done: float
@@ -115,9 +114,50 @@ class _Pacer:
 @contextmanager
 def _pacer(processor: int, folder: Path) -> Iterator[_Pacer]:
     notes = folder / str(processor)
-    command = [sys.executable, "-m", "bench.pacer", str(processor), str(os.getpid())]
+    command = [sys.executable, "-m", "bench.slow_periods", str(processor), str(os.getpid())]
     with notes.open("w") as file, subprocess.Popen(command, cwd=_ROOT, stdout=file) as process:  # noqa: S603
         try:
             yield _Pacer(process, notes)
         finally:
             process.kill()
+
+
+def run_pacer() -> None:
+    """Sleep and do a little constant work in turns, before all other processes on one processor.
+
+    Prints at once whether it may run before all others, and ends if not. On SIGTERM it prints a line for each beat. It
+    ends without output if its parent is gone.
+    """
+    processor, parent = (int(argument) for argument in sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    os.sched_setaffinity(0, {processor})
+    if not comes_first():
+        print(NOT_FIRST, flush=True)
+        return
+    print(FIRST, flush=True)
+    beats = []
+    done = time.monotonic()
+    while not signals and os.getppid() == parent:
+        due = done + _SLEEP_SECONDS
+        time.sleep(max(0.0, due - time.monotonic()))
+        woken = time.monotonic()
+        for number in _WORK:
+            number * number
+        done = time.monotonic()
+        beats.append((due, woken, done))
+    if signals:
+        print(*(f"{due} {woken} {done}" for due, woken, done in beats), sep="\n", flush=True)
+
+
+def comes_first() -> bool:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    run_pacer()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulation.results import BenchRecord, MachineInfo, Result, format_figure, format_table, summary, write_atomically
 
@@ -93,6 +93,53 @@ def _no_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+class Figure(NamedTuple):
+    metric: str
+    unit: str
+    value: float
+
+
+class Key(NamedTuple):
+    case: str
+    system: str
+    metric: str
+
+
+class Board:
+    """Samples by round, of which records are made."""
+
+    def __init__(self, bench: str, systems: Sequence[str] = ("octet",)) -> None:
+        self._bench, self._systems = bench, list(systems)
+        self._samples: dict[Key, dict[int, float]] = {}
+        self._units: dict[Key, str] = {}
+
+    def add(self, number: int, case: str, system: str, figures: Iterable[tuple[str, str, float]]) -> None:
+        """`figures` are metric, unit and value."""
+        for metric, unit, value in figures:
+            key = Key(case, system, metric)
+            self._units[key] = unit
+            self._samples.setdefault(key, {})[number] = value
+
+    def records(self) -> list[BenchRecord]:
+        """By case, then by metric, then by system."""
+        cases = list(dict.fromkeys(key.case for key in self._samples))
+        metrics = list(dict.fromkeys(key.metric for key in self._samples))
+
+        def place(key: Key) -> tuple[int, int, int]:
+            return cases.index(key.case), metrics.index(key.metric), self._systems.index(key.system)
+
+        return [
+            summary(list(self._samples[key].values()), self._bench, key.case, key.metric, self._units[key], key.system)
+            for key in sorted(self._samples, key=place)
+        ]
+
+    def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
+        ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
+        samples = [value / theirs[number] for number, value in ours.items() if number in theirs]
+        if samples:
+            yield summary(samples, self._bench, case, mine.metric, "x", mine.system)
 
 
 def table_of_spreads(records: Iterable[BenchRecord], targets: Targets) -> str:

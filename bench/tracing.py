@@ -2,10 +2,11 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import NamedTemporaryFile
@@ -17,11 +18,11 @@ from grpc import aio
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 
-from bench.processes import ROOT, SiteFailed, replica_and_router
-from bench.router import at_once
-from bench.timing import Targets
+from bench.processes import ROOT, SiteFailed, cpu_seconds, replica_and_router
+from bench.router_site import ROUTER, Ask, at_once, infer_request
+from bench.timing import Subject, Targets, Work, interleave
 from octet.telemetry.otlp import to_sdk_span
-from octet.telemetry.requests import ClockAnchor, SpanIds
+from octet.telemetry.requests import ClockAnchor, Span, SpanIds
 from octet.v1 import inference_pb2 as wire
 from router.observe.traces import build_spans
 from router.request import TraceContext
@@ -37,7 +38,7 @@ class TracedSite:
     pids: tuple[int, ...]
 
     def cpu(self) -> float:
-        return sum(_cpu(pid) for pid in self.pids)
+        return sum(map(cpu_seconds, self.pids))
 
 
 class Collector:
@@ -74,33 +75,29 @@ def traced_site(engine: Sequence[str], otlp: str, checkout: Path | None = None) 
             yield TracedSite(router.address, (router.pid, replica.pid))
 
 
-def _cpu(pid: int) -> float:
-    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
-
-
 _REQUESTS = 640
 _BATCH = 64
 _CASE = "the router's part of one request"
 
 
-def drawing_records(runs: int) -> Iterator[BenchRecord]:
-    samples = [_round(number) for number in range(runs + 1)][1:]
-    yield summary([drawn for drawn, _ in samples], "tracing", _CASE, "spans drawn", "µs", "octet")
-    yield summary([written for _, written in samples], "tracing", _CASE, "spans written out", "µs", "octet")
-
-
-def _round(number: int) -> tuple[float, float]:
+def drawing_records(runs: int) -> list[BenchRecord]:
     ids, anchor = SpanIds(secrets.token_bytes), ClockAnchor(0.0, time.time_ns())
     resource = Resource({"service.name": "octet-router"})
-    requests = [_ended(f"{number}-{each}") for each in range(_REQUESTS)]
-    began = time.thread_time()
-    stories = [build_spans(*each, anchor, ids.new) for each in requests]
-    drawn = time.thread_time()
-    for at in range(0, _REQUESTS, _BATCH):
-        batch = [span for story in stories[at : at + _BATCH] for span in story]
-        encode_spans([to_sdk_span(span, resource) for span in batch]).SerializeToString()
-    ended = time.thread_time()
-    return (drawn - began) / _REQUESTS * 1e6, (ended - drawn) / _REQUESTS * 1e6
+    requests = [_ended(str(number)) for number in range(_REQUESTS)]
+
+    def draw() -> list[list[Span]]:
+        return [build_spans(*each, anchor, ids.new) for each in requests]
+
+    def ready_to_write() -> Work:
+        traces = draw()
+        batches = [[span for trace in traces[at : at + _BATCH] for span in trace] for at in range(0, _REQUESTS, _BATCH)]
+        return lambda: [encode_spans([to_sdk_span(s, resource) for s in each]).SerializeToString() for each in batches]
+
+    subjects = [
+        Subject(_CASE, "spans drawn", "µs", lambda: draw, _REQUESTS),
+        Subject(_CASE, "spans written out", "µs", ready_to_write, _REQUESTS),
+    ]
+    return [timing.record(_BENCH) for timing in interleave(subjects, runs)]
 
 
 def _ended(request_id: str) -> tuple[TraceContext, float, wire.Receipt]:
@@ -180,25 +177,19 @@ async def _round_tracing(site: TracedSite, load: TracedLoad, number: int) -> Tra
     return TracedRound(tokens / sum(seconds for _, seconds in brought), cpu / tokens * 1000)
 
 
-def _ask(channel: Any, load: TracedLoad, prompt: str) -> Callable[[], Any]:
-    request = wire.InferRequest(prompt=prompt, force_specialists=[NAME], max_tokens=load.tokens, ignore_eos=True)
-    raw = request.SerializeToString()
-    generate = channel.unary_stream("/octet.v1.Inference/Generate")
-    return lambda: generate(raw)
+def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
+    return partial(channel.unary_stream(ROUTER), infer_request(prompt, load.tokens, NAME))
 
 
 def _records(case: str, rounds: Sequence[Mapping[str, TracedRound]]) -> Iterator[BenchRecord]:
-    for way in rounds[0]:
-        yield summary(
-            [each[way].throughput for each in rounds], _BENCH, case, f"{way}, {_THROUGHPUT}", "tok/s", "octet"
-        )
-        yield summary([each[way].cpu for each in rounds], _BENCH, case, f"{way}, {_CPU}", "s", "octet")
-    for way, base in ((ON, OFF), (OFF, BESIDE)):
-        if base in rounds[0]:
-            ratios = [each[way].throughput / each[base].throughput for each in rounds]
-            yield summary(ratios, _BENCH, case, f"{way} over {base}, {_THROUGHPUT}", "x", "octet")
-            costs = [each[way].cpu / each[base].cpu for each in rounds]
-            yield summary(costs, _BENCH, case, f"{way} over {base}, {_CPU}", "x", "octet")
+    for metric, unit, name in ((_THROUGHPUT, "tok/s", "throughput"), (_CPU, "s", "cpu")):
+        samples = {site: [getattr(each[site], name) for each in rounds] for site in rounds[0]}
+        for site in samples:
+            yield summary(samples[site], _BENCH, case, f"{site}, {metric}", unit, "octet")
+        for site, base in ((ON, OFF), (OFF, BESIDE)):
+            if base in samples:
+                ratios = [mine / its for mine, its in zip(samples[site], samples[base], strict=True)]
+                yield summary(ratios, _BENCH, case, f"{site} over {base}, {metric}", "x", "octet")
 
 
 def measure_tracing(runs: int, model: Path | None, beside: Path | None) -> list[BenchRecord]:

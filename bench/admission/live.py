@@ -12,9 +12,11 @@ import grpc
 import uvloop
 from grpc import aio
 
-from bench.admission.load import LANE, End, Errors, Offer, OfferOutcome, Plan, ReplicaSetup, Run, name_of, offers
+from admission.forecast.estimates import EstimateErrors
+from bench.admission.load import LANE, End, Offer, OfferOutcome, Plan, ReplicaSetup, Run, name_of, offers
 from bench.processes import replica_and_router
-from octet.rpc.refusal import ERROR_METADATA_KEY
+from octet.client.channel import read_metadata_message
+from octet.client.errors import ERROR_METADATA_KEY
 from octet.v1 import inference_pb2 as router_wire
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import READ_LIMITS, ReplicaChannel, ReplicaTarget, open_transport
@@ -31,14 +33,7 @@ _CAPACITY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEED
 
 def to_replica(channel: ReplicaChannel) -> Stream:
     async def generate(offer: Offer) -> AsyncIterator[wire.GenerateEvent]:
-        request = wire.GenerateRequest(
-            request_id=name_of(offer),
-            text=_text(offer),
-            max_tokens=offer.max_tokens,
-            ignore_eos=True,
-            priority=offer.priority,
-            timeout_ms=_timeout(offer),
-        )
+        request = wire.GenerateRequest(request_id=name_of(offer), text=_text(offer), **_limits(offer))
         async for raw in channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString()):
             yield wire.GenerateEvent.FromString(raw)
 
@@ -52,15 +47,18 @@ def to_router(channel: aio.Channel) -> Stream:
         response_deserializer=router_wire.InferEvent.FromString,
     )
     return lambda offer: generate(
-        router_wire.InferRequest(
-            prompt=_text(offer),
-            force_specialists=[LANE.specialist],
-            max_tokens=offer.max_tokens,
-            ignore_eos=True,
-            priority=offer.priority,
-            timeout_ms=_timeout(offer),
-        )
+        router_wire.InferRequest(prompt=_text(offer), force_specialists=[LANE.specialist], **_limits(offer))
     )
+
+
+def _limits(offer: Offer) -> dict[str, Any]:
+    timeout_ms = max(1, round(offer.patience * 1000))
+    return {
+        "max_tokens": offer.max_tokens,
+        "ignore_eos": True,
+        "priority": offer.priority,
+        "timeout_ms": timeout_ms,
+    }
 
 
 async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
@@ -70,57 +68,35 @@ async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
             accepted = True
             usage = _usage(event) or usage
     except aio.AioRpcError as error:
-        now = monotonic()
-        return _accepted(offer, error, now - start) if accepted else _refused(offer, error, asked, now, start)
+        return _failure(offer, error, asked, monotonic(), start, accepted)
     in_time = usage is not None and usage.timings.total <= offer.patience
     return OfferOutcome(offer, "in time" if in_time else "late", monotonic() - start)
 
 
-def _accepted(offer: Offer, error: aio.AioRpcError, at: float) -> OfferOutcome:
-    detail = _detail(error)
-    return OfferOutcome(offer, _AFTER.get(detail.reason, "failed"), at, _reason(detail))
-
-
-def _refused(offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float) -> OfferOutcome:
-    """Only lack of capacity is a refusal; any other error is a failure."""
-    detail = _detail(error)
-    if error.code() not in _CAPACITY:
-        return OfferOutcome(offer, "failed", now - start, _reason(detail))
+def _failure(
+    offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float, accepted: bool
+) -> OfferOutcome:
+    """Before the request is accepted, only lack of capacity is a refusal; any other error is a failure."""
+    detail = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error) or wire.Error()
+    reason = wire.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_").lower().replace("_", " ")
+    if accepted or error.code() not in _CAPACITY:
+        end: End = _AFTER.get(detail.reason, "failed") if accepted else "failed"
+        return OfferOutcome(offer, end, now - start, reason)
     stated_wait = detail.retry_after_ms / 1000 if detail.HasField("retry_after_ms") else None
     behind = asked - start - offer.at
-    return OfferOutcome(
-        offer, "refused", now - start, _reason(detail), stated_wait, now - asked, asked=asked, behind=behind
-    )
-
-
-def _reason(detail: wire.Error) -> str:
-    name: str = wire.ErrorReason.Name(detail.reason)
-    return name.removeprefix("ERROR_REASON_").lower().replace("_", " ")
-
-
-def _detail(error: aio.AioRpcError) -> wire.Error:
-    for key, value in error.trailing_metadata() or ():
-        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
-            detail: wire.Error = wire.Error.FromString(value)
-            return detail
-    return wire.Error()
+    return OfferOutcome(offer, "refused", now - start, reason, stated_wait, now - asked, asked=asked, behind=behind)
 
 
 def _usage(event: Any) -> wire.Usage | None:
     kind = event.WhichOneof("event")
-    usage: wire.Usage | None = None
-    if kind in ("usage", "receipt"):
-        usage = event.usage if kind == "usage" else event.receipt.usage
-    return usage
+    if kind == "receipt":
+        return event.receipt.usage  # type: ignore[no-any-return]
+    return event.usage if kind == "usage" else None
 
 
 def _text(offer: Offer) -> str:
     """A byte is a token, and no two prompts begin alike."""
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
-
-
-def _timeout(offer: Offer) -> int:
-    return max(1, round(offer.patience * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +179,7 @@ def rate_between(done: Sequence[OfferOutcome], low: float, high: float) -> float
     return work / (done[last].at - done[first].at)
 
 
-async def _errors(replica: aio.Channel) -> Errors | None:
+async def _errors(replica: aio.Channel) -> EstimateErrors | None:
     watch = replica.unary_stream(
         "/octet.v1.Specialist/WatchLoad",
         request_serializer=wire.WatchLoadRequest.SerializeToString,
@@ -215,5 +191,11 @@ async def _errors(replica: aio.Channel) -> Errors | None:
     if not report.HasField("estimate_error"):
         return None
     error = report.estimate_error
-    total = (error.total_p50, error.total_p90) if error.HasField("total_p90") else (None, None)
-    return Errors(error.step_p50, error.step_p90, *total)
+    has_totals = error.HasField("total_p90")
+    return EstimateErrors(
+        error.step_p50,
+        error.step_p90,
+        error.total_p50 if has_totals else None,
+        error.total_p90 if has_totals else None,
+        error.num_requests,
+    )

@@ -7,6 +7,7 @@ from itertools import accumulate, cycle, islice
 from random import Random
 from typing import Literal, NamedTuple, TypeVar, get_args
 
+from admission.forecast.estimates import EstimateErrors
 from bench.slow_periods import SlowPeriods
 from kvpool import BlockPool
 from octet.clock import Clock, ManualClock
@@ -163,9 +164,9 @@ class OfferOutcome:
     stated_wait: float | None = None  # seconds, if the refusal states it
     latency: float | None = None  # seconds, if measured
     cpu: float | None = field(default=None, compare=False)
-    """Seconds of the processor that the refusal took, where that is measured: not the same in every run."""
+    """Seconds of the processor that the refusal took, if measured: not the same in every run."""
     asked: float | None = field(default=None, compare=False)
-    """When its caller did, in seconds of the monotonic clock, where that is measured."""
+    """When the caller sent the request, on the monotonic clock, if measured."""
     behind: float | None = None  # seconds that the load generator was late, if measured
     beside_lower: bool | None = None
     # whether a lower priority was running at that moment, if known
@@ -200,22 +201,13 @@ def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], keep: C
     )
 
 
-def by_class(
-    outcomes: Sequence[OfferOutcome], priorities: Iterable[int], window: tuple[float, float]
-) -> dict[int, Tally]:
-    return {
-        priority: tally(outcomes, window, lambda each, priority=priority: each.offer.priority == priority)  # type: ignore[misc]
-        for priority in priorities
-    }
-
-
 class ArrivalClock(ManualClock):
     """Sleeping is instant; requests that arrive meanwhile are submitted in order, at their time."""
 
-    def __init__(self, offers: Iterable[Offer] = (), hear: Callable[[Offer], object] = lambda offer: None) -> None:
+    def __init__(self, offers: Iterable[Offer] = (), submit: Callable[[Offer], object] = lambda offer: None) -> None:
         super().__init__()
         self._coming = deque(offers)
-        self._hear = hear
+        self._submit = submit
 
     @property
     def next_at(self) -> float | None:
@@ -226,11 +218,11 @@ class ArrivalClock(ManualClock):
         while self._coming and self._coming[0].at <= until:
             offer = self._coming.popleft()
             super().sleep(max(0.0, offer.at - self.now()))
-            self._hear(offer)
+            self._submit(offer)
         super().sleep(max(0.0, until - self.now()))
 
-    def drop_arrivals(self, who: Callable[[Offer], bool]) -> None:
-        self._coming = deque(offer for offer in self._coming if not who(offer))
+    def drop_arrivals(self, drop: Callable[[Offer], bool]) -> None:
+        self._coming = deque(offer for offer in self._coming if not drop(offer))
 
 
 _NEVER_SAID = frozenset({10_000})  # a stop token: the answer may end before its limit
@@ -296,11 +288,10 @@ class _Unsteady:
 
 
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
-"""With admission, or with nothing but a bounded queue: first come, first served, as long as a replica's line may be or
-as long as serves it best; or by priority."""
+"""With admission, or with only a bounded queue: first come, first served, of the length of a replica's queue or of the
+best length; or by priority."""
 QUEUE = 256  # the most waiting requests
-LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)
-"""Among them is looked for the queue that serves first come, first served best."""
+LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # tried for "fcfs tuned"
 QUICK_LENGTHS = (8, 32, QUEUE)
 
 
@@ -330,16 +321,7 @@ class Plan:
         return Random(seed).sample(self.loads, len(self.loads))
 
 
-class Errors(NamedTuple):
-    step_p50: float
-    step_p90: float
-    total_p50: float | None
-    total_p90: float | None
-
-
 class FollowedRefusal(NamedTuple):
-    """A followed refusal."""
-
     priority: int
     stated_wait: float | None  # seconds
     wait: float  # after which it would have been admitted, had it kept its place in the queue
@@ -353,10 +335,10 @@ class Run:
     seed: int
     window: tuple[float, float]
     outcomes: Sequence[OfferOutcome]
-    errors: Errors | None
+    errors: EstimateErrors | None
     followed_refusals: Sequence[FollowedRefusal]
     busy: float | None = None  # share of the time with work, if known
     most_admitted: int | None = None  # admitted at one time, if known
     length: int | None = None  # of the queue, if there is one
     slow_periods: SlowPeriods | None = field(default=None, compare=False)
-    """In which the machine was not itself, where time is real."""
+    """Of the machine, where time is real."""

@@ -1,7 +1,7 @@
-"""`octet bench admission`: the plan, its runs in simulated or real time, and the figures."""
+"""`octet bench admission`: the plan, and its runs in simulated or real time."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from bench.admission.load import (
@@ -20,7 +20,6 @@ from bench.admission.load import (
     step_loop,
     tally,
 )
-from bench.admission.report import class_records, load_records
 from bench.admission.simulated import (
     HORIZON,
     AdmissionSystem,
@@ -31,11 +30,11 @@ from bench.admission.simulated import (
     capacity,
 )
 from bench.slow_periods import record_slow_periods
-from simulation.results import BenchRecord
 from simulation.traces import read_azure
 from specialist.engines.sim.engine import CostModel
 
 SYSTEMS: tuple[System, ...] = ("octet", "fcfs", "fcfs tuned", "priority")
+_LIVE_SPEED = 4  # times as fast as the simulated replica, because callers share its cores
 _PROBE = 1_000_003  # the seed for measuring capacity, which no run has
 
 
@@ -66,12 +65,12 @@ def _answers(one: Run) -> float:
 
 
 def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, length: int = QUEUE) -> Run:
-    play = LoadSimulation(asked, lambda clock: _OPEN_UP[system](plan.setup, clock, seed, length))
+    play = LoadSimulation(asked, lambda clock: _open(plan, system, clock, seed, length))
     door = play.door
-    followed_refusals = None
+    follower = None
     if isinstance(door, ControlledAdmission) and plan.followed:
         until = plan.seconds_at(load) - HORIZON
-        followed_refusals = RefusalFollower(play, door, until=until, each=max(1, len(asked) // plan.followed))
+        follower = RefusalFollower(play, door, until=until, each=max(1, len(asked) // plan.followed))
     outcomes = play.run()
     return Run(
         load,
@@ -80,87 +79,41 @@ def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, 
         plan.window(load),
         outcomes,
         errors=door.errors() if isinstance(door, ControlledAdmission) else None,
-        followed_refusals=() if followed_refusals is None else tuple(followed_refusals.found),
+        followed_refusals=() if follower is None else tuple(follower.found),
         busy=1 - play.idle / play.clock.now(),
         most_admitted=play.most_admitted,
         length=length if isinstance(door, QueueAdmission) else None,
     )
 
 
-def _octet(setup: ReplicaSetup, clock: ArrivalClock, seed: int, _: int) -> AdmissionSystem:
-    return ControlledAdmission(step_loop(setup, clock, seed), setup, clock, seed)
+def _open(plan: Plan, system: System, clock: ArrivalClock, seed: int, length: int) -> AdmissionSystem:
+    loop = step_loop(plan.setup, clock, seed)
+    if system == "octet":
+        return ControlledAdmission(loop, plan.setup, clock, seed)
+    return QueueAdmission(loop, clock, length=length, by_priority=system == "priority")
 
 
-def _first_come(setup: ReplicaSetup, clock: ArrivalClock, seed: int, length: int) -> AdmissionSystem:
-    return QueueAdmission(step_loop(setup, clock, seed), clock, length=length, by_priority=False)
-
-
-def _highest_first(setup: ReplicaSetup, clock: ArrivalClock, seed: int, length: int) -> AdmissionSystem:
-    return QueueAdmission(step_loop(setup, clock, seed), clock, length=length, by_priority=True)
-
-
-_OPEN_UP: dict[System, Callable[[ReplicaSetup, ArrivalClock, int, int], AdmissionSystem]] = {
-    "octet": _octet,
-    "fcfs": _first_come,
-    "fcfs tuned": _first_come,
-    "priority": _highest_first,
-}
-
-
-LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-_LIVE_SPEED = 4  # times as fast as the simulated replica, because callers share its cores
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionOptions:
-    loads: tuple[float, ...] = LOADS
-    seconds: float = 60.0
-    runs: int = 3
-    trace: Path | None = None
-    early: float = 0.0
-    lengths: tuple[int, ...] = LENGTHS
-    live: bool = False
-    routed: bool = False
-    first_seed: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionFindings:
-    capacity: float
-    classes: list[BenchRecord]
-    loads: list[BenchRecord]
-
-
-def measure_admission(options: AdmissionOptions) -> AdmissionFindings:
-    plan = plan_of(options)
-    capacity, runs = _played(plan, options)
-    priorities = plan.mix.priorities
-    return AdmissionFindings(capacity, list(class_records(runs, priorities)), list(load_records(runs)))
-
-
-def plan_of(options: AdmissionOptions) -> Plan:
-    speed = _LIVE_SPEED if options.live else 1
+def make_plan(
+    loads: tuple[float, ...],
+    seconds: float,
+    seeds: Sequence[int],
+    *,
+    trace: Path | None = None,
+    early: float = 0.0,
+    lengths: tuple[int, ...] = LENGTHS,
+    live: bool = False,
+) -> Plan:
+    speed = _LIVE_SPEED if live else 1
     setup = ReplicaSetup(cost=CostModel(*(seconds / speed for seconds in astuple(CostModel()))))
-    mix = Mix(least_patience=0.5 / speed, early=options.early)
-    return Plan(
-        setup,
-        drawn(setup.context) if options.trace is None else recorded(fitted(read_azure(options.trace), setup.context)),
-        mix,
-        options.loads,
-        options.seconds,
-        seeds=range(options.first_seed, options.first_seed + options.runs),
-        compressed=options.trace is not None,
-        lengths=options.lengths,
-    )
+    source = drawn(setup.context) if trace is None else recorded(fitted(read_azure(trace), setup.context))
+    mix = Mix(least_patience=0.5 / speed, early=early)
+    return Plan(setup, source, mix, loads, seconds, seeds, compressed=trace is not None, lengths=lengths)
 
 
-def _played(plan: Plan, options: AdmissionOptions) -> tuple[float, list[Run]]:
-    if options.live:
-        from bench.admission.live import live_site, play_live
+def play_on_replica(plan: Plan, *, routed: bool) -> tuple[float, list[Run]]:
+    """In real time."""
+    from bench.admission.live import live_site, play_live
 
-        with record_slow_periods() as slow_periods, live_site(plan.setup, routed=options.routed) as site:
-            capacity, runs = play_live(plan, site)
-        return capacity, [replace(run, slow_periods=slow_periods) for run in runs]
-    pass
-
-    return simulate(plan)
+    with record_slow_periods() as slow_periods, live_site(plan.setup, routed=routed) as site:
+        capacity, runs = play_live(plan, site)
+    return capacity, [replace(run, slow_periods=slow_periods) for run in runs]

@@ -3,14 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from bench.admission.load import MISSED, End, OfferOutcome, Run, System, Tally, tally
 from bench.admission.simulated import HORIZON, ratio
 from bench.timing import Targets
-from simulation.plots import LIMIT, LINE, MUTED, open_figure
 from simulation.results import BenchRecord, format_figure, percentile, summary
 
 BENCH = "admission"
@@ -70,23 +67,14 @@ def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
             continue
         ours = [goodputs.get((load, "octet", run.seed)) for run in group]
         pairs = [(mine, _whole(run)) for mine, run in zip(ours, group, strict=True) if mine is not None]
-        for metric, of in _GOODPUTS:
-            samples = [of(mine) / of(theirs) for mine, theirs in pairs if of(theirs)]
+        for metric in ("answers", "tokens"):
+            goods = [(getattr(mine, metric), getattr(theirs, metric)) for mine, theirs in pairs]
+            samples = [mine / theirs for mine, theirs in goods if theirs]
             if samples:
                 yield summary(samples, BENCH, load_case(load), f"{metric} in time, to {system}", "x", "octet")
 
 
-_GOODPUTS: tuple[tuple[str, Callable[[Tally], float]], ...] = (
-    ("answers", lambda each: each.answers),
-    ("tokens", lambda each: each.tokens),
-)
-
-
 _BROKEN: frozenset[End] = MISSED | {"shed"}
-
-
-def missed_of(outcomes: Sequence[OfferOutcome], priority: int) -> list[OfferOutcome]:
-    return [each for each in outcomes if each.end in MISSED and each.offer.priority == priority]
 
 
 def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
@@ -172,7 +160,7 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("most admitted at once", "", lambda run: run.most_admitted),
         ("admitted and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
         ("missed after admission", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
-        ("missed in the top class", "", lambda run: len(missed_of(run.outcomes, top))),
+        ("missed in the top class", "", lambda run: sum(_of_class(top)(o) and o.end in MISSED for o in run.outcomes)),
         ("missed while a lower class was served", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         *((f"{name}, p{p}", "ms", _milliseconds(of, p)) for name, of in REFUSAL_TIMES.items() for p in (50, 99)),
         ("refusals in slow periods", "%", _share_disturbed),
@@ -180,10 +168,7 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
             (f"callers late, p{p}", "ms", _milliseconds(lambda run: [o.behind for o in run.outcomes], p))
             for p in (50, 99)
         ),
-        ("error of steps, p50", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p50),
-        ("error of steps, p90", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p90),
-        ("error of totals, p50", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p50)),
-        ("error of totals, p90", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p90)),
+        *((f"error of {part}s, p{p}", "%", _error(f"{part}_p{p}")) for part in ("step", "total") for p in (50, 90)),
         (f"retry-after within a factor of {WITHIN:g}", "%", lambda run: _percent(within_factor(run))),
         ("the same, of waits under 30 s", "%", lambda run: _percent(within_factor(run, below=HORIZON))),
         ("retry-after, stated over true, p50", "x", _median_ratio),
@@ -219,6 +204,10 @@ REFUSAL_TIMES: dict[str, Callable[[Run], Sequence[float | None]]] = {
 }
 
 
+def _error(name: str) -> Callable[[Run], float | None]:
+    return lambda run: None if run.errors is None else _percent(getattr(run.errors, name))
+
+
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
@@ -231,46 +220,3 @@ def _median_ratio(run: Run) -> float | None:
 def _welcome(run: Run) -> float | None:
     back = [refusal.is_admitted_again for refusal in run.followed_refusals if refusal.stated_wait is not None]
     return sum(back) / len(back) if back else None
-
-
-GOODPUT = "answers in time"
-_LOOKS = {
-    "octet": (LINE, "-", "o"),
-    "fcfs": (MUTED, "--", "s"),
-    "fcfs tuned": (MUTED, "-", "^"),
-    "priority": (LIMIT, "-", "d"),
-}
-
-
-def plot_goodput(path: Path, records: Sequence[BenchRecord]) -> None:
-    with open_figure(path) as figure:
-        _draw(figure.add_subplot(), [record for record in records if record.metric == GOODPUT])
-
-
-def _draw(axes: Any, records: Sequence[BenchRecord]) -> None:
-    for system in dict.fromkeys(record.system for record in records):
-        mine = [record for record in records if record.system == system]
-        color, line, marker = _LOOKS[system]
-        axes.errorbar(
-            [_load(record) for record in mine],
-            [record.value for record in mine],
-            yerr=[[each.value - each.low for each in mine], [each.high - each.value for each in mine]],
-            color=color,
-            linestyle=line,
-            marker=marker,
-            markersize=5,
-            capsize=2,
-            label=system,
-        )
-    loads = sorted({_load(record) for record in records})
-    axes.set_xscale("log")
-    axes.set_xticks(loads, [f"{load:g}" for load in loads])
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("load, multiples of the capacity (log scale)")
-    axes.set_ylabel("answered in time, requests a second")
-    axes.legend(frameon=False)
-
-
-def _load(record: BenchRecord) -> float:
-    return float(record.case.split()[0])

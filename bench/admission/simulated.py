@@ -1,21 +1,20 @@
 """Loads played on simulated time, with admission control and with a queue only."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
 from sys import getrecursionlimit, maxsize, setrecursionlimit
 from time import thread_time
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from admission.forecast.bookings import Admit, Booking
+from admission.forecast.estimates import EstimateErrors
 from bench.admission.load import (
     ArrivalClock,
     End,
-    Errors,
     FollowedRefusal,
     Mix,
     Offer,
@@ -40,30 +39,11 @@ class Refused(NamedTuple):
     cpu: float | None = None  # seconds, if measured
 
 
-class AdmissionSystem(Protocol):
-    """May be asked while a step runs; everything else happens between two steps."""
-
-    def ask(self, request: Request) -> Refused | None:
-        """None if the request is admitted."""
-
-    def step(self) -> bool:
-        """False if there was nothing to do."""
-
-    def events(self) -> list[Event]:
-        """Since the last call."""
-
-    def displaced(self, name: str) -> bool:
-        """Whether it was admitted and then displaced by a higher priority."""
-
-    def serves_below(self, priority: int) -> bool:
-        """Whether a lower priority is running."""
-
-    def stop(self, name: str) -> None:
-        """Its answer is complete."""
-
-
 class OpenAdmission:
-    """No admission control: a request with a free place is admitted."""
+    """No admission control: a request with a free place is admitted.
+
+    It may be called while a step runs; everything else happens between two steps.
+    """
 
     def __init__(self, loop: StepLoop, seats: int) -> None:
         self._loop = loop
@@ -71,12 +51,14 @@ class OpenAdmission:
         self._inbox: deque[Request] = deque()
 
     def ask(self, request: Request) -> Refused | None:
+        """None if the request is admitted."""
         if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._seats:
             return Refused("queue full", None)
         self._inbox.append(request)
         return None
 
     def step(self) -> bool:
+        """False if there was nothing to do."""
         while self._inbox:
             self._loop.scheduler.submit(self._inbox.popleft())
         self.before_step()
@@ -89,6 +71,7 @@ class OpenAdmission:
         return self._loop.scheduler.take_events()
 
     def displaced(self, name: str) -> bool:
+        """Whether it was admitted and then displaced by a higher priority."""
         return False
 
     def serves_below(self, priority: int) -> bool:
@@ -187,11 +170,11 @@ class ControlledAdmission:
         pool = self._front.scheduler.pool
         pool.tables = {id(table): table for table in pool.tables.values()}
 
-    def errors(self) -> Errors | None:
-        error = self._front.controller.errors()
-        return None if error is None else Errors(error.step_p50, error.step_p90, error.total_p50, error.total_p90)
+    def errors(self) -> EstimateErrors | None:
+        return self._front.controller.errors()
 
 
+AdmissionSystem = OpenAdmission | ControlledAdmission
 _SETTLED = 0.2  # share of the work after which the batch counts as full
 
 
@@ -219,7 +202,6 @@ def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0
 
 
 OpenSystem = Callable[[ArrivalClock], AdmissionSystem]
-Watch = Callable[[Offer, Refused], None]
 _ENDS: dict[str, End] = {"deadline": "late", "cancelled": "cancelled", "error": "failed"}
 
 
@@ -230,20 +212,19 @@ class LoadSimulation:
         self.outcomes: list[OfferOutcome] = []
         self.idle = 0.0  # seconds without work
         self.most_admitted = 0
-        self.on_refusal: Watch = _ignore
-        self.on_step: Callable[[], None] = _nothing
+        self.follower: RefusalFollower | None = None
         self._inside: dict[str, Offer] = {}
-        self._said: dict[str, int] = {}
+        self._emitted: Counter[str] = Counter()  # tokens of each answer
 
     def run(self) -> list[OfferOutcome]:
         while self._step():
-            self.on_step()
+            if self.follower is not None:
+                self.follower.after_step()
         if self._inside:
             raise RuntimeError(f"nothing runs, and yet these never ended: {sorted(self._inside)[:5]}")
         return self.outcomes
 
     def advance(self, seconds: float) -> None:
-        self.on_refusal, self.on_step = _ignore, _nothing
         until = self.clock.now() + seconds
         while self.clock.now() < until:
             if not self._step():
@@ -251,7 +232,9 @@ class LoadSimulation:
 
     def _step(self) -> bool:
         busy = self.door.step()
-        self._listen()
+        while events := self.door.events():
+            for event in events:
+                self._handle(event)
         if busy or self._inside:
             if not busy:
                 self.clock.sleep(0.001)
@@ -270,21 +253,22 @@ class LoadSimulation:
             return
         now, cpu = self.clock.now(), refused.cpu
         self.outcomes.append(OfferOutcome(offer, "refused", now, refused.reason, refused.retry_after, cpu=cpu))
-        self.on_refusal(offer, refused)
+        if self.follower is not None:
+            self.follower.add(offer, refused)
 
-    def _listen(self) -> None:
-        while events := self.door.events():
-            for event in events:
-                self._hear(event)
-
-    def _hear(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         name = event.request_id
-        if isinstance(event, Emitted) and name in self._inside:
-            self._said[name] = self._said.get(name, 0) + len(event.tokens)
-            if self._said[name] >= self._inside[name].answer_tokens:
+        if name not in self._inside:
+            return
+        if isinstance(event, Emitted):
+            self._emitted[name] += len(event.tokens)
+            if self._emitted[name] >= self._inside[name].answer_tokens:
                 self.door.stop(name)
-        elif isinstance(event, Finished) and name in self._inside:
-            self._end(name, self._end_of(event))
+        elif isinstance(event, Finished):
+            end = self._end_of(event)
+            offer = self._inside.pop(name)
+            beside_lower = self.door.serves_below(offer.priority)
+            self.outcomes.append(OfferOutcome(offer, end, self.clock.now(), beside_lower=beside_lower))
 
     def _end_of(self, event: Finished) -> End:
         if event.reason == "shed":
@@ -292,59 +276,34 @@ class LoadSimulation:
         in_time = self.clock.now() <= self._inside[event.request_id].deadline
         return _ENDS.get(event.reason, "in time" if in_time else "late")
 
-    def _end(self, name: str, end: End) -> None:
-        offer = self._inside.pop(name)
-        self._said.pop(name, None)
-        beside_lower = self.door.serves_below(offer.priority)
-        self.outcomes.append(OfferOutcome(offer, end, self.clock.now(), beside_lower=beside_lower))
-
-
-def _ignore(offer: Offer, refused: Refused) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass
-
 
 HORIZON = 30.0  # seconds: the longest retry-after
 GRAIN = 0.1  # seconds, about the length of a step with a prompt chunk
-_DEEP = 100_000  # a copy follows the linked list of a pool's blocks
-
-
-class CanAdmit(Protocol):
-    def would_admit(self, offer: Offer) -> bool:
-        """Whether this offer would be admitted now."""
-
-    def repair_copy(self) -> None:
-        """A pool finds its tables by identity, which a copy changes."""
+_DEEP = 100_000
 
 
 class RefusalFollower:
     """Follows every `each`-th refusal of a class.
 
-    The wait that would have been needed is found in a copy of the world, in which no later request of the same or a
-    lower priority arrives. There the request is submitted again and again until it is admitted.
+    The wait that would have been needed is found in a copy of the simulation, in which no later request of the same or
+    a lower priority arrives. There the request is submitted again and again until it is admitted.
     """
 
-    def __init__(self, play: LoadSimulation, door: CanAdmit, *, until: float, each: int) -> None:
-        self._play = play
-        self._door = door
-        self._until = until
-        self._each = each
-        self._seen: dict[int, int] = {}
+    def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
+        self._play, self._door = play, door
+        self._until, self._each = until, each
+        self._seen: Counter[int] = Counter()
         self._fresh: list[tuple[Offer, Refused]] = []
         self._returning: list[tuple[float, int, FollowedRefusal, Offer]] = []
         self.found: list[FollowedRefusal] = []
-        play.on_refusal, play.on_step = self._refused, self._stepped
+        play.follower = self
 
-    def _refused(self, offer: Offer, refused: Refused) -> None:
-        number = self._seen.get(offer.priority, 0)
-        self._seen[offer.priority] = number + 1
-        if number % self._each == 0 and offer.at <= self._until:
+    def add(self, offer: Offer, refused: Refused) -> None:
+        if self._seen[offer.priority] % self._each == 0 and offer.at <= self._until:
             self._fresh.append((offer, refused))
+        self._seen[offer.priority] += 1
 
-    def _stepped(self) -> None:
+    def after_step(self) -> None:
         fresh, self._fresh = self._fresh, []
         for offer, refused in fresh:
             self._follow(offer, refused.retry_after)
@@ -369,10 +328,15 @@ class RefusalFollower:
             play.advance(GRAIN)
         return HORIZON
 
-    def _copy(self) -> tuple[LoadSimulation, CanAdmit]:
-        forget = {id(self): self, id(self._play.outcomes): []}
-        with _deep():
-            play, door = deepcopy((self._play, self._door), forget)
+    def _copy(self) -> tuple[LoadSimulation, ControlledAdmission]:
+        """The recursion limit is raised: a copy follows the linked list of a pool's blocks."""
+        usual = getrecursionlimit()
+        setrecursionlimit(max(usual, _DEEP))
+        try:
+            play, door = deepcopy((self._play, self._door), {id(self): self, id(self._play.outcomes): []})
+        finally:
+            setrecursionlimit(usual)
+        play.follower = None
         door.repair_copy()
         return play, door
 
@@ -382,13 +346,3 @@ def ratio(refusal: FollowedRefusal) -> float | None:
     if refusal.stated_wait is None:
         return None
     return max(refusal.stated_wait, GRAIN) / max(refusal.wait, GRAIN)
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    usual = getrecursionlimit()
-    setrecursionlimit(max(usual, _DEEP))
-    try:
-        yield
-    finally:
-        setrecursionlimit(usual)

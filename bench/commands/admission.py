@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, publish
+from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, parse_numbers, publish
 from bench.timing import table_by_metric, table_of_spreads
 from octet.cli.arguments import parse_positive
 from octet.cli.simulate import parse_share
@@ -11,7 +11,8 @@ from octet.cli.simulate import parse_share
 RUNS = 7
 LIVE_RUNS = 2
 FIRST_SEED = 101
-_MOST_LOAD = 1000
+LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+_parse_loads = parse_numbers(1000, "loads are numbers above 0, at most 1000, as in 1,10")
 ABOUT = """\
 Send a replica more than it can do, at multiples of its capacity, with mixed
 priorities, deadlines and lengths, and show which requests are answered in time
@@ -34,8 +35,8 @@ def add(benches: Benches) -> None:
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
     parser.add_argument("--router", action="store_true", help="with --live: through a router")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals and lengths of an Azure LLM trace (CSV)")
-    usual, loads = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0), "multiples of the capacity (default: 0.5,1,2,3,5,10)"
-    parser.add_argument("--loads", type=_loads, default=usual, metavar="X,...", help=loads)
+    loads = "multiples of the capacity (default: 0.5,1,2,3,5,10)"
+    parser.add_argument("--loads", type=_parse_loads, default=LOADS, metavar="X,...", help=loads)
     seconds = "of each load, with --trace of the highest (default: 60, with --live 20)"
     parser.add_argument("--seconds", type=parse_positive, metavar="S", help=seconds)
     runs = f"of each load (default: {RUNS}, with --live {LIVE_RUNS})"
@@ -47,43 +48,31 @@ def add(benches: Benches) -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput by load, as .svg or .png")
 
 
-def _loads(text: str) -> tuple[float, ...]:
-    try:
-        loads = tuple(sorted({float(load) for load in text.split(",")}))
-    except ValueError:
-        loads = ()
-    if not loads or not all(0 < load <= _MOST_LOAD for load in loads):
-        raise argparse.ArgumentTypeError(f"loads are numbers above 0, at most {_MOST_LOAD}, as in 1,10, got {text!r}")
-    return loads
-
-
 def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.admission.load import LENGTHS, QUICK_LENGTHS
-    from bench.admission.measure import AdmissionOptions, measure_admission
-    from bench.admission.report import plot_goodput, targets
+    from bench.admission.measure import make_plan, play_on_replica, simulate
+    from bench.admission.report import class_records, load_records, targets
+    from bench.plots import GOODPUT, plot_views
 
     if arguments.router and not arguments.live:
         parser.error("--router needs --live")
     usual_runs, usual_seconds = (LIVE_RUNS, 20) if arguments.live else (RUNS, 60)
     if arguments.quick:
         usual_runs, usual_seconds = QUICK_RUNS, (4 if arguments.live else 40)
-    findings = measure_admission(
-        AdmissionOptions(
-            arguments.loads,
-            arguments.seconds or usual_seconds,
-            arguments.runs or usual_runs,
-            arguments.trace,
-            arguments.early,
-            QUICK_LENGTHS if arguments.quick else LENGTHS,
-            arguments.live,
-            arguments.router,
-            arguments.first_seed,
-        )
+    plan = make_plan(
+        tuple(sorted(arguments.loads)),
+        arguments.seconds or usual_seconds,
+        range(arguments.first_seed, arguments.first_seed + (arguments.runs or usual_runs)),
+        trace=arguments.trace,
+        early=arguments.early,
+        lengths=QUICK_LENGTHS if arguments.quick else LENGTHS,
+        live=arguments.live,
     )
+    capacity, runs = play_on_replica(plan, routed=arguments.router) if arguments.live else simulate(plan)
+    classes, loads = list(class_records(runs, plan.mix.priorities)), list(load_records(runs))
     if arguments.plot is not None:
-        plot_goodput(arguments.plot, findings.loads)
-    add_words(arguments, f"{table_by_metric(findings.classes)}\n")
-    capacity = f"capacity: {findings.capacity:.2f} s of lone work a second, with the same requests all there at once"
-    table = table_of_spreads(findings.loads, targets(arguments.loads))
-    publish(arguments, [*findings.classes, *findings.loads], table, [capacity])
-    return 0
+        plot_views(arguments.plot, [GOODPUT], loads)
+    add_words(arguments, f"{table_by_metric(classes)}\n")
+    note = f"capacity: {capacity:.2f} s of lone work a second, with the same requests all there at once"
+    table = table_of_spreads(loads, targets(plan.loads))
+    return publish(arguments, [*classes, *loads], notes=[note], table=table)

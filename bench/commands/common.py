@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from bench.processes import SiteFailed
 from bench.timing import Targets, lines_of, table_of_spreads, write_records
+from octet.cli.arguments import parse_float
 from octet.terminal import format_os_error
 from simulation.plots import PlotUnavailable
 from simulation.results import BenchRecord, RunMeter, write_result
@@ -39,26 +40,37 @@ def add_bench(
     benches: Benches, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
     """A command with the options that all benches have. `smaller` is what --quick changes besides the runs."""
-    parser = benches.add_parser(
-        name,
-        description=f"{about}\n{FIGURES}",
-        help=summary,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = benches.add_parser(name, description=f"{about}\n{FIGURES}", help=summary, formatter_class=layout)
     records = "also write the figures, one JSON record a line; without a file: to standard output, and no table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
     document = "also write the figures as one JSON document, with the machine they are of"
     parser.add_argument("--result", type=Path, metavar="FILE", help=document)
     quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to see that it works, not how fast"
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments))
+    parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments), usual_runs=runs)
     return parser
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=Path, metavar="PATH", help="GGUF file or Hugging Face directory (default: the demo model)"
-    )
+    about = "GGUF file or Hugging Face directory (default: the demo model)"
+    parser.add_argument("--model", type=Path, metavar="PATH", help=about)
+
+
+def runs_of(arguments: argparse.Namespace) -> int:
+    return QUICK_RUNS if arguments.quick else int(arguments.usual_runs)
+
+
+def parse_numbers(most: float, expected: str) -> Callable[[str], tuple[float, ...]]:
+    """An argument type for numbers above 0, separated by commas."""
+
+    def parse(text: str) -> tuple[float, ...]:
+        values = tuple(dict.fromkeys(map(parse_float, text.split(","))))
+        if not all(0 < value <= most for value in values):
+            raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+        return values
+
+    return parse
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -81,15 +93,19 @@ def say(line: str) -> None:
     print(f"octet bench: {line}", file=sys.stderr, flush=True)
 
 
-def publish_with_targets(arguments: argparse.Namespace, records: Sequence[BenchRecord], targets: Targets) -> int:
-    publish(arguments, records, table_of_spreads(records, targets))
-    return 0
-
-
 def publish(
-    arguments: argparse.Namespace, records: Sequence[BenchRecord], table: str, notes: Sequence[str] = ()
-) -> None:
-    """Prints the table and writes the records where the options say. Notes are kept in the result."""
+    arguments: argparse.Namespace,
+    records: Sequence[BenchRecord],
+    targets: Targets | None = None,
+    notes: Sequence[str] = (),
+    *,
+    table: str = "",
+) -> int:
+    """Print a table of all records, or the given one, and write the records where the options say.
+
+    Notes are kept in the result. Returns the exit code 0.
+    """
+    table = table or table_of_spreads(records, targets or {})
     if arguments.json == _STANDARD_OUTPUT:
         print(lines_of(records), end="")
     else:
@@ -101,6 +117,7 @@ def publish(
     if arguments.result is not None:
         meter: RunMeter = arguments.meter
         write_result(arguments.result, meter.result(arguments.bench, _command_line(arguments), records, notes))
+    return 0
 
 
 def add_words(arguments: argparse.Namespace, words: str) -> None:

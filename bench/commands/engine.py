@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import get_args
 
 from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish, say
-from bench.timing import table_of_spreads
 from octet.cli.arguments import parse_positive
 from specialist.engines.native.settings import DType
 
@@ -55,9 +54,9 @@ def add(benches: Benches) -> None:
 
 
 def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.engine import PARTS, EngineOptions, engine_targets, measure_engine
-    from bench.engine_jobs import open_model
-    from bench.engine_picture import plot_engine
+    from bench.engine import PARTS, EngineOptions, measure_engine
+    from bench.engine_decode import TARGETS, open_model
+    from bench.plots import ENGINE, plot_views
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.progress import bar
 
@@ -83,7 +82,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         parts=arguments.parts,
     )
     outcome = measure_engine(open_model(model, cache), options, say)
-    publish(arguments, outcome.records, table_of_spreads(outcome.records, engine_targets()), outcome.notes)
+    publish(arguments, outcome.records, TARGETS, outcome.notes)
     if arguments.plot is not None:
-        plot_engine(arguments.plot, outcome.records)
+        plot_views(arguments.plot, ENGINE, outcome.records)
     return 1 if outcome.failures else 0

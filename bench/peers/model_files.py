@@ -1,21 +1,24 @@
-"""Model and adapter files for peers: Hugging Face and PEFT directories."""
+"""Model and adapter files for peers: Hugging Face and PEFT directories.
+
+Runners in a peer's own environment import it, where the packages of this project are missing.
+"""
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 
-from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
-from specialist.models.weights import dense
+if TYPE_CHECKING:
+    from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
 
 
-def demo_checkpoint() -> Checkpoint:
+def demo_checkpoint() -> "Checkpoint":
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.open import open_checkpoint
     from specialist.models.progress import bar
@@ -23,25 +26,31 @@ def demo_checkpoint() -> Checkpoint:
     return open_checkpoint(demo_model(cache_directory(), bar()))
 
 
-def write_hf_tokenizer(checkpoint: Checkpoint, parent: Path) -> Path:
-    directory = parent / f"{checkpoint.revision}.words"
-    if directory.exists():
-        return directory
-    parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(dir=parent, prefix=".draft-"))
-    try:
+def write_hf_tokenizer(checkpoint: "Checkpoint", parent: Path) -> Path:
+    def write(draft: Path) -> None:
         for name, fields in (
             ("tokenizer.json", hf_tokenizer(checkpoint.vocabulary)),
             ("tokenizer_config.json", _settings(checkpoint.vocabulary)),
         ):
             (draft / name).write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
-        draft.replace(directory)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+    return _write_once(parent / f"{checkpoint.revision}.words", write)
+
+
+def _write_once(directory: Path, write: Callable[[Path], None]) -> Path:
+    """The directory exists with all its files or not at all."""
+    if not directory.exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(mkdtemp(dir=directory.parent, prefix=".draft-"))
+        try:
+            write(draft)
+            draft.replace(directory)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     return directory
 
 
-def hf_tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+def hf_tokenizer(vocabulary: "Vocabulary") -> dict[str, Any]:
     """With control tokens, which Octet's own tokenizer leaves out."""
     fields: dict[str, Any] = json.loads(vocabulary.tokenizer.to_str())
     fields["model"]["vocab"] |= vocabulary.control_ids
@@ -56,7 +65,7 @@ def _control(text: str, number: int) -> dict[str, Any]:
     return {"id": number, "content": text, **shape, "special": True}
 
 
-def _settings(vocabulary: Vocabulary) -> dict[str, Any]:
+def _settings(vocabulary: "Vocabulary") -> dict[str, Any]:
     named = {
         "bos_token": vocabulary.bos_token,
         "eos_token": vocabulary.eos_token,
@@ -80,23 +89,18 @@ _NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"
 _ATTENTION = ("q", "k", "v", "o")
 
 
-def write_hf_directory(checkpoint: Checkpoint, parent: Path) -> Path:
-    directory = parent / checkpoint.revision
-    if directory.exists():
-        return directory
-    parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(dir=parent, prefix=".draft-"))
-    try:
+def write_hf_directory(checkpoint: "Checkpoint", parent: Path) -> Path:
+    from specialist.models.weights import dense
+
+    def write(draft: Path) -> None:
         (draft / "config.json").write_text(json.dumps(hf_config(checkpoint.config), indent=1), encoding="utf-8")
-        tensors = dict(_tensors(checkpoint))
+        tensors = {hf_name(name): dense(weight).contiguous() for name, weight in checkpoint.weights.items()}
         save_file(tensors, draft / "model.safetensors", metadata={"format": "pt"})
-        draft.replace(directory)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return directory
+
+    return _write_once(parent / checkpoint.revision, write)
 
 
-def hf_config(config: ModelConfig) -> dict[str, Any]:
+def hf_config(config: "ModelConfig") -> dict[str, Any]:
     """Names no end-of-text token, so that answers have the requested length."""
     if any(window is not None for window in config.windows):
         raise ValueError("windows: a model with sliding windows cannot be written for peers")
@@ -129,7 +133,7 @@ def hf_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _rope_scaling(rope: Rope) -> dict[str, Any] | None:
+def _rope_scaling(rope: "Rope") -> dict[str, Any] | None:
     if rope.kind == "default":
         return None
     settings = asdict(rope)
@@ -155,20 +159,12 @@ def _within_layer(part: str) -> str:
     return f"{block}.{matrix}_proj.{bias or 'weight'}"
 
 
-def _tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, weight in checkpoint.weights.items():
-        yield hf_name(name), dense(weight).contiguous()
-
-
 TARGETS = {"q": "self_attn.q_proj", "v": "self_attn.v_proj"}
 """The modules that PEFT changes by default."""
 RANK = 16
 
 
 def write_adapter(directory: Path, shapes: Mapping[str, tuple[int, ...]], seed: int) -> Path:
-    import torch
-    from safetensors.torch import save_file
-
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, (rows, columns) in sorted(shapes.items()):  # the same for one seed

@@ -1,55 +1,91 @@
-"""Octet itself, asked like any peer: the scheduler and the engine in one process, without the wire."""
+"""Octet as a peer of its own bench: scheduler and engine in one process, without gRPC."""
 
+import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from bench.peers.octet_adapters import AdapterMix
-from bench.peers.octet_options import octet_options
-from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+from bench.peers.model_files import write_adapter
+from bench.peers.serve import Call, Loaded, Prompts, SteppedEngine, serve
+from kvpool import BlockPool
 from octet import __version__
 from octet.clock import SystemClock
-from octet.identity import Lane
-from specialist.adapters.catalog import AdapterCatalog
 from specialist.engines.base import Engine
 from specialist.engines.native.settings import DType
 from specialist.scheduling.scheduler import Scheduler, StepLoop
 from specialist.scheduling.sequence import Request
-from specialist.scheduling.step import Emitted, Finished
+from specialist.scheduling.step import Emitted, Finished, Step
 
 if TYPE_CHECKING:
     from specialist.models.checkpoint import Checkpoint
     from specialist.models.weights import Weight
+    from specialist.server.replica import AssembledReplica
 
 _LONG_ENOUGH = 0.1  # seconds
 
 
+class ScheduledEngine(SteppedEngine):
+    def __init__(self, scheduler: Scheduler, engine: Engine) -> None:
+        self.scheduler = scheduler
+        self._loop = StepLoop(scheduler, engine)
+        self._names = count()
+
+    def submit(self, prompt: Sequence[int], new_tokens: int, adapter: str | None = None) -> str:
+        name, lane = f"r{next(self._names)}", self.scheduler.config.lane
+        own = lane if adapter is None else replace(lane, adapters=(adapter,))
+        self.scheduler.submit(Request(name, own, tuple(prompt), new_tokens))
+        return name
+
+    def step(self) -> list[tuple[str, Sequence[int]]] | None:
+        step = self._loop.run_once()
+        return None if step is None else self.finish(step)
+
+    def finish(self, step: Step) -> list[tuple[str, Sequence[int]]]:
+        """Return the tokens of a step that has run."""
+        emitted: list[tuple[str, Sequence[int]]] = []
+        for event in self.scheduler.take_events():
+            if isinstance(event, Emitted):
+                emitted.append((event.request_id, event.tokens))
+            elif isinstance(event, Finished) and event.reason != "length":
+                raise RuntimeError(f"{event.request_id} ended by {event.reason}: {event.detail}")
+        return emitted
+
+
+class MixedEngine(ScheduledEngine):
+    """Counts the steps and turns of adapters that share an engine, which computes with one adapter per step."""
+
+    longest = num_turns = num_steps = 0
+    _last = ""
+    _waited: Mapping[str, int] = {}
+
+    def finish(self, step: Step) -> list[tuple[str, Sequence[int]]]:
+        (adapter,) = step.adapters
+        emitted = super().finish(step)
+        unfinished = {digest for seq in self.scheduler.ledger.live.values() for digest in seq.request.lane.adapters}
+        self.num_steps += 1
+        self.num_turns += adapter != self._last
+        self._last = adapter
+        self._waited = {each: self._waited.get(each, 0) + 1 for each in unfinished - {adapter}}
+        self.longest = max(self.longest, *self._waited.values(), 0)
+        return emitted
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
-    scheduler: Scheduler
-    engine: Engine
+    replica: "AssembledReplica"
     settings: str
     weight_bytes: int  # the least bytes of a decode step
-    linear_only: Callable[[int, int], object] | None = None
-    """Runs every matrix of the model once for so many tokens and outputs; None where there is none to run."""
-
-    adapters: AdapterCatalog | None = None
-    matrices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """[out, in] of what an adapter may change, by name."""
-
-    work: Callable[[], Mapping[str, float]] | None = None
-    # seconds of the decoder by kind of work, if it reports them
-
+    matrices: Mapping[str, tuple[int, ...]]  # [out, in] of what an adapter may change, by name
+    linear_only: Callable[[int, int], object] | None = None  # computes each matrix once for so many tokens and outputs
+    work: Callable[[], Mapping[str, float]] | None = None  # seconds of the decoder by kind of work
     device: str = "cpu"
-
-    @property
-    def lane(self) -> Lane:
-        return self.scheduler.config.lane
+    digests: list[str] = field(default_factory=list)  # of the adapters that are loaded
 
 
 class Timed(NamedTuple):
@@ -57,71 +93,57 @@ class Timed(NamedTuple):
     seconds: float
 
 
-class Octet:
+class Octet(ScheduledEngine):
     def __init__(self, opened: Opened) -> None:
+        super().__init__(opened.replica.scheduler, opened.replica.engine)
         self._opened = opened
-        self._scheduler = opened.scheduler
-        self._loop = StepLoop(opened.scheduler, opened.engine)
-        self._names = count()
 
     @property
-    def calls(self) -> Mapping[str, Callable[..., Any]]:
-        calls: dict[str, Callable[..., Any]] = {"generate": self.generate, "steps": self.steps, "read": self.read}
-        calls["arrive"] = self.arrive
-        opened = self._opened
-        if opened.adapters is not None:
-            calls["mix"] = AdapterMix(opened.scheduler, opened.engine, opened.adapters, opened.matrices).mix
+    def calls(self) -> Mapping[str, Call]:
+        calls: dict[str, Call] = {"generate": self.generate, "arrive": self.arrive, "mix": self.mix}
+        calls |= {"steps": self.steps, "read": self.read}
         if self._opened.linear_only is not None:
-            calls["linear"] = self.linear
+            calls["linear"] = partial(self.linear, self._opened.linear_only)
         if self._opened.work is not None:
-            calls["shares"] = self.shares
+            calls["shares"] = partial(self.shares, self._opened.work)
         return calls
 
-    def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-        stopwatch = Stopwatch(len(prompts))
-        prompt_of = self._submit(prompts, new_tokens)
-        while self._loop.run_once() is not None:
-            self._note(prompt_of, stopwatch)
-        return stopwatch.result()
-
-    def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-        stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
-        while True:
-            while num_here < len(at) and at[num_here] <= stopwatch.seconds:
-                (name,) = self._submit(prompts[num_here : num_here + 1], new_tokens[num_here])
-                prompt_of[name] = num_here
-                num_here += 1
-            if self._loop.run_once() is not None:
-                self._note(prompt_of, stopwatch)
-            elif num_here == len(at):
-                return stopwatch.result()
-            else:
-                sleep(max(0.0, at[num_here] - stopwatch.seconds))
+    def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
+        """Each mix has its own scheduler. `age_bound` None is the default of a replica; 1 is a turn per step."""
+        opened, base = self._opened, self.scheduler
+        with TemporaryDirectory(prefix="octet-bench-") as folder:
+            for index in range(len(opened.digests), num_adapters):
+                directory = write_adapter(Path(folder) / str(index), opened.matrices, index)
+                opened.digests.append(opened.replica.adapters.load(f"bench-{index}", directory))
+        config = base.config if age_bound is None else replace(base.config, age_bound=age_bound)
+        pool = BlockPool(base.pool.capacity + 1, base.pool.block_size, prefix_cache=False)
+        mixed = MixedEngine(Scheduler(pool, config, base.clock, budget=base.budget), opened.replica.engine)
+        result = mixed.generate(prompts, new_tokens, opened.digests[:num_adapters])
+        return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generates, and returns mode, tokens, pairs and seconds of each step, scheduling included."""
-        prompt_of = self._submit(prompts, new_tokens)
+        """Generate, and return mode, tokens, pairs and seconds of each step, scheduling included."""
         steps: list[tuple[str, int, int, float]] = []
+        for prompt in prompts:
+            self.submit(prompt, new_tokens)
         start = perf_counter()
         while (step := self._loop.run_once()) is not None:
-            self._note(prompt_of, Stopwatch(len(prompts)))
+            self.finish(step)
             settle(self._opened.device)
             now = perf_counter()
-            steps.append(
-                (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), now - start)
-            )
+            num_pairs = sum(len(row.tokens) * row.stop for row in step.rows)
+            steps.append((step.mode, step.num_tokens, num_pairs, now - start))
             start = now
         return steps
 
-    def shares(self, prompts: Prompts, new_tokens: int) -> dict[str, float]:
-        work = self._opened.work
-        if work is None:
-            raise ValueError("this engine does not report its time by kind of work")
-        prompt_of = self._submit(prompts, new_tokens)
+    def shares(self, work: Callable[[], Mapping[str, float]], prompts: Prompts, new_tokens: int) -> Mapping[str, float]:
+        """Generate, and return the seconds of the decode steps by kind of work."""
         spent: dict[str, float] = {}
+        for prompt in prompts:
+            self.submit(prompt, new_tokens)
         before, start = work(), perf_counter()
         while (step := self._loop.run_once()) is not None:
-            self._note(prompt_of, Stopwatch(len(prompts)))
+            self.finish(step)
             after, now = work(), perf_counter()
             if step.mode == "decode":
                 parts = {kind: after[kind] - before[kind] for kind in after}
@@ -130,26 +152,11 @@ class Octet:
             before, start = after, now
         return spent
 
-    def linear(self, tokens: int, outputs: int) -> dict[str, float]:
-        if self._opened.linear_only is None:
-            raise ValueError("this engine has no bare linear layers to run")
-        return {"seconds": mean_seconds(partial(self._opened.linear_only, tokens, outputs))}
+    def linear(self, linear_only: Callable[[int, int], object], tokens: int, outputs: int) -> dict[str, float]:
+        return {"seconds": mean_seconds(partial(linear_only, tokens, outputs))}
 
     def read(self, nbytes: int | None) -> dict[str, Any]:
         return timed_read(self._opened.weight_bytes if nbytes is None else nbytes, self._opened.device)._asdict()
-
-    def _submit(self, prompts: Prompts, new_tokens: int) -> dict[str, int]:
-        prompt_of = {f"r{next(self._names)}": i for i in range(len(prompts))}
-        for name, i in prompt_of.items():
-            self._scheduler.submit(Request(name, self._opened.lane, tuple(prompts[i]), new_tokens))
-        return prompt_of
-
-    def _note(self, prompt_of: Mapping[str, int], stopwatch: Stopwatch) -> None:
-        for event in self._scheduler.take_events():
-            if isinstance(event, Emitted):
-                stopwatch.arrived(prompt_of[event.request_id], event.tokens)
-            elif isinstance(event, Finished) and event.reason != "length":
-                raise RuntimeError(f"{event.request_id} ended by {event.reason}: {event.detail}")
 
 
 def settle(device: str) -> None:
@@ -193,10 +200,10 @@ def open_sim() -> Opened:
     cost = CostModel(1e-4, 1e-5, 1e-9, 2e-4, 2e-5, 1e-9, 0.0, 0.0)
     replica = create_sim_replica(ReplicaSettings(engine="sim"), SystemClock(), cost)
     tiny = {"layers.0.q": (4, 4)}
-    return Opened(replica.scheduler, replica.engine, "simulated, no model", 2**20, None, replica.adapters, tiny)
+    return Opened(replica, "simulated, no model", 2**20, tiny)
 
 
-def open_native(model: Path, device: str = "cpu", dtype: DType = "float32") -> Opened:
+def open_native(model: Path, device: str, dtype: DType) -> Opened:
     from specialist.adapters.adapter import matrix_shapes
     from specialist.engines.native.engine import NativeEngine
     from specialist.engines.native.fused_decoder import FusedDecoder
@@ -208,19 +215,16 @@ def open_native(model: Path, device: str = "cpu", dtype: DType = "float32") -> O
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"a native replica runs {type(replica.engine).__name__}")
     decoder = replica.engine.decoder
-    linear_only = decoder.linear_only if isinstance(decoder, FusedDecoder) else None
+    fused = decoder if isinstance(decoder, FusedDecoder) else None
     kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)
-    settings = f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}"
     checkpoint = open_checkpoint(model)
     return Opened(
-        replica.scheduler,
-        replica.engine,
-        settings,
+        replica,
+        f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}",
         least_bytes(checkpoint),
-        linear_only,
-        replica.adapters,
         matrix_shapes(checkpoint.config),
-        decoder.seconds if isinstance(decoder, FusedDecoder) else None,
+        None if fused is None else fused.linear_only,
+        None if fused is None else fused.seconds,
         device,
     )
 
@@ -243,12 +247,17 @@ def _stored_bytes(weight: "Weight") -> int:
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    options = octet_options(arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--engine", choices=("native", "sim"), default="native")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=get_args(DType), default="float32")
+    options = parser.parse_args(arguments)
     opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
-    return Loaded(f"{opened.settings}, {_computed_by(opened.device, options.dtype)}", Octet(opened).calls)
+    return Loaded(f"{opened.settings}, {_describe_device(opened.device, options.dtype)}", Octet(opened).calls)
 
 
-def _computed_by(device: str, dtype: str) -> str:
+def _describe_device(device: str, dtype: str) -> str:
     if device == "cpu":
         return f"{len(os.sched_getaffinity(0))} threads"
     import torch

@@ -1,10 +1,10 @@
-"""Octet as its callers have it: a specialist in a process of its own, asked over gRPC."""
+"""Octet as callers reach it: a specialist in a process of its own, called over gRPC."""
 
 import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,40 +20,33 @@ _READY = re.compile(r"ready on (\S+) \((.*)\)")
 
 
 def generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-    return asyncio.run(_generate(address, prompts, new_tokens))
+    lengths, at = [new_tokens] * len(prompts), [0.0] * len(prompts)
+    return asyncio.run(_arrive(address, prompts, lengths, at, may_refuse=False))
 
 
 def arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-    return asyncio.run(_arrive(address, prompts, new_tokens, at))
+    return asyncio.run(_arrive(address, prompts, new_tokens, at, may_refuse=True))
 
 
-async def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+async def _arrive(
+    address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], *, may_refuse: bool
+) -> dict[str, Any]:
     async with SpecialistClient(address) as client:
-        await client.describe()
+        await client.describe()  # connecting is not part of an answer
         stopwatch = Stopwatch(len(prompts))
         streams = []
         for i, (prompt, length, due) in enumerate(zip(prompts, new_tokens, at, strict=True)):
             while (wait := due - stopwatch.seconds) > 0:
                 await asyncio.sleep(wait)
-            streams.append(asyncio.ensure_future(_unless_refused(_stream(client, i, prompt, length, stopwatch))))
-        await asyncio.gather(*streams)
+            streams.append(asyncio.ensure_future(_stream(client, i, prompt, length, stopwatch)))
+        for ended in await asyncio.gather(*streams, return_exceptions=may_refuse):
+            if isinstance(ended, BaseException) and not _is_refusal(ended):
+                raise ended
     return stopwatch.result()
 
 
-async def _unless_refused(stream: Awaitable[None]) -> None:
-    try:
-        await stream
-    except SpecialistError as error:
-        if error.code not in _REFUSALS:
-            raise
-
-
-async def _generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-    async with SpecialistClient(address) as client:
-        await client.describe()  # connecting is not part of an answer
-        stopwatch = Stopwatch(len(prompts))
-        await asyncio.gather(*(_stream(client, i, prompt, new_tokens, stopwatch) for i, prompt in enumerate(prompts)))
-    return stopwatch.result()
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, SpecialistError) and error.code in _REFUSALS
 
 
 async def _stream(
@@ -71,7 +64,9 @@ async def _stream(
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    command = [sys.executable, "-m", "bench.peers.octet_service", *arguments]
+    """Arguments: the path of the model, then options of `octet specialist`."""
+    model, *options = arguments
+    command = [sys.executable, "-m", "octet.cli", "specialist", "--port", "0", "--model", model, *options]
     service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603
     line = service.stdout.readline() if service.stdout is not None else ""
     ready = _READY.search(line)

@@ -13,7 +13,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bench.slow_periods import cpu_seconds
+from bench.processes import HOST, cpu_seconds
 
 _WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
@@ -36,9 +36,6 @@ class Guard:
     def dismiss(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-HOST = "127.0.0.1"
 
 
 def free_ports(number: int) -> list[int]:
@@ -67,6 +64,11 @@ class _ProcessGroup:
         with log.open("wb") as errors:
             settings: dict[str, Any] = {"stderr": errors, "stdout": errors, "start_new_session": True, **options}
             self._process = subprocess.Popen(command, **settings)  # noqa: S603
+        try:
+            self._guard = Guard(self.pid)
+        except BaseException:
+            self._signal(signal.SIGKILL)
+            raise
 
     @property
     def pid(self) -> int:
@@ -84,6 +86,7 @@ class _ProcessGroup:
     def close(self) -> None:
         self._signal(signal.SIGKILL)
         self._process.wait()
+        self._guard.dismiss()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has died already
@@ -105,7 +108,7 @@ class Peer(_ProcessGroup):
     ) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
         super().__init__(name, command, log, cwd=cwd, env=dict(env), **pipes)
-        self._timeout = timeout
+        self.timeout = timeout
         self._lines: Queue[str | None] = Queue()
         Thread(target=self._read, daemon=True).start()
         try:
@@ -145,9 +148,9 @@ class Peer(_ProcessGroup):
 
     def _receive(self, doing: str) -> dict[str, Any]:
         try:
-            line = self._lines.get(timeout=self._timeout)
+            line = self._lines.get(timeout=self.timeout)
         except Empty:
-            why = f"no answer within {self._timeout:g} s while {doing}; see {self._log}"
+            why = f"no answer within {self.timeout:g} s while {doing}; see {self._log}"
             raise PeerFailed(self.name, why) from None
         if line is None:
             raise self._death(f" while {doing}")
@@ -169,11 +172,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class ServerProcess(_ProcessGroup):
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         super().__init__(name, command, log, env=dict(env), cwd=log.parent, stdin=subprocess.DEVNULL)
-        try:
-            self._guard = Guard(self.pid)
-        except BaseException:
-            super().close()
-            raise
 
     def cpu(self) -> float:
         try:
@@ -186,10 +184,6 @@ class ServerProcess(_ProcessGroup):
         """Raise PeerFailed once it is dead."""
         if self._process.poll() is not None:
             raise self._death()
-
-    def close(self) -> None:
-        super().close()
-        self._guard.dismiss()
 
 
 class Trial(NamedTuple, Generic[_Running]):

@@ -1,26 +1,18 @@
-"""The near end of the pipe: a process that loads a model, then answers one JSON line with one JSON line.
+"""A runner of one engine: loads a model, then answers one JSON line with one JSON line.
 
-Runs inside a peer's own environment, so it needs nothing but the standard library.
+It runs inside a peer's own environment and therefore needs only the standard library.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter, sleep
 from typing import Any, NamedTuple, TextIO
 
 Prompts = Sequence[Sequence[int]]
 Call = Callable[..., Any]
-
-_PR_SET_PDEATHSIG = 1
-
-
-class Generated(NamedTuple):
-    tokens: list[list[int]]  # of each answer
-    times: list[list[float]]  # of each token, in seconds
 
 
 class Loaded(NamedTuple):
@@ -29,8 +21,11 @@ class Loaded(NamedTuple):
 
 
 class Stopwatch:
+    """The tokens of each answer, and the seconds at which each token arrived."""
+
     def __init__(self, num_prompts: int) -> None:
-        self._generated = Generated([[] for _ in range(num_prompts)], [[] for _ in range(num_prompts)])
+        self._tokens: list[list[int]] = [[] for _ in range(num_prompts)]
+        self._times: list[list[float]] = [[] for _ in range(num_prompts)]
         self._start = perf_counter()
 
     @property
@@ -38,48 +33,74 @@ class Stopwatch:
         return perf_counter() - self._start
 
     def arrived(self, prompt: int, tokens: Sequence[int]) -> None:
-        seconds = self.seconds
-        self._generated.tokens[prompt].extend(tokens)
-        self._generated.times[prompt].extend([seconds] * len(tokens))
+        self._tokens[prompt].extend(tokens)
+        self._times[prompt].extend([self.seconds] * len(tokens))
 
     def result(self) -> dict[str, Any]:
-        return self._generated._asdict()
+        return {"tokens": self._tokens, "times": self._times}
+
+
+class SteppedEngine(ABC):
+    """An engine that computes step by step, so that the time of each token is known."""
+
+    @abstractmethod
+    def submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
+        """Return the name of the request."""
+
+    @abstractmethod
+    def step(self) -> Iterable[tuple[str, Sequence[int]]] | None:
+        """Return the new tokens by request; None if there is nothing to compute."""
+
+    def generate(self, prompts: Prompts, new_tokens: int, adapters: Sequence[Any] = (None,)) -> dict[str, Any]:
+        """Submit all prompts at once; they go to the adapters in turn."""
+        return self.arrive(prompts, [new_tokens] * len(prompts), [0.0] * len(prompts), adapters)
+
+    def arrive(
+        self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], adapters: Sequence[Any] = (None,)
+    ) -> dict[str, Any]:
+        """Submit each prompt at its time, in seconds."""
+        stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
+        while True:
+            while (i := len(prompt_of)) < len(at) and at[i] <= stopwatch.seconds:
+                prompt_of[self.submit(prompts[i], new_tokens[i], adapters[i % len(adapters)])] = i
+            emitted = self.step()
+            if emitted is not None:
+                for name, tokens in emitted:
+                    stopwatch.arrived(prompt_of[name], tokens)
+            elif i == len(at):
+                return stopwatch.result()
+            else:
+                sleep(max(0.0, at[i] - stopwatch.seconds))
 
 
 def serve(load: Callable[[Sequence[str]], Loaded]) -> None:
     out = _claim_stdout()
-    _die_with_parent()
-    loaded = _try(lambda: load(sys.argv[1:]))
-    if isinstance(loaded, _Failed):
-        _say(out, {"error": loaded.why})
+    try:
+        loaded = load(sys.argv[1:])
+    except Exception as error:
+        _write(out, _failure(error))
         sys.exit(1)
-    _say(out, {"ready": loaded.settings, "calls": sorted(loaded.calls)})
+    _write(out, {"ready": loaded.settings, "calls": sorted(loaded.calls)})
     for line in sys.stdin:
-        _say(out, _answer(loaded.calls, json.loads(line)))
+        _write(out, _answer(loaded.calls, json.loads(line)))
 
 
 def _answer(calls: Mapping[str, Call], question: dict[str, Any]) -> dict[str, Any]:
     name = question.pop("call")
     if name not in calls:
         return {"error": f"no call named {name!r}"}
-    result = _try(lambda: calls[name](**question))
-    return {"error": result.why} if isinstance(result, _Failed) else {"result": result}
-
-
-class _Failed(NamedTuple):
-    why: str
-
-
-def _try(work: Callable[[], Any]) -> Any:
     try:
-        return work()
+        return {"result": calls[name](**question)}
     except Exception as error:
-        return _Failed(f"{type(error).__name__}: {error}")
+        return _failure(error)
 
 
-def _say(out: TextIO, message: dict[str, Any]) -> None:
-    out.write(json.dumps(message) + "\n")
-    out.flush()
+def _failure(error: Exception) -> dict[str, Any]:
+    return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _write(out: TextIO, message: dict[str, Any]) -> None:
+    print(json.dumps(message), file=out, flush=True)
 
 
 def _claim_stdout() -> TextIO:
@@ -87,9 +108,3 @@ def _claim_stdout() -> TextIO:
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own
-
-
-def _die_with_parent() -> None:
-    """A paused process would otherwise outlive a killed bench."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

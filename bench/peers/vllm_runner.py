@@ -1,24 +1,23 @@
-"""vLLM's CPU build: its offline engine, stepped by hand so that the time of every token is seen."""
+"""vLLM's CPU build: its offline engine, driven step by step."""
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import sleep
 from typing import Any
 
 from bench.peers.model_files import RANK, TARGETS, write_adapter
-from bench.peers.serve import Call, Loaded, Prompts, Stopwatch, serve
+from bench.peers.serve import Call, Loaded, Prompts, SteppedEngine, serve
 
 _CONTEXT = 2048
 _MOST_SEQUENCES = 32
 _KV_SPACE_GIB = "3"
 
 
-class Vllm:
+class Vllm(SteppedEngine):
     def __init__(self, model: str, dtype: str, most_adapters: int) -> None:
         self._vllm = import_module("vllm")
         adapters = {"enable_lora": True, "max_loras": most_adapters, "max_lora_rank": RANK} if most_adapters else {}
@@ -39,20 +38,9 @@ class Vllm:
     def version(self) -> str:
         return str(self._vllm.__version__)
 
-    def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-        return self._answer(prompts, new_tokens, [None])
-
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
         self._load(num_adapters)
-        return self._answer(prompts, new_tokens, self._adapters[:num_adapters])
-
-    def _answer(self, prompts: Prompts, new_tokens: int, adapters: Sequence[Any]) -> dict[str, Any]:
-        stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
-        for i, prompt in enumerate(prompts):
-            prompt_of[self._submit(prompt, new_tokens, adapters[i % len(adapters)])] = i
-        while self._engine.has_unfinished_requests():
-            self._step(prompt_of, stopwatch)
-        return stopwatch.result()
+        return self.generate(prompts, new_tokens, self._adapters[:num_adapters])
 
     def _load(self, number: int) -> None:
         adapter = import_module("vllm.lora.request").LoRARequest
@@ -62,20 +50,7 @@ class Vllm:
                 self._adapters.append(adapter(f"bench-{index}", index + 1, str(directory)))
                 self._engine.add_lora(self._adapters[-1])
 
-    def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-        stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
-        while True:
-            while num_here < len(at) and at[num_here] <= stopwatch.seconds:
-                prompt_of[self._submit(prompts[num_here], new_tokens[num_here])] = num_here
-                num_here += 1
-            if self._engine.has_unfinished_requests():
-                self._step(prompt_of, stopwatch)
-            elif num_here == len(at):
-                return stopwatch.result()
-            else:
-                sleep(max(0.0, at[num_here] - stopwatch.seconds))
-
-    def _submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
+    def submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
         sampling = self._vllm.SamplingParams(
             temperature=0.0,
             max_tokens=new_tokens,
@@ -87,9 +62,10 @@ class Vllm:
         self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling, lora_request=adapter)
         return name
 
-    def _step(self, prompt_of: Mapping[str, int], stopwatch: Stopwatch) -> None:
-        for output in self._engine.step():
-            stopwatch.arrived(prompt_of[output.request_id], list(output.outputs[0].token_ids))
+    def step(self) -> list[tuple[str, list[int]]] | None:
+        if not self._engine.has_unfinished_requests():
+            return None
+        return [(output.request_id, list(output.outputs[0].token_ids)) for output in self._engine.step()]
 
 
 def _shapes(model: Path) -> dict[str, tuple[int, ...]]:

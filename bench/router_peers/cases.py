@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-from bench.router_peers.callers import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT, Order
+from bench.router_peers.orders import Order
 
+OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
+LIMIT, GRPC_LIMIT, REPLICA_LIMIT = "limit", "limit, gRPC", "limit, replica"
+# directly to a backend: of the peers; of Octet with grpcio; of Octet with a client that costs less
 RATES = (10, 25, 50, 100)  # per second
 STOCK_RATES = (25, 100)
 PROMPTS = (2_000, 32_000, 220_000)  # bytes
@@ -62,7 +65,7 @@ def prompt_case(size: int) -> str:
     return f"{SERIAL}, prompt of {size // 1000} KB"
 
 
-def cases(size: Size) -> tuple[FirstTokens | Flood, ...]:
+def all_cases(size: Size) -> tuple[FirstTokens | Flood, ...]:
     return (*_first_tokens(size), *_floods(size.flood_seconds))
 
 

@@ -1,12 +1,11 @@
 """Replicas that cost as little as the HTTP backends and keep to the same orders: what is measured is the router.
 
-`python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, says which in a line, and
+`python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, prints them in a line, and
 serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message, and so do
-those that come too soon after the last, where they have a pace. Without one a replica would join more.
+those that come too soon after the last, where they have a pace.
 """
 
 import asyncio
-import signal
 import sys
 from functools import lru_cache
 from typing import Any
@@ -15,8 +14,8 @@ import grpc
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from bench.peers.process import HOST
-from bench.router_peers.callers import WORD, Order
+from bench.processes import HOST, wait_for_sigterm
+from bench.router_peers.orders import WORD, Order
 from octet.rpc.handlers import CallerGone, Context, relay_handler, streaming_handler
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.settings import ServiceSettings
@@ -41,8 +40,8 @@ class TokenStream:
         self._began = self._loop.time()
         self._produced = 1
         self._more = asyncio.Event()
-        if not order.pace_us:
-            self._loop.call_soon(self._say)
+        if order.joins and not order.pace_us:
+            self._loop.call_soon(self._produce)
 
     async def beyond(self, sent: int) -> int:
         if self._order.pace_us:
@@ -60,19 +59,19 @@ class TokenStream:
         on_time = int((self._loop.time() - self._began) / pace) + 1
         return min(self._order.tokens, max(sent + 1, on_time))
 
-    def _say(self) -> None:
+    def _produce(self) -> None:
         if self._produced < self._order.tokens:
             self._produced += 1
             self._more.set()
-            self._loop.call_soon(self._say)
+            self._loop.call_soon(self._produce)
 
 
 async def _generate(ask: wire.GenerateRequest, context: Context) -> None:
     order = Order.read(ask.chat.messages[-1].content.encode())
-    speech, sent = TokenStream(order), 0
+    stream, sent = TokenStream(order), 0
     await _send(context, _ACCEPTED)
     while sent < order.tokens:
-        produced = await speech.beyond(sent)
+        produced = await stream.beyond(sent) if order.joins or order.pace_us else sent + 1
         await _send(context, _chunk(produced - sent))
         sent = produced
     usage = wire.Usage(finish_reason=wire.FINISH_REASON_LENGTH, completion_tokens=order.tokens)
@@ -92,7 +91,8 @@ async def _watch(ask: wire.WatchLoadRequest, context: Context) -> None:
         await asyncio.sleep(ask.heartbeat_ms / 1000)
 
 
-async def _start() -> tuple[Any, int]:
+async def start_backend(address: str = f"{HOST}:0") -> tuple[Any, int]:
+    """The server and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _MOST_BYTES)])
     handlers = {
         "Generate": relay_handler(wire.GenerateRequest, _generate, _MOST_BYTES),
@@ -102,17 +102,15 @@ async def _start() -> tuple[Any, int]:
     servicer: Any = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-    port = server.add_insecure_port(f"{HOST}:0")
+    port = server.add_insecure_port(address)
     await server.start()
     return server, port
 
 
 async def _serve(number: int) -> None:
-    started = [await _start() for _ in range(number)]
+    started = [await start_backend() for _ in range(number)]
     print("ready on", *(port for _, port in started), flush=True)
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    await ended.wait()
+    await wait_for_sigterm()
     await asyncio.gather(*(server.stop(0) for server, _ in started))
 
 

@@ -1,26 +1,22 @@
-"""Engines that speak OpenAI's dialect and cost next to nothing: what is measured before them is the router.
+"""Backends with OpenAI's API that cost next to nothing, so that what is measured is the router before them.
 
-`python -m bench.router_peers.http_backend NUMBER` listens on so many ports of this machine, says which in a line, and
+`python -m bench.router_peers.http_backend NUMBER` listens on so many ports of this machine, prints them in a line, and
 serves until it is terminated. A token is a write of its own, as engines do it.
 """
 
 import asyncio
 import json
-import signal
 import socket
 import sys
-from collections.abc import Iterator
 from typing import cast
 
+import httptools
 import uvloop
 
-from bench.peers.process import HOST
-from bench.router_peers.callers import WORD, Order, OrderMissing
+from bench.processes import HOST, wait_for_sigterm
+from bench.router_peers.orders import WORD, Order, OrderMissing
 
 MODEL = "word"
-_HEAD_END = b"\r\n\r\n"
-_LENGTH = b"content-length:"
-_METHODS = (b"GET ", b"POST ")
 _LAST = b"0\r\n\r\n"
 _STREAMED = b'"stream":true'
 _MOST_HEAD = 400  # bytes at either end of a body that are searched for "stream"
@@ -46,18 +42,20 @@ _STREAM_END = _chunk({}, "length") + _frame("[DONE]") + _LAST
 
 
 class Backend(asyncio.Protocol):
+    """One connection."""
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._heard = bytearray()
-        self._needed = 0
+        self._parser = httptools.HttpRequestParser(self)
+        self._path, self._body = b"", bytearray()
         self._transport: asyncio.Transport | None = None
         self._blocked = False
         self._waiting: Order | None = None  # continues once the transport can write
-        self._said = 0
+        self._sent = 0
         self._began = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
+        self._transport = cast("asyncio.Transport", transport)  # not a subclass in uvloop
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
@@ -69,37 +67,26 @@ class Backend(asyncio.Protocol):
         self._blocked = False
         if self._waiting is not None:
             order, self._waiting = self._waiting, None
-            self._say(order)
+            self._continue(order)
 
     def data_received(self, data: bytes) -> None:
-        self._heard += data
-        if len(self._heard) < self._needed:
-            return
-        for line, body in self._requests():
-            self._answer(line, body)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:  # a probe for HTTP/2
+            if self._transport is not None:
+                self._transport.close()
 
-    def _requests(self) -> Iterator[tuple[bytes, bytes]]:
-        while (end := self._heard.find(_HEAD_END)) >= 0:
-            head = bytes(self._heard[:end])
-            _, found, rest = head.lower().partition(_LENGTH)
-            length = int(rest.partition(b"\r\n")[0]) if found else 0
-            begin = end + len(_HEAD_END)
-            self._needed = begin + length
-            if len(self._heard) < self._needed:
-                return
-            body = bytes(self._heard[begin : self._needed])
-            del self._heard[: self._needed]
-            self._needed = 0
-            yield head.partition(b"\r\n")[0], body
+    def on_url(self, url: bytes) -> None:
+        self._path, self._body = url, bytearray()
 
-    def _answer(self, line: bytes, body: bytes) -> None:
-        if not line.startswith(_METHODS):  # a probe for HTTP/2
-            self._close()
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if not self._path.endswith(b"/chat/completions"):
+            self._send_json(_PAGES.get(self._path, {}), "200 OK" if self._path in _PAGES else "404 Not Found")
             return
-        path = line.split(b" ")[1]
-        if not path.endswith(b"/chat/completions"):
-            self._send_json(_PAGES.get(path, {}), "200 OK" if path in _PAGES else "404 Not Found")
-            return
+        body = bytes(self._body)
         try:
             order = Order.read(body)
         except OrderMissing as error:
@@ -108,33 +95,28 @@ class Backend(asyncio.Protocol):
         if _STREAMED not in (body[:_MOST_HEAD] + body[-_MOST_HEAD:]).replace(b" ", b""):
             self._send_json(_whole(order))
             return
-        self._said, self._began = 0, self._loop.time()
+        self._sent, self._began = 1, self._loop.time()
         self._write(_STREAM_HEAD + _WORD)
-        self._said = 1
         self._go_on(order)
 
     def _go_on(self, order: Order) -> None:
         """A turn of the event loop between two tokens, so that each is a write of its own."""
         if order.pace_us:
-            self._loop.call_at(self._began + self._said * order.pace_us / 1e6, self._say, order)
+            self._loop.call_at(self._began + self._sent * order.pace_us / 1e6, self._continue, order)
         else:
-            self._loop.call_soon(self._say, order)
+            self._loop.call_soon(self._continue, order)
 
-    def _say(self, order: Order) -> None:
+    def _continue(self, order: Order) -> None:
         if self._transport is None:
             return
         if self._blocked:
             self._waiting = order
-        elif self._said < order.tokens:
+        elif self._sent < order.tokens:
             self._write(_WORD)
-            self._said += 1
+            self._sent += 1
             self._go_on(order)
         else:
             self._write(_STREAM_END)
-
-    def _close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
 
     def _send_json(self, page: object, status: str = "200 OK") -> None:
         raw = json.dumps(page).encode()
@@ -170,9 +152,7 @@ async def _serve(number: int) -> None:
     loop = asyncio.get_running_loop()
     servers = [await loop.create_server(Backend, HOST, 0, family=socket.AF_INET, backlog=1024) for _ in range(number)]
     print("ready on", *(server.sockets[0].getsockname()[1] for server in servers), flush=True)
-    ended = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    await ended.wait()
+    await wait_for_sigterm()
 
 
 if __name__ == "__main__":

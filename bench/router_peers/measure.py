@@ -1,38 +1,19 @@
 """Octet's router and its peers beside each other, as figures."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
 
 import uvloop
 
-from bench.peers.environment import Say
-from bench.router_peers.callers import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
-from bench.router_peers.cases import (
-    LONG_STREAMS,
-    PACED,
-    PROMPTS,
-    RATES,
-    SERIAL,
-    SHORT_STREAMS,
-    STOCK,
-    STOCK_RATES,
-    FirstTokens,
-    Flood,
-    Size,
-    cases,
-    prompt_case,
-    rate_case,
-)
+from bench.findings import Findings, Say
+from bench.router_peers import cases
+from bench.router_peers.cases import OCTET, FirstTokens, Flood
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import ROUTER_PEERS, RouterPeer, site
 from bench.timing import ENOUGH, Targets
-from simulation.plots import LIMIT as LIMIT_COLOR
-from simulation.plots import LINE, MUTED, open_figure
 from simulation.results import BenchRecord, percentile, summary
 
 BENCH = "router peers"
@@ -42,22 +23,22 @@ LITELLM, SGLANG = "litellm", "sglang"
 _WHOLE = "first token, p50"
 _BACKEND = "first token of a backend"
 _RESAMPLES = 200
-_BASES = {OCTET: REPLICA_LIMIT, CLASSIFIED: REPLICA_LIMIT, GRPC: GRPC_LIMIT}
-_LIMITS = {LIMIT, GRPC_LIMIT, REPLICA_LIMIT}
-_AT_ONCE = tuple(map(rate_case, RATES))
+_BASES = {OCTET: cases.REPLICA_LIMIT, cases.CLASSIFIED: cases.REPLICA_LIMIT, cases.GRPC: cases.GRPC_LIMIT}
+_LIMITS = {cases.LIMIT, cases.GRPC_LIMIT, cases.REPLICA_LIMIT}
+_AT_ONCE = tuple(map(cases.rate_case, cases.RATES))
 TARGETS: Targets = {
-    (f"{SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
-    **{(f"{case} vs {SGLANG}", P50): "<= 2 ms" for case in (SERIAL, *_AT_ONCE)},
-    (SERIAL + STOCK, STALL): "no stall: < 2 ms",
-    (f"{SHORT_STREAMS} vs {LITELLM}", "streams a second of CPU"): ">= 10 x",
-    **{(f"{case} vs {LITELLM}", "tokens a second of CPU"): ">= 10 x" for case in (LONG_STREAMS, PACED)},
-    **{(f"{case} vs {SGLANG}", "tokens a second of CPU"): ">= 0.33 x" for case in (LONG_STREAMS, PACED)},
+    (f"{cases.SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
+    **{(f"{case} vs {SGLANG}", P50): "<= 2 ms" for case in (cases.SERIAL, *_AT_ONCE)},
+    (cases.SERIAL + cases.STOCK, STALL): "no stall: < 2 ms",
+    (f"{cases.SHORT_STREAMS} vs {LITELLM}", "streams a second of CPU"): ">= 10 x",
+    **{(f"{case} vs {LITELLM}", "tokens a second of CPU"): ">= 10 x" for case in (cases.LONG_STREAMS, cases.PACED)},
+    **{(f"{case} vs {SGLANG}", "tokens a second of CPU"): ">= 0.33 x" for case in (cases.LONG_STREAMS, cases.PACED)},
 }
 
 
-def records_of(found: RoundResults, cases: Sequence[FirstTokens | Flood], peers: Sequence[str]) -> list[BenchRecord]:
-    firsts = [case for case in cases if isinstance(case, FirstTokens)]
-    floods = [case for case in cases if isinstance(case, Flood)]
+def records_of(found: RoundResults, planned: Sequence[FirstTokens | Flood], peers: Sequence[str]) -> list[BenchRecord]:
+    firsts = [case for case in planned if isinstance(case, FirstTokens)]
+    floods = [case for case in planned if isinstance(case, Flood)]
     return [
         *(record for case in firsts for record in _first_records(found, case, peers)),
         *(record for case in floods for record in _flood_records(found, case, peers)),
@@ -69,7 +50,7 @@ def records_of(found: RoundResults, cases: Sequence[FirstTokens | Flood], peers:
 
 def _base(system: str) -> str:
     """The direct path to a backend of the same kind."""
-    return _BASES.get(system, LIMIT)
+    return _BASES.get(system, cases.LIMIT)
 
 
 def _whole_p50(found: RoundResults, case: str, system: str) -> list[float]:
@@ -138,7 +119,7 @@ def _by_cpu(found: RoundResults, case: Flood, system: str) -> list[float]:
 
 
 def _comparisons(found: RoundResults, floods: Sequence[Flood], peer: str) -> Iterator[BenchRecord]:
-    for name in (SERIAL, *map(prompt_case, PROMPTS), *_AT_ONCE):
+    for name in (cases.SERIAL, *map(cases.prompt_case, cases.PROMPTS), *_AT_ONCE):
         case = f"{name} vs {peer}"
         ours, its = (_whole_p50(found, name, system) for system in (OCTET, peer))
         yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, _WHOLE, "ms")
@@ -168,71 +149,24 @@ def _together(
 
 def _stalls(found: RoundResults, peers: Sequence[str]) -> Iterator[BenchRecord]:
     for system in (OCTET, *peers):
-        rounds = zip(found.first[SERIAL + STOCK, system], found.first[SERIAL, system], strict=False)
+        rounds = zip(found.first[cases.SERIAL + cases.STOCK, system], found.first[cases.SERIAL, system], strict=False)
         more = [(percentile(stock, 50) - percentile(quick, 50)) * 1e3 for stock, quick in rounds]
         if more:
-            yield summary(more, BENCH, SERIAL + STOCK, STALL, "ms", system)
+            yield summary(more, BENCH, cases.SERIAL + cases.STOCK, STALL, "ms", system)
 
 
-_COLOURS = {OCTET: LINE, CLASSIFIED: LINE, GRPC: LINE, LITELLM: LIMIT_COLOR, SGLANG: MUTED}
-_STYLES = {CLASSIFIED: "--", GRPC: ":"}
-
-
-def plot_added(path: Path, records: Sequence[BenchRecord]) -> None:
-    with open_figure(path, 8, 4.5) as figure:
-        _draw(figure.add_subplot(), records)
-
-
-def _draw(axes: Any, records: Sequence[BenchRecord]) -> None:
-    for system in dict.fromkeys(record.system for record in records if record.metric == P50):
-        _line(axes, records, system, RATES, "")
-    _line(axes, records, SGLANG, STOCK_RATES, STOCK)
-    axes.set_yscale("log", nonpositive="clip")
-    axes.set_xscale("log")
-    axes.minorticks_off()
-    axes.set_xticks(RATES, [str(rate) for rate in RATES])
-    axes.set_xlabel("requests a second (log scale)")
-    axes.set_ylabel("added to the first token, ms (log scale)")
-    axes.set_title("What a router adds to the first token: median, p10 to p90 of the rounds", loc="left", fontsize=12)
-    axes.legend(frameon=False, fontsize=9)
-
-
-def _line(axes: Any, records: Sequence[BenchRecord], system: str, rates: Sequence[int], suffix: str) -> None:
-    found = {(record.case, record.system): record for record in records if record.metric == P50 and record.unit == "ms"}
-    points = [(rate, found[case, system]) for rate in rates if (case := rate_case(rate) + suffix, system) in found]
-    if not points:
-        return
-    at = [rate for rate, _ in points]
-    colour = _COLOURS.get(system, MUTED)
-    style = "-." if suffix else _STYLES.get(system, "-")
-    axes.plot(at, [record.value for _, record in points], style, color=colour, marker="o", label=system + suffix)
-    axes.fill_between(
-        at, [record.low for _, record in points], [record.high for _, record in points], color=colour, alpha=0.12
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BenchOutcome:
-    records: list[BenchRecord]
-    notes: list[str]  # settings of each system
-    failures: list[str]  # already printed
-
-
-def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: Size) -> BenchOutcome:
+def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: cases.Size) -> Findings:
+    findings = Findings(say)
+    for name in names:
+        if name not in ROUTER_PEERS:
+            findings.fail(f"{name}: no such router; there are {', '.join(ROUTER_PEERS)}")
     known = [ROUTER_PEERS[name] for name in names if name in ROUTER_PEERS]
-    unknown = [
-        f"{name}: no such router; there are {', '.join(ROUTER_PEERS)}" for name in names if name not in ROUTER_PEERS
-    ]
-    for line in unknown:
-        say(line)
-    outcome = uvloop.run(_measure(known, cache, say, size))
-    outcome.failures.extend(unknown)
-    return outcome
+    uvloop.run(_measure(known, cache, findings, size))
+    return findings
 
 
-async def _measure(peers: list[RouterPeer], cache: Path, say: Say, size: Size) -> BenchOutcome:
-    planned = cases(size)
-    async with site(peers, cache, say) as where:
-        found = await run_rounds(where, planned, size.runs, say)
-        records = records_of(found, planned, [peer.name for peer in peers])
-        return BenchOutcome(records, where.notes, where.failures)
+async def _measure(peers: list[RouterPeer], cache: Path, findings: Findings, size: cases.Size) -> None:
+    planned = cases.all_cases(size)
+    async with site(peers, cache, findings) as where:
+        found = await run_rounds(where, planned, size.runs)
+        findings.records += records_of(found, planned, [peer.name for peer in peers])

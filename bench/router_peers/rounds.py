@@ -7,22 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
 
-from bench.peers.environment import Say
 from bench.peers.process import PeerFailed
 from bench.processes import SiteFailed
-from bench.router import steady
-from bench.router_peers.callers import (
-    OCTET,
-    Caller,
-    CallFailed,
-    OnTokens,
-    RoutePath,
-    RouterProcess,
-    prompts,
-    until_it_answers,
-)
-from bench.router_peers.cases import SHORT, FirstTokens, Flood
+from bench.router_peers.callers import Caller, CallFailed, OnTokens, RoutePath, RouterProcess, prompts, until_it_answers
+from bench.router_peers.cases import OCTET, SHORT, FirstTokens, Flood
 from bench.router_peers.site import RouterPeersSite
+from bench.router_site import steady
 
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
@@ -39,9 +29,9 @@ class FloodResult:
     messages: int  # with tokens
 
 
-async def first_tokens(way: RoutePath, case: FirstTokens) -> list[float]:
+async def first_tokens(path: RoutePath, case: FirstTokens) -> list[float]:
     texts = prompts(case.prompt_bytes)
-    async with way.caller(case.acks_at_once) as caller:
+    async with path.caller(case.acks_at_once) as caller:
         for _ in range(_WARM_CALLS):
             await asyncio.gather(*(caller.call(next(texts), SHORT) for _ in range(_WARM_AT_ONCE if case.rate else 1)))
         if case.rate is None:
@@ -49,21 +39,21 @@ async def first_tokens(way: RoutePath, case: FirstTokens) -> list[float]:
         return await steady(lambda: caller.call(next(texts), SHORT), case.rate, case.requests / case.rate)
 
 
-async def flood(way: RoutePath, case: Flood) -> FloodResult:
+async def flood(path: RoutePath, case: Flood) -> FloodResult:
     tally = _Tally()
-    async with way.caller(True) as caller:
+    async with path.caller(True) as caller:
         callers = [
             asyncio.ensure_future(_again_and_again(caller, case, tally.of(each))) for each in range(case.at_once)
         ]
         try:
             await _all_begun(callers, case, tally)
-            before, messages, began, cpu = tally.tokens, tally.messages, perf_counter(), _cpu(way.router)
+            before, messages, began, cpu = tally.tokens, tally.messages, perf_counter(), _cpu(path.router)
             await _unless_failed(callers, case.seconds)
             while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
                 await _unless_failed(callers, _LONGER)
             if tally.tokens == before:
                 raise CallFailed(f"no token came within {perf_counter() - began:.0f} s")
-            seconds, spent = perf_counter() - began, _cpu(way.router) - cpu
+            seconds, spent = perf_counter() - began, _cpu(path.router) - cpu
             return FloodResult(tally.tokens - before, seconds, spent, tally.messages - messages)
         finally:
             for each in callers:
@@ -132,68 +122,60 @@ class RoundResults:
     memory: dict[str, int] = field(default_factory=dict)  # bytes by router, at the end
 
 
-async def run_rounds(site: RouterPeersSite, cases: Sequence[FirstTokens | Flood], runs: int, say: Say) -> RoundResults:
+async def run_rounds(site: RouterPeersSite, cases: Sequence[FirstTokens | Flood], runs: int) -> RoundResults:
     """A peer that fails is reported and left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
     found = RoundResults()
     for number in range(runs):
-        say(f"round {number + 1} of {runs}")
+        site.findings.say(f"round {number + 1} of {runs}")
         for position, case in enumerate(cases):
             peers = [name for name in site.routers() if name != OCTET]
-            systems = [system for system in (*case.systems, *peers) if system in site.ways]
+            systems = [system for system in (*case.systems, *peers) if system in site.paths]
             for system in Random(number * len(cases) + position).sample(systems, len(systems)):
-                await _attempt(site, system, case, found, say)
+                await _attempt(site, system, case, found)
     for name, router in site.routers().items():
         try:
             found.memory[name] = router.memory()
         except OSError as error:
-            site.notes.append(f"{name}: its memory could not be read: {error}")
+            site.findings.notes.append(f"{name}: its memory could not be read: {error}")
     return found
 
 
-async def _attempt(
-    site: RouterPeersSite, system: str, case: FirstTokens | Flood, found: RoundResults, say: Say
-) -> None:
+async def _attempt(site: RouterPeersSite, system: str, case: FirstTokens | Flood, found: RoundResults) -> None:
     for pause in (*_PAUSES, None):
-        way = site.ways.get(system)
-        if way is None:
+        path = site.paths.get(system)
+        if path is None:
             return
         try:
             async with asyncio.timeout(_CASE_SECONDS):
-                if not await _measured(way, case, found):
-                    site.notes.append(f"{system}: still at work some seconds after its callers had gone: {case.name}")
+                if not await _measured(path, case, found):
+                    site.findings.notes.append(f"{system}: busy some seconds after its callers had gone: {case.name}")
                 return
         except (CallFailed, PeerFailed, TimeoutError) as error:
             why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
             if pause is not None and not isinstance(error, PeerFailed):
-                if (again := f"tried again: {why}") not in site.notes:
-                    site.notes.append(again)
-                say(again)
+                if (again := f"tried again: {why}") not in site.findings.notes:
+                    site.findings.notes.append(again)
+                site.findings.say(again)
                 await asyncio.sleep(pause)
+            elif path.router is None or path.router.name == OCTET:
+                raise SiteFailed(why) from error
             else:
-                say(why)
-                _fail(site, way, why)
+                site.findings.fail(why)
+                site.drop(path.router.name)
 
 
-def _fail(site: RouterPeersSite, way: RoutePath, why: str) -> None:
-    if way.router is None or way.router.name == OCTET:
-        raise SiteFailed(why)
-    site.failures.append(why)
-    site.notes.append(f"left out: {why}")
-    site.drop(way.router.name)
-
-
-async def _measured(way: RoutePath, case: FirstTokens | Flood, found: RoundResults) -> bool:
+async def _measured(path: RoutePath, case: FirstTokens | Flood, found: RoundResults) -> bool:
     was_calm = is_calm = True
-    if way.router is not None:
-        way.router.resume()
-        await until_it_answers(way, _WAKE_SECONDS)
-        was_calm = await calm(way.router)
+    if path.router is not None:
+        path.router.resume()
+        await until_it_answers(path, _WAKE_SECONDS)
+        was_calm = await calm(path.router)
     if isinstance(case, Flood):
-        found.floods[case.name, way.system].append(await flood(way, case))
+        found.floods[case.name, path.system].append(await flood(path, case))
     else:
-        found.first[case.name, way.system].append(await first_tokens(way, case))
-    if way.router is not None:
-        is_calm = await calm(way.router)
-        way.router.check()
-        way.router.pause()
+        found.first[case.name, path.system].append(await first_tokens(path, case))
+    if path.router is not None:
+        is_calm = await calm(path.router)
+        path.router.check()
+        path.router.pause()
     return was_calm and is_calm

@@ -7,30 +7,18 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from bench.peers.environment import PeerUnavailable, Say, prepare
-from bench.peers.process import HOST, PeerFailed, free_ports
-from bench.processes import ROOT, SiteFailed, pinned, scratch_folder, started
-from bench.router import SPECIALISTS
+from bench.findings import Findings, Say
+from bench.peers.environment import Installable, PeerUnavailable, peer_variables, prepare
+from bench.peers.process import PeerFailed, free_ports
+from bench.processes import HOST, ROOT, SiteFailed, pinned, scratch_folder, started
 from bench.router_peers import callers
-from bench.router_peers.callers import (
-    CLASSIFIED,
-    GRPC,
-    GRPC_LIMIT,
-    LIMIT,
-    OCTET,
-    REPLICA,
-    REPLICA_LIMIT,
-    ROUTER,
-    GrpcCaller,
-    HttpCaller,
-    RoutePath,
-    RouterProcess,
-    replica_request,
-    router_request,
-)
+from bench.router_peers.callers import GrpcCaller, HttpCaller, RoutePath, RouterProcess
+from bench.router_peers.cases import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
 from bench.router_peers.http_backend import MODEL
+from bench.router_site import READY, REPLICA, ROUTER, SPECIALISTS, infer_request, replica_request, router_arguments
 
 
 @contextmanager
@@ -52,14 +40,10 @@ class RouterPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class RouterPeer:
-    name: str
-    packages: tuple[str, ...]
+class RouterPeer(Installable):
     command: Callable[[RouterPlace], Sequence[str]]
     settings: str  # description
     environment: tuple[tuple[str, str], ...] = ()
-    unwanted: tuple[str, ...] = ()
-    compiled: bool = False
 
 
 def _litellm(place: RouterPlace) -> Sequence[str]:
@@ -103,26 +87,14 @@ ROUTER_PEERS: Mapping[str, RouterPeer] = {
 
 
 NAMED = SPECIALISTS[-1]  # the specialist that callers name
-_HANG_SECONDS = 15
-# instead of 1.2, because replicas share a busy core with all callers
-_READY = re.compile(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)")
+_HANG_SECONDS = 15  # instead of 1.2, because replicas share a busy core with all callers
 
 
 def octet_command(folder: Path, ports: Sequence[int]) -> Sequence[str]:
-    config = folder / "ensemble.yaml"
-    config.write_text(
-        f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(SPECIALISTS)}}}\n"
-        f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n"
-    )
-    command = [sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", "0", "--http-port", "0"]
-    for number, port in enumerate(ports):
-        command += ["--replica", f"{SPECIALISTS[number % len(SPECIALISTS)]}={HOST}:{port}"]
-    return command
-
-
-def octet_addresses(output: str) -> tuple[str, int] | None:
-    found = _READY.search(output)
-    return (found[1], int(found[2])) if found else None
+    addresses, number = [f"{HOST}:{port}" for port in ports], len(SPECIALISTS)
+    replicas = {name: addresses[first::number] for first, name in enumerate(SPECIALISTS)}
+    arguments = router_arguments(folder, replicas, f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n")
+    return [sys.executable, "-m", "octet.cli", *arguments]
 
 
 BACKENDS = 2
@@ -132,22 +104,21 @@ _POLL = 0.25
 
 @dataclass(slots=True)
 class RouterPeersSite:
-    ways: dict[str, RoutePath] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    findings: Findings
+    paths: dict[str, RoutePath] = field(default_factory=dict)
 
     def routers(self) -> Mapping[str, RouterProcess]:
-        return {way.router.name: way.router for way in self.ways.values() if way.router is not None}
+        return {path.router.name: path.router for path in self.paths.values() if path.router is not None}
 
     def drop(self, router: str) -> None:
-        for system, way in list(self.ways.items()):
-            if way.router is not None and way.router.name == router:
-                way.router.close()
-                del self.ways[system]
+        for system, path in list(self.paths.items()):
+            if path.router is not None and path.router.name == router:
+                path.router.close()
+                del self.paths[system]
 
 
 @asynccontextmanager
-async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncIterator[RouterPeersSite]:
+async def site(peers: Sequence[RouterPeer], cache: Path, findings: Findings) -> AsyncIterator[RouterPeersSite]:
     """Pins this process to the cores that the routers do not use. A peer that does not start is left out."""
     core, *other = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
@@ -155,18 +126,16 @@ async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncItera
         stack.enter_context(pinned(set(other) or {core}))
         http = stack.enter_context(backends("http_backend", BACKENDS))
         grpc = stack.enter_context(backends("grpc_backend", BACKENDS * len(SPECIALISTS)))
-        found = RouterPeersSite()
+        found = RouterPeersSite(findings)
         routers = stack.enter_context(ExitStack())
-        found.ways |= _straight(http[0], grpc[0])
-        found.ways |= await _octet(folder, grpc, core, routers)
+        found.paths |= _straight(http[0], grpc[0])
+        found.paths |= await _octet(folder, grpc, core, routers)
         for peer in peers:
             try:
-                found.ways[peer.name] = await _peer(peer, folder, cache / "peers", http, core, routers, say)
-                found.notes.append(f"{peer.name}: {peer.settings}")
+                found.paths[peer.name] = await _peer(peer, folder, cache / "peers", http, core, routers, findings.say)
+                findings.notes.append(f"{peer.name}: {peer.settings}")
             except (PeerUnavailable, PeerFailed, OSError) as error:
-                found.failures.append(str(error))
-                found.notes.append(f"left out: {error}")
-                say(str(error))
+                findings.fail(str(error))
         yield found
 
 
@@ -187,24 +156,24 @@ async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitSta
     routers.callback(router.close)
     try:
         async with asyncio.timeout(_OCTET_SECONDS):
-            while (doors := octet_addresses(router.output())) is None:
+            while (ready := re.search(READY, router.output())) is None:
                 router.check()
                 await asyncio.sleep(_POLL)
-        found = _octet_ways(router, *doors)
-        for way in found.values():
-            await callers.until_it_answers(way, _OCTET_SECONDS)
-            await callers.warm_up(way)
+        found = _octet_paths(router, ready[1], int(ready[2]))
+        for path in found.values():
+            await callers.until_it_answers(path, _OCTET_SECONDS)
+            await callers.warm_up(path)
     except (TimeoutError, PeerFailed) as error:
         raise SiteFailed(f"the router did not start: {error or router.output()[-500:]}") from error
     router.pause()
     return found
 
 
-def _octet_ways(router: RouterProcess, address: str, port: int) -> dict[str, RoutePath]:
+def _octet_paths(router: RouterProcess, address: str, port: int) -> dict[str, RoutePath]:
     return {
         OCTET: RoutePath(OCTET, router, lambda acks: HttpCaller(HOST, port, f"octet/{NAMED}", acks_at_once=acks)),
         CLASSIFIED: RoutePath(CLASSIFIED, router, lambda acks: HttpCaller(HOST, port, "octet", acks_at_once=acks)),
-        GRPC: RoutePath(GRPC, router, lambda _: GrpcCaller(address, ROUTER, router_request(NAMED))),
+        GRPC: RoutePath(GRPC, router, lambda _: GrpcCaller(address, ROUTER, partial(infer_request, specialist=NAMED))),
     }
 
 
@@ -216,16 +185,15 @@ async def _peer(
     own.mkdir()
     port, other_port = free_ports(2)
     command = peer.command(RouterPlace(installed.directory, own, backends, port, other_port))
-    env = {**os.environ, **dict(peer.environment)}
-    env.pop("PYTHONPATH", None)  # a peer must not find our packages
+    env = peer_variables(dict(peer.environment))
     router = RouterProcess(peer.name, command, env, peers / f"{peer.name}.run.log", {core})
     routers.callback(router.close)
-    way = RoutePath(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
+    path = RoutePath(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
     try:
-        await callers.until_it_answers(way, _PEER_SECONDS)
-        await callers.warm_up(way)
+        await callers.until_it_answers(path, _PEER_SECONDS)
+        await callers.warm_up(path)
     except BaseException:
         router.close()
         raise
     router.pause()
-    return way
+    return path

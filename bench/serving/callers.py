@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import grpc
@@ -18,16 +18,21 @@ from bench.serving.workload import (
     ClassFields,
     ServeMistake,
     TokenCount,
-    fields_for,
     fit_count,
     is_octet,
     prompt_of,
+    to_octet,
     words_of,
 )
 from octet.addresses import is_local
-from octet.client.channel import channel_options
-from octet.rpc.refusal import ERROR_METADATA_KEY
+from octet.client.channel import channel_options, read_metadata_message
+from octet.client.errors import ERROR_METADATA_KEY
 from octet.v1 import inference_pb2 as wire
+
+
+class Unreachable(ServeMistake):
+    """An endpoint does not answer, or not with HTTP."""
+
 
 End = Literal["answered", "refused", "expired", "failed"]
 # refused for lack of capacity; expired at its deadline, by the endpoint or by the caller
@@ -64,36 +69,48 @@ class Caller(Protocol):
     async def close(self) -> None: ...
 
 
-class Patience:
-    """Hangs up at the deadline of a request, also where the endpoint knows none."""
+class Call:
+    """One request: when its pieces arrive, and how it ends. At its deadline the caller hangs up."""
 
-    def __init__(self, ask: Ask, due: float, give_up: float, behind: float) -> None:
-        self._ask = ask
-        self._due = due
-        self._behind = behind
-        self._first = min(give_up, ask.caller.ttft)
-        self._whole = min(give_up, ask.caller.total)
-        self._until = self._first
+    def __init__(self, ask: Ask, due: float, give_up: float) -> None:
+        self._ask, self._due, self._give_up = ask, due, give_up
+        self._behind = perf_counter() - due
+        self._pieces: list[float] = []
+        self._until = min(give_up, ask.caller.ttft)
         self.timer = asyncio.timeout(self._left())
 
-    def hears(self) -> None:
-        self._until = self._whole
-        self.timer.reschedule(asyncio.get_running_loop().time() + self._left())
+    def add_piece(self) -> None:
+        self._pieces.append(perf_counter() - self._due)
+        if len(self._pieces) == 1:
+            self._until = min(self._give_up, self._ask.caller.total)
+            self.timer.reschedule(asyncio.get_running_loop().time() + self._left())
 
-    def hung_up(self, pieces: Sequence[float]) -> ServedAnswer:
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._pieces)
+
+    def answer(
+        self, end: End, why: str = "", *, usage: tuple[int, int | None] | None = None, retry_after: bool = False
+    ) -> ServedAnswer:
+        """`usage` is the number of tokens of the answer and of the prompt, as the endpoint counts them."""
+        tokens, prompt_tokens = usage or (len(self._pieces), None)
+        total = perf_counter() - self._due
+        return ServedAnswer(
+            self._ask, end, tuple(self._pieces), total, tokens, prompt_tokens, why, retry_after, self._behind
+        )
+
+    def hang_up(self) -> ServedAnswer:
         """Expired at the deadline; failed if the caller gave up before it."""
         caller = self._ask.caller
-        end: End = "expired" if self._until == (caller.total if pieces else caller.ttft) else "failed"
-        why = f"no {'whole answer' if pieces else 'token'} within {self._until:g} s"
-        total = perf_counter() - self._due
-        return ServedAnswer(self._ask, end, tuple(pieces), total, len(pieces), why=why, behind=self._behind)
+        end: End = "expired" if self._until == (caller.total if self.has_begun else caller.ttft) else "failed"
+        return self.answer(end, f"no {'whole answer' if self.has_begun else 'token'} within {self._until:g} s")
 
     def _left(self) -> float:
         return self._due + self._until - perf_counter()
 
 
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
-_PROBES = (8, 200)
+_PROBES = (8, 200)  # words of the prompts that calibrate token counts
 _PROBE_SECONDS = 60.0
 
 
@@ -117,28 +134,22 @@ class GrpcCaller:
         self._count = TokenCount()
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
-        behind = perf_counter() - due
-        pieces: list[float] = []
-        usage = None
+        call, usage = Call(ask, due, self._give_up), None
         request = self._request(prompt_of(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
         request.first_token_timeout_ms = max(1, round(1000 * ask.caller.ttft))
-        patience = Patience(ask, due, self._give_up, behind)
         try:
-            async with patience.timer:
+            async with call.timer:
                 async for event in self._generate(request, metadata=self._metadata):
                     if event.WhichOneof("event") == "chunk":
-                        pieces.append(perf_counter() - due)
-                        if len(pieces) == 1:
-                            patience.hears()
+                        call.add_piece()
                     elif event.receipt.HasField("usage"):
-                        usage = event.receipt.usage
+                        usage = event.receipt.usage.completion_tokens, event.receipt.usage.prompt_tokens
         except aio.AioRpcError as error:
-            return _turned_away(ask, error, tuple(pieces), perf_counter() - due, behind)
+            return _refusal_or_failure(call, error)
         except TimeoutError:
-            return patience.hung_up(pieces)
-        tokens, prompt = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (len(pieces), None)
-        return ServedAnswer(ask, "answered", tuple(pieces), perf_counter() - due, tokens, prompt, behind=behind)
+            return call.hang_up()
+        return call.answer("answered", usage=usage)
 
     async def check(self) -> str:
         try:
@@ -150,7 +161,7 @@ class GrpcCaller:
         except aio.AioRpcError as error:
             raise ServeMistake(f"{self._address}: {error.code().name.lower()}: {_one_line(error)}") from error
         self._count = fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
-        return f"{self._count.a_word:.3g} tokens a word, {self._count.around:.3g} around a prompt"
+        return str(self._count)
 
     async def close(self) -> None:
         await self._channel.close()
@@ -167,21 +178,12 @@ class GrpcCaller:
         return request
 
 
-def _turned_away(
-    ask: Ask, error: aio.AioRpcError, pieces: tuple[float, ...], total: float, behind: float
-) -> ServedAnswer:
+def _refusal_or_failure(call: Call, error: aio.AioRpcError) -> ServedAnswer:
     why = f"{error.code().name.lower()}: {_one_line(error)}"
-    if error.code() in _REFUSALS and not pieces:
-        return ServedAnswer(ask, "refused", total=total, why=why, retry_after=_told(error), behind=behind)
-    end: End = "expired" if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else "failed"
-    return ServedAnswer(ask, end, pieces, total, len(pieces), why=why, behind=behind)
-
-
-def _told(error: aio.AioRpcError) -> bool:
-    details = [value for key, value in error.trailing_metadata() or () if key == ERROR_METADATA_KEY]
-    return any(
-        isinstance(value, bytes) and wire.Error.FromString(value).HasField("retry_after_ms") for value in details
-    )
+    if error.code() in _REFUSALS and not call.has_begun:
+        sent = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error)
+        return call.answer("refused", why, retry_after=sent is not None and sent.HasField("retry_after_ms"))
+    return call.answer("expired" if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else "failed", why)
 
 
 def _one_line(error: aio.AioRpcError) -> str:
@@ -192,40 +194,12 @@ _END = b"[DONE]"
 _EXPIRED = ("deadline", "timeout_error")
 
 
-class Event(NamedTuple):
-    text: bool  # whether it has text
-    usage: dict[str, Any] | None = None
-    error: str | None = None
-    expired: bool = False  # the deadline has passed
-    finished: bool = False
-
-
-def event_of(data: bytes) -> Event:
-    try:
-        fields = json.loads(data)
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        return Event(False, error=f"an event that is no JSON object: {data[:60]!r}")
-    if fields.get("error"):
-        return Event(False, error=message_of(fields), expired=_kind_of(fields["error"]) in _EXPIRED)
-    usage = fields.get("usage")
-    choice = (fields.get("choices") or [{}])[0]
-    delta = choice.get("delta") or {}
-    text = delta.get("content") or delta.get("reasoning_content") or choice.get("text")
-    return Event(bool(text), usage if isinstance(usage, dict) else None, finished=bool(choice.get("finish_reason")))
-
-
 def message_of(fields: Any) -> str:
     """Of an error of OpenAI, of FastAPI, or of plain text."""
     error = fields.get("error", fields) if isinstance(fields, dict) else fields
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
     return " ".join(str(error).split())[:200]
-
-
-def _kind_of(error: Any) -> str:
-    return str(error.get("code") or error.get("type")) if isinstance(error, dict) else ""
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -261,19 +235,17 @@ def parse_origin(url: str) -> Origin:
 
 _REFUSED_STATUSES = (429, 503)
 _GATEWAY_TIMEOUT = 504
-# words of the prompts for calibrating token counts
 
 
 @dataclass(slots=True)
 class StreamState:
-    """What a response has brought so far. `pieces` are times since it was due."""
+    """A response of server-sent events, as far as it has arrived."""
 
-    due: float
-    on_first: Callable[[], None] = lambda: None
-    pieces: list[float] = field(default_factory=list)
-    usage: dict[str, Any] | None = None
+    on_piece: Callable[[], None] = lambda: None
+    num_pieces: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
-    expired: bool = False
+    expired: bool = False  # the deadline has passed
     finished: bool = False
     body: bytes = b""
     _rest: bytes = b""
@@ -283,17 +255,28 @@ class StreamState:
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
             if line.startswith(b"data:") and (data := line[5:].strip()) != _END:
-                self._add_event(event_of(data))
+                self._add_event(data)
 
-    def _add_event(self, event: Event) -> None:
-        if event.text:
-            self.pieces.append(perf_counter() - self.due)
-            if len(self.pieces) == 1:
-                self.on_first()
-        self.usage = event.usage or self.usage
-        self.error = event.error or self.error
-        self.expired = self.expired or event.expired
-        self.finished = self.finished or event.finished
+    def _add_event(self, data: bytes) -> None:
+        try:
+            fields = json.loads(data)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            self.error = f"an event that is no JSON object: {data[:60]!r}"
+            return
+        if error := fields.get("error"):
+            self.error = message_of(fields)
+            self.expired |= isinstance(error, dict) and (error.get("code") or error.get("type")) in _EXPIRED
+            return
+        choice = (fields.get("choices") or [{}])[0]
+        delta = choice.get("delta") or {}
+        if delta.get("content") or delta.get("reasoning_content") or choice.get("text"):
+            self.num_pieces += 1
+            self.on_piece()
+        if isinstance(fields.get("usage"), dict):
+            self.usage = fields["usage"]
+        self.finished = self.finished or bool(choice.get("finish_reason"))
 
     @property
     def message(self) -> str:
@@ -313,32 +296,25 @@ class OpenAICaller:
         self._model = model
         self._give_up = give_up
         self._count = TokenCount()
-        self._class_fields = class_fields or fields_for(model)
-        self._is_ours = is_octet(model)
+        self._class_fields = class_fields or (to_octet if is_octet(model) else lambda _: {})
         self._key = f"authorization: Bearer {key}\r\n" if key else ""
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
-        behind = perf_counter() - due
+        call = Call(ask, due, self._give_up)
         request = self._request(prompt_of(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller))
-        patience = Patience(ask, due, self._give_up, behind)
-        state = StreamState(due, patience.hears)
+        state = StreamState(call.add_piece)
         try:
-            async with patience.timer:
+            async with call.timer:
                 response = await self._client.exchange(request, state.add)
         except OSError as error:
-            if patience.timer.expired():
-                return patience.hung_up(state.pieces)
-            why = str(error) or type(error).__name__
-            return ServedAnswer(ask, "failed", total=perf_counter() - due, why=why, behind=behind)
-        total = perf_counter() - due
+            return call.hang_up() if call.timer.expired() else call.answer("failed", str(error) or type(error).__name__)
         if response.status == 200:
-            return _ended(ask, state, total, behind)
+            return _end_of_stream(call, state)
         end: End = "refused" if response.status in _REFUSED_STATUSES else "failed"
-        if response.status == _GATEWAY_TIMEOUT and self._is_ours:
+        if response.status == _GATEWAY_TIMEOUT and is_octet(self._model):
             end = "expired"
         retry = end == "refused" and not {"retry-after", "retry-after-ms"}.isdisjoint(response.headers)
-        why = f"{response.status}: {state.message}"
-        return ServedAnswer(ask, end, total=total, why=why, retry_after=retry, behind=behind)
+        return call.answer(end, f"{response.status}: {state.message}", retry_after=retry)
 
     async def check(self) -> str:
         await self._check_models()
@@ -346,7 +322,7 @@ class OpenAICaller:
         if counts[0] is None or counts[1] is None:
             return "does not count tokens (no usage): a word of a prompt is taken for a token, a piece of an answer too"
         self._count = fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
-        return f"{self._count.a_word:.3g} tokens a word, {self._count.around:.3g} around a prompt"
+        return str(self._count)
 
     async def close(self) -> None:
         self._client.close()
@@ -371,22 +347,22 @@ class OpenAICaller:
         kind = response.headers.get("content-type", "nothing")
         if "text/event-stream" not in kind:
             raise ServeMistake(f"{self._where}: asked for a stream of events (SSE), got {kind}")
-        if state.error is not None or not (state.pieces or state.finished):
+        if state.error is not None or not (state.num_pieces or state.finished):
             raise ServeMistake(f"{self._where}: a stream without an answer: {state.error or 'no text in it'}")
-        tokens = (state.usage or {}).get("prompt_tokens")
+        tokens = state.usage.get("prompt_tokens")
         return tokens if isinstance(tokens, int) else None
 
     async def _exchange_once(self, request: bytes) -> tuple[Response, StreamState]:
-        state = StreamState(perf_counter())
+        state = StreamState()
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 return await self._client.exchange(request, state.add), state
         except TimeoutError as error:
-            raise ServeMistake(f"{self._where}: no answer within {_PROBE_SECONDS:g} s") from error
+            raise Unreachable(f"{self._where}: no answer within {_PROBE_SECONDS:g} s") from error
         except Broken as error:
-            raise ServeMistake(f"{self._where}: {error}") from error
+            raise Unreachable(f"{self._where}: {error}") from error
         except OSError as error:
-            raise ServeMistake(f"{self._where}: cannot be reached ({error})") from error
+            raise Unreachable(f"{self._where}: cannot be reached ({error})") from error
 
     @property
     def _where(self) -> str:
@@ -406,14 +382,12 @@ class OpenAICaller:
         return http_request("POST", f"{self._origin.path}/chat/completions", self._origin.name, fields, self._key)
 
 
-def _ended(ask: Ask, state: StreamState, total: float, behind: float) -> ServedAnswer:
-    pieces, usage = tuple(state.pieces), state.usage or {}
+def _end_of_stream(call: Call, state: StreamState) -> ServedAnswer:
     if state.error is not None or not state.finished:
-        end: End = "expired" if state.expired else "failed"
-        why = state.error or "the stream ended without a reason"
-        return ServedAnswer(ask, end, pieces, total, len(pieces), why=why, behind=behind)
-    tokens = usage.get("completion_tokens", len(pieces))
-    return ServedAnswer(ask, "answered", pieces, total, tokens, usage.get("prompt_tokens"), behind=behind)
+        return call.answer("expired" if state.expired else "failed", state.error or "the stream ended without a reason")
+    if "completion_tokens" not in state.usage:
+        return call.answer("answered")
+    return call.answer("answered", usage=(state.usage["completion_tokens"], state.usage.get("prompt_tokens")))
 
 
 @dataclass(frozen=True, slots=True)

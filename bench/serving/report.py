@@ -17,8 +17,7 @@ from simulation.results import BenchRecord, percentile, summary
 BENCH = "serve"
 ALL = "all"
 GOODPUT = "goodput"
-LATE, BUSY = 0.05, 0.8
-# from this lateness (p99, seconds) or share of a core on, the load generator distorts the result
+LATE, BUSY = 50, 0.8  # from this lateness (p99, ms) or share of a core on, the load generator distorts the result
 _WORST = 99
 _PERCENTS = (50, 95, _WORST)
 _OF_ALL_ROUNDS = f"p{_WORST}"
@@ -83,19 +82,16 @@ def of_class(each: LoadRound, name: str) -> list[ServedAnswer]:
 
 def warnings(rounds: Sequence[LoadRound]) -> list[str]:
     found = []
-    late = max(percentile([answer.behind for answer in each.answers], 99) for each in rounds)
+    late = 1000 * max(percentile([answer.behind for answer in each.answers], 99) for each in rounds)
     busy = max(each.generator / each.lasted for each in rounds)
     if late > LATE:
-        found.append(
-            f"warning: the load generator was late itself, by {1000 * late:.0f} ms (p99): ask for a lower rate"
-        )
+        found.append(f"warning: the load generator was late itself, by {late:.0f} ms (p99): ask for a lower rate")
     if busy > BUSY:
         found.append(f"warning: the load generator took {100 * busy:.0f} % of a core: what it measures is also itself")
     for system in dict.fromkeys(each.system for each in rounds):
-        found += _short(system, [answer for each in rounds if each.system == system for answer in each.answers])
-        reasons = Counter(
-            answer.why for each in rounds if each.system == system for answer in each.answers if answer.end == "failed"
-        )
+        answers = [answer for each in rounds if each.system == system for answer in each.answers]
+        found += _short(system, answers)
+        reasons = Counter(answer.why for answer in answers if answer.end == "failed")
         found += [f"{system}: failed {count} times: {why}" for why, count in reasons.most_common(3)]
     return found
 
@@ -209,7 +205,7 @@ def _draw_goodput(
     width = 0.8 / len(systems)
     cases = [(mine, name) for mine in loads for name in names]
     for place, system in enumerate(systems):
-        shares = [_median_share([each for each in mine if each.system == system], name) for mine, name in cases]
+        shares = [_median_share(mine, system, name) for mine, name in cases]
         at = [index + (place - (len(systems) - 1) / 2) * width for index in range(len(cases))]
         axes.bar(at, shares, width, color=_COLORS[place % len(_COLORS)], label=system)
     words = [f"{name}\n{mine[0].load.removesuffix(' of capacity')}".rstrip() for mine, name in cases]
@@ -220,14 +216,18 @@ def _draw_goodput(
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(systems), borderaxespad=0)
 
 
+def _median_share(rounds: Sequence[LoadRound], system: str, name: str) -> float:
+    shares = [_share_good(each, of_class(each, name)) or 0.0 for each in rounds if each.system == system]
+    return median(shares) if shares else 0.0
+
+
 def _draw_first(axes: Any, rounds: Sequence[LoadRound], systems: Sequence[str], classes: Sequence[CallerClass]) -> None:
     for place, system in enumerate(systems):
         answers = [answer for each in rounds if each.system == system for answer in of_class(each, ALL)]
         times = sorted(ttfts(answers))
         shares = [100 * (index + 1) / len(answers) for index in range(len(times))]
-        axes.step(
-            [1000 * each for each in times], shares, where="post", color=_COLORS[place % len(_COLORS)], label=system
-        )
+        color = _COLORS[place % len(_COLORS)]
+        axes.step([1000 * each for each in times], shares, where="post", color=color, label=system)
     for each in classes:
         axes.axvline(1000 * each.ttft, color=MUTED, linestyle=":", linewidth=1)
         axes.annotate(each.name, xy=(1000 * each.ttft, 2), color=MUTED, rotation=90, ha="right", fontsize=9)
@@ -236,12 +236,3 @@ def _draw_first(axes: Any, rounds: Sequence[LoadRound], systems: Sequence[str], 
     axes.set_xlabel("ms to the first token (log scale)")
     axes.set_ylabel("% of the offered")
     axes.set_title(f"First tokens {rounds[0].load}".rstrip(), loc="left", fontsize=12)
-
-
-def _median_share(rounds: Sequence[LoadRound], name: str) -> float:
-    return median(_share(each, name) for each in rounds) if rounds else 0.0
-
-
-def _share(each: LoadRound, name: str) -> float:
-    answers = of_class(each, name)
-    return 100 * sum(answer.good for answer in answers) / len(answers) if answers else 0.0

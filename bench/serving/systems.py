@@ -1,24 +1,24 @@
-"""The systems under load: an ensemble of the bench, endpoints and servers of peers; and the load on one of them."""
+"""The systems under load: an own ensemble, endpoints, and servers of peers; and the load on one of them."""
 
 import asyncio
 import gc
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from statistics import median
-from time import monotonic, perf_counter, process_time, sleep
+from time import monotonic, perf_counter, process_time
 from typing import TYPE_CHECKING, Literal
 
-from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, Say, cpu_flags, prepare
-from bench.peers.process import HOST, PeerFailed, ServerProcess, Trial, cpu_of_tree, free_ports, keep_fastest
-from bench.processes import scratch_folder, started
-from bench.serving.callers import Caller, Endpoint, ServedAnswer, caller_of
-from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, Source, to_vllm
+from bench.findings import Say
+from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, cpu_flags, peer_variables, prepare
+from bench.peers.process import PeerFailed, ServerProcess, Trial, cpu_of_tree, free_ports, keep_fastest
+from bench.processes import HOST, scratch_folder, started
+from bench.serving.callers import Caller, Endpoint, ServedAnswer, Unreachable, caller_of
+from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, to_vllm
 
 if TYPE_CHECKING:
     from specialist.models.checkpoint import Checkpoint
@@ -34,8 +34,7 @@ class LoadRound:
     answers: tuple[ServedAnswer, ...]
     generator: float  # CPU seconds of the load generator
     load: str = ""  # empty if there is only one
-    waiting: float | None = None
-    # CPU seconds of the other systems, if the bench started them
+    waiting: float | None = None  # CPU seconds of the other systems, if the bench started them
 
 
 async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> LoadRound:
@@ -78,31 +77,74 @@ def rate_of(crowd: LoadRound) -> float:
     return len(ends) / max(ends) if ends else 0.0
 
 
+_POLL, _HEARTBEAT = 0.25, 30.0
+_WAKE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class System:
+    endpoint: Endpoint
+    process: ServerProcess | None = None  # a peer's server, stopped while others are measured
+    pid: int | None = None  # of an own ensemble, which is never stopped, because its supervisor would see a hang
+    settings: str = ""
+    caller: Caller = field(init=False)
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
+
+    @property
+    def root(self) -> int | None:
+        return self.pid if self.process is None else self.process.pid
+
+    @asynccontextmanager
+    async def calling(self, key: str | None, give_up: float) -> AsyncIterator[None]:
+        self.caller = caller_of(self.endpoint, key, give_up)
+        try:
+            yield
+        finally:
+            await self.caller.close()
+
+    @asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        if self.process is None:
+            yield
+            return
+        self.process.resume()
+        await self.until_it_answers(self.process, _WAKE_SECONDS)
+        yield
+        self.process.check()
+        await self.caller.close()
+        self.process.pause()
+
+    async def until_it_answers(self, process: ServerProcess, seconds: float, say: Say = lambda line: None) -> None:
+        start = noted = monotonic()
+        while True:
+            try:
+                await self.caller.check()
+                return
+            except Unreachable as error:
+                process.check()
+                now = monotonic()
+                if now - start > seconds:
+                    raise PeerFailed(self.name, f"no answer within {seconds:g} s: {error}") from error
+            if now - noted > _HEARTBEAT:
+                noted = now
+                say(f"{self.name}: still starting, {now - start:.0f} s")
+            await asyncio.sleep(_POLL)
+
+
+def cpu_waiting(systems: Sequence[System], asked: System) -> float | None:
+    roots = {each.root for each in systems} - {asked.root}
+    known = [root for root in roots if root is not None]
+    try:
+        return sum(map(cpu_of_tree, known)) if known else None
+    except OSError:
+        return None
+
+
 NAME = "talker"
-OWN_MODEL = f"octet/{NAME}"
 Engine = Literal["native", "sim"]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnSite:
-    grpc: str
-    http: str  # without a path
-    pid: int  # of the supervisor
-
-
-@contextmanager
-def own_site(engine: Engine, replicas: int = 1, file: Path | None = None) -> Iterator[OwnSite]:
-    """Of one specialist, or as the file says. Raises SiteFailed."""
-    with scratch_folder() as folder:
-        if file is None:
-            file = folder / "ensemble.yaml"
-            file.write_text(
-                f"engine: {engine}\nreplicas: {replicas}\nstore: {{url: memory}}\nspecialists: {{{NAME}}}\n"
-            )
-        arguments = ["serve", str(file.resolve()), "--port", "0", "--http-port", "0", "--json"]
-        with started("octet.cli", arguments, folder / "serve.log", ready=r"^\{.*\}") as ensemble:
-            ready = json.loads(ensemble.ready[0])
-            yield OwnSite(ready["address"], ready["http"], ensemble.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,37 +155,41 @@ class OwnEnsemble:
     file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    source: Callable[[float | None], Source]  # at a rate, or at its own
-    rate: float | None
-    shares: tuple[float, ...]  # of the first system's capacity, each one load; empty for one load at `rate`
-    classes: tuple[CallerClass, ...]
-    own: OwnEnsemble | None
-    endpoints: tuple[Endpoint, ...]
-    seconds: float
-    runs: int
-    seed: int
-    context: int
-    key: str | None = None
-    give_up: float = 120.0  # seconds, unless the deadline is sooner
-    peers: tuple[str, ...] = ()  # names of SERVER_PEERS
-    quick: bool = False
+@contextmanager
+def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
+    """An ensemble of one specialist, or as the file says: a system for each door. Raises SiteFailed."""
+    with scratch_folder() as folder:
+        file, model = own.file, "octet"
+        if file is None:
+            file, model = folder / "ensemble.yaml", f"octet/{NAME}"
+            settings = f"engine: {own.engine}\nreplicas: {own.replicas}\nstore: {{url: memory}}\n"
+            file.write_text(f"{settings}specialists: {{{NAME}}}\n")
+        arguments = ["serve", str(file.resolve()), "--port", "0", "--http-port", "0", "--json"]
+        with started("octet.cli", arguments, folder / "serve.log", ready=r"^\{.*\}") as ensemble:
+            ready = json.loads(ensemble.ready[0])
+            doors = {
+                "http": Endpoint("http", f"{ready['http']}/v1", model, "octet"),
+                "grpc": Endpoint("grpc", ready["address"], model, "octet grpc"),
+            }
+            yield [System(doors[door], pid=ensemble.pid) for door in own.doors]
 
 
 MODEL = "demo"
 _KV_SPACE_GIB = "3"
 _KEPT_SECONDS = "600"
 _BFLOAT16 = ("amx_bf16", "avx512_bf16")
+START_SECONDS = 600.0  # the first start compiles kernels
+_TRIAL_CROWD, _TRIAL = 16, (64, 24)  # requests; tokens of prompt and answer
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
+    peers: Path  # environments and logs
     environment: Path  # virtual environment
     weights: Path  # a Hugging Face directory in float32
     words: Path  # its tokenizer
-    port: int
     context: int  # tokens of prompt and answer
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +204,6 @@ class ServerPeer:
     command: Callable[[ServerPlace], Sequence[str]]
     variants: Callable[[ServerPlace], Sequence[Variant]]  # the fastest is measured
     class_fields: ClassFields
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
@@ -179,8 +221,9 @@ def _vllm_variants(place: ServerPlace) -> Sequence[Variant]:
     intel = place.environment / "lib" / "libiomp5.so"
     if not intel.exists():
         return [unasked]
-    all_cores = {"OMP_NUM_THREADS": str(_threads()), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    return [unasked, _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, "LD_PRELOAD": str(intel)})]
+    threads = len(os.sched_getaffinity(0))
+    all_cores = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "LD_PRELOAD": str(intel)}
+    return [unasked, _vllm_variant(f"{threads} threads of Intel's OpenMP", all_cores)]
 
 
 def _vllm_variant(words: str, variables: Mapping[str, str]) -> Variant:
@@ -198,167 +241,56 @@ def _dtype() -> str:
     return "bfloat16" if set(_BFLOAT16) & set(cpu_flags()) else "float32"
 
 
-def _threads() -> int:
-    return len(os.sched_getaffinity(0))
+SERVER_PEERS: Mapping[str, ServerPeer] = {"vllm": ServerPeer(PEERS["vllm"], _vllm, _vllm_variants, to_vllm)}
 
 
-SERVER_PEERS: Mapping[str, ServerPeer] = {
-    peer.name: peer for peer in (ServerPeer(PEERS["vllm"], _vllm, _vllm_variants, to_vllm),)
-}
+def prepare_place(
+    peer: ServerPeer, peers: Path, model: "Callable[[], Checkpoint]", context: int, say: Say
+) -> ServerPlace:
+    environment = prepare(peer.spec, peers, say)
+    from bench.peers.model_files import write_hf_directory, write_hf_tokenizer
+
+    checkpoint, models = model(), peers / "models"
+    weights, words = write_hf_directory(checkpoint, models), write_hf_tokenizer(checkpoint, models)
+    return ServerPlace(peers, environment.directory, weights, words, context)
 
 
-_WAKE_SECONDS = 60.0
-_POLL = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    endpoint: Endpoint
-    caller: Caller
-    peer: ServerProcess | None = None  # stopped while others are measured
-    pid: int | None = None
-    # of an ensemble that the bench started and never stops, because its supervisor would see a hang
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
-
-    @property
-    def where(self) -> str:
-        return f"{self.name}: {self.endpoint.where}, {self.endpoint.model}"
-
-    @property
-    def root(self) -> int | None:
-        return self.pid if self.peer is None else self.peer.pid
-
-    def close(self) -> None:
-        if self.peer is not None:
-            self.peer.close()
-
-    @asynccontextmanager
-    async def awake(self) -> AsyncIterator[None]:
-        if self.peer is None:
-            yield
-            return
-        self.peer.resume()
-        await self._until_it_answers(self.peer)
-        yield
-        self.peer.check()
-        await self.caller.close()
-        self.peer.pause()
-
-    async def _until_it_answers(self, peer: ServerProcess) -> None:
-        end = monotonic() + _WAKE_SECONDS
-        while True:
-            try:
-                await self.caller.check()
-                return
-            except ServeMistake as mistake:
-                peer.check()
-                if monotonic() > end:
-                    raise PeerFailed(self.name, f"not awake after {_WAKE_SECONDS:g} s: {mistake}") from mistake
-            await asyncio.sleep(_POLL)
-
-
-def cpu_waiting(systems: Sequence[System], asked: System) -> float | None:
-    roots = {each.root for each in systems} - {asked.root}
-    known = [root for root in roots if root is not None]
-    try:
-        return sum(map(cpu_of_tree, known)) if known else None
-    except OSError:
-        return None
-
-
-START_SECONDS = 600.0  # the first start compiles kernels
-_HEARTBEAT = 30.0
-
-_TRIAL_CROWD, _TRIAL = 16, (64, 24)  # requests; tokens of prompt and answer
-
-
-@dataclass(frozen=True, slots=True)
-class PeerSite:
-    peers: Path  # environments and logs
-    model: "Callable[[], Checkpoint]"
-    context: int  # tokens of prompt and answer
-    seconds: float = START_SECONDS  # to start
-
-    def place_for(self, peer: ServerPeer, say: Say) -> ServerPlace:
-        environment = prepare(peer.spec, self.peers, say)
-        from bench.peers.model_files import write_hf_directory, write_hf_tokenizer
-
-        checkpoint, models = self.model(), self.peers / "models"
-        weights, words = write_hf_directory(checkpoint, models), write_hf_tokenizer(checkpoint, models)
-        return ServerPlace(environment.directory, weights, words, 0, self.context)
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPeer:
-    endpoint: Endpoint
-    process: ServerProcess
-    settings: str
-    rate: float  # requests per second in its trial
-
-
-def start_peer(peer: ServerPeer, site: PeerSite, say: Say, *, try_all: bool) -> RunningPeer:
-    """The fastest variant, ready and paused. Raises PeerUnavailable, PeerFailed and errors of the model."""
-    place = site.place_for(peer, say)
+def start_server(
+    peer: ServerPeer, place: ServerPlace, say: Say, *, try_all: bool, seconds: float = START_SECONDS
+) -> System:
+    """The fastest variant, ready and paused. Raises PeerFailed."""
     variants = peer.variants(place)
     tried = enumerate(variants if try_all else variants[:1], 1)
-    return keep_fastest([partial(_launch, peer, site, place, number, variant, say) for number, variant in tried], say)
+    return keep_fastest(
+        [partial(_launch, peer, place, number, variant, seconds, say) for number, variant in tried], say
+    )
 
 
 def _launch(
-    peer: ServerPeer, site: PeerSite, place: ServerPlace, number: int, variant: Variant, say: Say
-) -> Trial[RunningPeer]:
-    place = replace(place, port=free_ports(1)[0])
-    log = site.peers / f"{peer.name}.serve.{number}.log"
-    env = {**os.environ, **variant.variables}
-    env.pop("PYTHONPATH", None)  # a peer must not find our packages
-    endpoint = Endpoint("http", f"http://{HOST}:{place.port}/v1", MODEL, peer.name, peer.class_fields)
-    process = ServerProcess(peer.name, peer.command(place), env, log)
+    peer: ServerPeer, place: ServerPlace, number: int, variant: Variant, seconds: float, say: Say
+) -> Trial[System]:
+    name, place = peer.spec.name, replace(place, port=free_ports(1)[0])
+    endpoint = Endpoint("http", f"http://{HOST}:{place.port}/v1", MODEL, name, peer.class_fields)
+    log = place.peers / f"{name}.serve.{number}.log"
+    process = ServerProcess(name, peer.command(place), peer_variables(variant.variables), log)
+    system = System(endpoint, process, settings=variant.words)
     try:
-        _until_ready(process, place.port, site.seconds, say)
-        rate = asyncio.run(_trial(endpoint))
+        say(f"{name}: starting its server")
+        rate = asyncio.run(_trial(system, process, seconds, say))
     except ServeMistake as mistake:
         process.close()
-        raise PeerFailed(peer.name, str(mistake)) from mistake
+        raise PeerFailed(name, str(mistake)) from mistake
     except BaseException:
         process.close()
         raise
     process.pause()
-    line = f"{peer.name}: {rate:.3g} requests/s of a crowd of {_TRIAL_CROWD}: {variant.words}"
-    return Trial(-rate, line, RunningPeer(endpoint, process, variant.words, rate), process.close)
+    line = f"{name}: {rate:.3g} requests/s of a crowd of {_TRIAL_CROWD}: {variant.words}"
+    return Trial(-rate, line, system, process.close)
 
 
-async def _trial(endpoint: Endpoint) -> float:
-    caller = caller_of(endpoint, None, PATIENT.total)
-    try:
-        await caller.check()
+async def _trial(system: System, process: ServerProcess, seconds: float, say: Say) -> float:
+    async with system.calling(None, PATIENT.total):
+        await system.until_it_answers(process, seconds, say)
         numbers = range(_TRIAL_CROWD)
         crowds = [[Ask(number, 0.0, *_TRIAL, PATIENT, seed) for number in numbers] for seed in range(-2, 0)]
-        return await capacity_of(endpoint.name, caller, crowds)
-    finally:
-        await caller.close()
-
-
-def _until_ready(process: ServerProcess, port: int, seconds: float, say: Say) -> None:
-    say(f"{process.name}: starting its server")
-    start = class_fields = monotonic()
-    while not _answers(port):
-        process.check()
-        now = monotonic()
-        if now - start > seconds:
-            raise PeerFailed(process.name, f"no answer within {seconds:g} s of its start")
-        if now - class_fields > _HEARTBEAT:
-            class_fields = now
-            say(f"{process.name}: still starting, {now - start:.0f} s")
-        sleep(_POLL)
-
-
-def _answers(port: int) -> bool:
-    with closing(HTTPConnection(HOST, port, timeout=_HEARTBEAT)) as connection:
-        try:
-            connection.request("GET", "/v1/models")
-            return connection.getresponse().status == 200
-        except (OSError, HTTPException):
-            return False
+        return await capacity_of(system.name, system.caller, crowds)

@@ -25,7 +25,8 @@ MOST_TOKENS = 1_000_000
 def parse_length(text: str) -> Draw:
     kind, *words = text.split(":")
     if kind.isdecimal() and not words:
-        return _constant(_tokens(kind, text))
+        tokens = _tokens(kind, text)
+        return lambda _: tokens
     if kind == "uniform" and len(words) == 2:
         low, high = (_tokens(word, text) for word in words)
         if low > high:
@@ -42,16 +43,12 @@ def parse_gaps(text: str) -> Draw:
     if kind == "poisson" and not words:
         return lambda rng: rng.expovariate(1.0)
     if kind == "constant" and not words:
-        return _constant(1.0)
+        return lambda _: 1.0
     if kind == "gamma" and len(words) == 1:
         variation = _number(words[0], text)
         shape = 1 / variation**2
         return lambda rng: rng.gammavariate(shape, 1 / shape)
     raise ServeMistake(f"arrivals are {_ARRIVALS}, got {text!r}")
-
-
-def _constant(value: float) -> Draw:
-    return lambda _: value
 
 
 def _tokens(word: str, text: str) -> int:
@@ -224,6 +221,9 @@ class TokenCount:
     a_word: float = 1.0
     around: float = 0.0  # added by the template
 
+    def __str__(self) -> str:
+        return f"{self.a_word:.3g} tokens a word, {self.around:.3g} around a prompt"
+
     def words(self, tokens: float) -> int:
         return max(1, round((tokens - self.around) / self.a_word))
 
@@ -237,18 +237,14 @@ def prompt_of(ask: Ask, count: TokenCount) -> str:
     """Prompts share a beginning exactly where their trace says so."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
-        return " ".join(_drawn(f"{ask.seed}, {ask.number}", words))
+        return words_of(words, f"{ask.seed}, {ask.number}")
     a_block = max(1, round(TRACE_BLOCK_SIZE / count.a_word))
-    text = [word for block in ask.blocks for word in _drawn(f"block {block}", a_block)]
+    text = [word for block in ask.blocks for word in words_of(a_block, f"block {block}").split()]
     return " ".join(text[:words])
 
 
 def words_of(number: int, seed: str) -> str:
-    return " ".join(_drawn(seed, number))
-
-
-def _drawn(seed: str, number: int) -> Iterator[str]:
-    return iter(Random(seed).choices(_WORDS, k=number))
+    return " ".join(Random(seed).choices(_WORDS, k=number))
 
 
 ClassFields = Callable[[CallerClass], dict[str, Any]]  # more fields of the request body
@@ -257,10 +253,6 @@ _HIGHEST = 9
 
 def is_octet(model: str) -> bool:
     return model == "octet" or model.startswith("octet/")
-
-
-def fields_for(model: str) -> ClassFields:
-    return to_octet if is_octet(model) else to_others
 
 
 def to_octet(caller: CallerClass) -> dict[str, Any]:
@@ -272,7 +264,3 @@ def to_octet(caller: CallerClass) -> dict[str, Any]:
 def to_vllm(caller: CallerClass) -> dict[str, Any]:
     """In vLLM the lower number is served first, and there are no deadlines."""
     return {"priority": _HIGHEST - caller.priority}
-
-
-def to_others(_: CallerClass) -> dict[str, Any]:
-    return {}

@@ -1,4 +1,4 @@
-"""An OpenAI endpoint of a few lines, that can be told what to do wrong."""
+"""A small OpenAI endpoint that can misbehave."""
 
 import asyncio
 import json
@@ -17,11 +17,11 @@ class FakeEndpoint:
     models: tuple[str, ...] = ("small",)
     counts_tokens: bool = True
     spared: int = 2
-    """The questions asked beforehand, which are answered well whatever the reply is."""
-    heard: list[dict[str, Any]] = field(default_factory=list)
+    """The first requests, which are answered well whatever the reply is."""
+    received: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     num_connections: int = 0
-    everybody: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
@@ -41,9 +41,9 @@ class FakeEndpoint:
         if what == [b"GET", b"/v1/models"]:
             writer.write(plain(200, {"data": [{"id": name} for name in self.models]}))
             return
-        self.heard.append(json.loads(body))
-        reply = well if len(self.heard) <= self.spared else self.reply
-        await reply(self, writer, self.heard[-1])
+        self.received.append(json.loads(body))
+        reply = well if len(self.received) <= self.spared else self.reply
+        await reply(self, writer, self.received[-1])
 
 
 async def well(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
@@ -81,7 +81,6 @@ def plain(status: int, fields: Any, headers: str = "") -> bytes:
 
 @asynccontextmanager
 async def listening(endpoint: FakeEndpoint) -> AsyncIterator[str]:
-    """Its URL."""
     server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"

@@ -17,7 +17,6 @@ from bench.admission.load import (
     ReplicaSetup,
     Run,
     System,
-    by_class,
     drawn,
     request_of,
     step_loop,
@@ -90,7 +89,10 @@ def test_every_offer_has_one_end(load: float, system: System) -> None:
     assert whole.ends["refused"] == sum(whole.refusals.values())
     assert whole.offered == whole.admitted + whole.ends["refused"]
     assert whole.ends["failed"] == whole.ends["cancelled"] == 0
-    classes = by_class(outcomes, Mix().priorities, (0.0, 20.0)).values()
+    classes = [
+        tally([each for each in outcomes if each.offer.priority == priority], (0.0, 20.0), lambda outcome: True)
+        for priority in Mix().priorities
+    ]
     assert sum((each.ends for each in classes), Counter()) == +whole.ends
     assert sum(each.tokens for each in classes) == pytest.approx(whole.tokens)
 
@@ -116,17 +118,16 @@ def test_what_a_refusal_takes_of_the_processor_is_a_figure() -> None:
 
 
 def test_following_refusals_changes_no_outcome() -> None:
-    """A world in which nobody is followed and one in which many are have the same history."""
     plan = small_plan(seconds=40.0)
     asked = plan.offers(4.0, rate(), seed=2)
     followed = run(plan, asked, 4.0, "octet", seed=2)
     assert followed.followed_refusals
     unwatched = run(replace(plan, seconds=20.0), asked, 4.0, "octet", seed=2)
     assert not unwatched.followed_refusals
-    assert [_story(each) for each in followed.outcomes] == [_story(each) for each in unwatched.outcomes]
+    assert [_end_of(each) for each in followed.outcomes] == [_end_of(each) for each in unwatched.outcomes]
 
 
-def _story(outcome: OfferOutcome) -> tuple[int, str, float, str]:
+def _end_of(outcome: OfferOutcome) -> tuple[int, str, float, str]:
     return outcome.offer.number, outcome.end, outcome.at, outcome.reason
 
 
@@ -160,7 +161,7 @@ def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
     still_inside = replace(served, end="shed", at=12.1)
     assert missed_while_lower_served([missed, served]) == [missed]
     assert missed_while_lower_served([given_up, still_inside]) == [given_up]
-    assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], "it held no seat"
+    assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], "it held no place"
     seen = replace(given_up, beside_lower=True)
     assert missed_while_lower_served([seen]) == [seen]
     equal = replace(served, offer=replace(served.offer, priority=5))
@@ -172,9 +173,9 @@ def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
 
 
 def test_a_retry_after_is_right_within_a_factor_of_two_and_wrong_where_it_is_missing() -> None:
-    told_and_wait = [(1.0, 2.0), (2.0, 1.0), (0.9, 2.0), (2.1, 1.0), (None, 1.0), (GRAIN / 9, GRAIN / 2)]
+    stated_and_true = [(1.0, 2.0), (2.0, 1.0), (0.9, 2.0), (2.1, 1.0), (None, 1.0), (GRAIN / 9, GRAIN / 2)]
     followed_refusals = [
-        FollowedRefusal(1, stated_wait, wait, is_admitted_again=True) for stated_wait, wait in told_and_wait
+        FollowedRefusal(1, stated_wait, wait, is_admitted_again=True) for stated_wait, wait in stated_and_true
     ]
     assert ratio(followed_refusals[-1]) == 1.0
     assert ratio(followed_refusals[4]) is None
@@ -194,18 +195,18 @@ def test_an_open_door_takes_as_many_as_there_are_seats() -> None:
 @given(answer=st.integers(1, 20), limit=st.integers(20, 40))
 def test_answer_ends_at_its_own_length(answer: int, limit: int) -> None:
     asked = replace(offer(patience=1000.0), answer_tokens=answer, max_tokens=limit)
-    said = 0
+    emitted = 0
 
     class Counting(OpenAdmission):
         def events(self) -> list[Event]:
-            nonlocal said
+            nonlocal emitted
             events = super().events()
-            said += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
+            emitted += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
             return events
 
     play = LoadSimulation([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), seats=12))
     assert [each.end for each in play.run()] == ["in time"]
-    assert said == answer
+    assert emitted == answer
 
 
 def test_a_simulation_plays_all_systems_on_every_load_and_seed() -> None:

@@ -98,7 +98,7 @@ def top_answered(one: Run) -> int:
 
 
 def top_alone(rate: float, seed: int) -> Run:
-    """As if nobody of a lower priority had come."""
+    """As if no lower priority had arrived."""
     asked = [offer for offer in PLAN.offers(10.0, rate, seed) if offer.priority == TOP]
     return run(PLAN, asked, 10.0, "octet", seed)
 
@@ -123,7 +123,7 @@ def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """Of all by the median, of single requests a third: how long one really waits depends on who happens to come."""
+    """Over all refusals by the median; of single refusals a third, because the true wait depends on later arrivals."""
     followed_refusals = [
         refusal
         for seed in (2, 3, 4)
@@ -145,7 +145,7 @@ def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], 
 
 @pytest.mark.slow
 def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
-    """None of the highest class, whom the order of the line protects, but many of the others."""
+    """The order of the queue protects the highest class."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
     assert late(played(10.0, 2, rate)) > 10

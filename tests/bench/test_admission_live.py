@@ -9,7 +9,7 @@ import pytest
 
 from bench.admission.live import live_site, play_live, rate_between
 from bench.admission.load import Offer, OfferOutcome
-from bench.admission.measure import AdmissionOptions, plan_of
+from bench.admission.measure import make_plan
 from octet.cli import main
 
 REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline"}
@@ -17,7 +17,7 @@ REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline
 
 @pytest.mark.parametrize("routed", [False, True], ids=["replica", "router"])
 def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
-    plan = plan_of(AdmissionOptions(loads=(10.0,), seconds=1.5, runs=1, live=True))
+    plan = make_plan((10.0,), 1.5, (1,), live=True)
     with live_site(plan.setup, routed=routed) as site:
         capacity, runs = play_live(plan, site)
     assert capacity > 0
@@ -60,7 +60,7 @@ def test_a_trace_is_the_same_requests_at_every_load(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"2023-11-16 18:17:0{second}.5,{100 * second},{9 * second}" for second in range(1, 9)]
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
-    plan = plan_of(AdmissionOptions(loads=(1.0, 4.0), seconds=5, trace=trace))
+    plan = make_plan((1.0, 4.0), 5, (1,), trace=trace)
     slow, fast = (plan.offers(load, 1.3, seed=1) for load in (1.0, 4.0))
     assert [offer.work for offer in slow] == [offer.work for offer in fast]
     assert [offer.at for offer in slow] == pytest.approx([4 * offer.at for offer in fast])

@@ -93,37 +93,37 @@ def test_classes_and_deadlines_come_in_their_shares() -> None:
 
 @given(prompt=st.integers(2, 300), answer=st.integers(1, 30))
 def test_lone_work_is_what_an_idle_replica_takes(prompt: int, answer: int) -> None:
-    """One that minds nobody who may come takes a prompt in one step; others take steps of at most two chunks."""
+    """Without a reserve for later arrivals a prompt takes one step; otherwise steps have at most two chunks."""
     setup = ReplicaSetup(noise=0.0, stalls=0.0)
     load = offers(recorded([LengthShape(1.0, prompt, answer)]), Mix(), setup.cost, 1.0, 1e-6, seed=1)
     taken = {}
-    for minds in (False, True):
+    for reserves in (False, True):
         clock = ArrivalClock()
         loop = step_loop(setup, clock, seed=1)
-        if not minds:
+        if not reserves:
             loop.scheduler.hold = None
         loop.scheduler.submit(replace(request_of(load[0]), deadline=None))
         while loop.run_once() is not None:
             pass
-        taken[minds] = clock.now()
+        taken[reserves] = clock.now()
     assert taken[False] == pytest.approx(load[0].work)
     assert load[0].work == lone_seconds(setup.cost, prompt, answer)
     assert load[0].work - 1e-9 <= taken[True] <= 1.25 * load[0].work
 
 
 def test_arrivals_are_submitted_at_their_time_during_a_long_sleep() -> None:
-    heard: list[tuple[int, float]] = []
+    submitted: list[tuple[int, float]] = []
     load = [Offer(number, at, 1, 1, 1, 1, 1.0, 1.0) for number, at in enumerate((1.0, 2.0, 2.0, 2.6, 3.0))]
-    clock = ArrivalClock(load, lambda offer: heard.append((offer.number, clock.now())))
+    clock = ArrivalClock(load, lambda offer: submitted.append((offer.number, clock.now())))
     assert clock.next_at == 1.0
     clock.sleep(2.5)
-    assert heard == [(0, 1.0), (1, 2.0), (2, 2.0)]
+    assert submitted == [(0, 1.0), (1, 2.0), (2, 2.0)]
     assert clock.now() == 2.5
     assert clock.next_at == 2.6
     clock.sleep(0.0)
     clock.drop_arrivals(lambda offer: offer.number == 4)
     clock.sleep(10.0)
-    assert heard[3:] == [(3, 2.6)]
+    assert submitted[3:] == [(3, 2.6)]
     assert clock.now() == 12.5
     assert clock.next_at is None
 

@@ -216,7 +216,7 @@ def test_a_router_that_is_too_busy_is_a_miss() -> None:
     assert miss == "routers: 2 are too few, the busiest takes 71 % of a core"
 
 
-@pytest.mark.parametrize("options", [["--mix", "nobody=1"], ["--replicas", "nobody=2"], ["--rate", "1e8"]])
+@pytest.mark.parametrize("options", [["--mix", "absent=1"], ["--replicas", "absent=2"], ["--rate", "1e8"]])
 def test_impossible_options_are_reported_in_one_line(
     options: list[str], site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

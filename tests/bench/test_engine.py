@@ -1,4 +1,4 @@
-"""The whole bench, with a simulated engine and peers of a few lines."""
+"""The whole bench, with a simulated engine and fake peers."""
 
 import os
 import sys
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from bench import engine
-from bench.engine import BenchOutcome, EngineOptions, engine_targets, measure_engine, shares
-from bench.engine_jobs import BenchModel
+from bench.engine import EngineOptions, measure_engine, shares
+from bench.engine_decode import TARGETS, BenchModel
 from bench.engine_parts import capacity, figures
+from bench.findings import Findings
 from bench.peers.environment import PeerSpec, PeerUnavailable, PeerWorkspace
 from bench.peers.process import Peer
 from bench.timing import table_of_spreads
@@ -35,26 +36,28 @@ def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
         command = [sys.executable, "-m", "tests.bench.fake_peer", str(place.model), name, *spec.variants[0]]
         log = place.peers / f"{name}.log"
         peer = Peer(name, command, cwd=ROOT, env=os.environ, log=log, timeout=place.timeout)
+        if name == "hangs":
+            peer.timeout = 2.0
         return peer, peer.settings
 
     names = ("well", "dies", "dies later", "hangs", "cuts short", "cannot be installed", "does not load")
-    specs = {name: PeerSpec(name, "", (), "gguf") for name in names}
+    specs = {name: PeerSpec(name, (), "", "gguf") for name in names}
     specs["well"] = replace(specs["well"], mixing=("--adapters",))
     monkeypatch.setattr(engine, "PEERS", specs)
     monkeypatch.setattr(engine, "start_peer", start)
 
 
-def run(tmp_path: Path, *peers: str, said: list[str], timeout: float = 30.0, **changes: Any) -> BenchOutcome:
-    options = EngineOptions(peers, runs=2, cache=tmp_path, timeout=timeout, quick=True, octet=SIM, **changes)
+def run(tmp_path: Path, *peers: str, said: list[str], **changes: Any) -> Findings:
+    options = EngineOptions(peers, runs=2, cache=tmp_path, timeout=120.0, quick=True, octet=SIM, **changes)
     return measure_engine(MODEL, options, said.append)
 
 
-def systems(outcome: BenchOutcome) -> set[str]:
+def systems(outcome: Findings) -> set[str]:
     return {record.system for record in outcome.records}
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_everyone_is_measured_and_compared(tmp_path: Path) -> None:
+def test_all_systems_are_measured_and_compared(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", said=[], served=True)
     assert outcome.failures == []
     assert systems(outcome) == {"octet", "octet served", "well", "limit"}
@@ -71,7 +74,7 @@ def test_everyone_is_measured_and_compared(tmp_path: Path) -> None:
     assert {record.runs for record in outcome.records} == {2}
     assert ("4 sequences vs in process", "octet served", "decode") in found
     assert [note.partition(":")[0] for note in outcome.notes] == ["octet", "octet served", "well"]
-    assert table_of_spreads(outcome.records, engine_targets()).startswith("case ")
+    assert table_of_spreads(outcome.records, TARGETS).startswith("case ")
 
 
 @pytest.mark.usefixtures("fake_peers")
@@ -79,7 +82,7 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
     reply = {
         "cannot be installed": "cannot be installed: no network",
         "does not load": "does not load: failed while loading: ValueError",
-        "unheard of": "unheard of: no such peer, there are well, ",
+        "unknown": "unknown: no such peer, there are well, ",
         "dies": "dies: died of SIGILL while generate",
         "cuts short": "cuts short: asked for 1 x 8 tokens, got lengths [7]",
     }
@@ -93,9 +96,9 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_one_that_hangs_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "hangs", said=[], timeout=20.0)
-    assert [failure.startswith("hangs: no answer within 20 s") for failure in outcome.failures] == [True]
+def test_a_hanging_peer_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "hangs", said=[])
+    assert [failure.startswith("hangs: no answer within 2 s") for failure in outcome.failures] == [True]
     assert systems(outcome) == {"octet", "limit"}
 
 
@@ -112,7 +115,7 @@ def test_what_a_peer_did_before_it_died_counts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("fake_peers")
 def test_octet_failing_is_a_failure_too(tmp_path: Path) -> None:
-    options = EngineOptions(("well",), runs=1, cache=tmp_path, timeout=30.0, quick=True, octet=("--no-such-option",))
+    options = EngineOptions(("well",), runs=1, cache=tmp_path, timeout=120.0, quick=True, octet=("--no-such-option",))
     outcome = measure_engine(MODEL, options, lambda line: None)
     assert [failure.startswith("octet: died with exit code 2 while loading") for failure in outcome.failures] == [True]
     assert systems(outcome) == {"well"}
@@ -186,7 +189,7 @@ def check_open_loop(found: Found) -> None:
             case = f"open loop at {share} % of capacity"
             assert found[case, system, "goodput"] <= found[case, system, "offered"]
             assert found[case, system, "TTFT p50"] > 0
-            assert (case, system, "TTFT p99") not in found, "of so few nobody can tell"
+            assert (case, system, "TTFT p99") not in found, "too few samples for a 99th percentile"
         assert found[case, "octet", "offered"] == found[case, "octet served", "offered"]
 
 
@@ -213,7 +216,7 @@ def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixtur
 
 
 def test_capacity_is_a_whole_crowds_from_its_arrival_to_its_last_answer() -> None:
-    """Also where all prompts were computed before anybody was answered."""
+    """Also if all prompts were computed before the first answer."""
     times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
     assert capacity(times) == pytest.approx(0.3)
 

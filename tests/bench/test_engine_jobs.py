@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_jobs import (
-    FULL,
-    Board,
-    Figure,
-    Job,
-    Key,
-    checked_times,
-    decode_jobs,
-    decode_rate,
-    prefill_job,
-    prefix_prompts,
-)
+from bench.engine_decode import FULL, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
+from bench.engine_rounds import Job
+from bench.timing import Board, Figure, Key
 
 
 def lockstep(concurrency: int, num_tokens: int, ttft: float, itl: float) -> list[list[float]]:
@@ -41,7 +32,7 @@ def test_only_the_time_in_which_all_decode_counts() -> None:
 def test_figures_of_a_decode_job() -> None:
     job = Job("4 sequences", 4, 32, 5)
     times = [[ttft, ttft + 0.1, ttft + 0.2, ttft + 0.3, ttft + 0.5] for ttft in (0.1, 0.1, 0.1, 0.3)]
-    figures = {figure.metric: figure for figure in job.figures(times)}
+    figures = {figure.metric: figure for figure in figures_of(job, times)}
     assert figures["TTFT p50"].value == pytest.approx(100)
     assert figures["TTFT p95"].value == pytest.approx(300)
     assert figures["ITL p50"].value == pytest.approx(100)
@@ -50,7 +41,7 @@ def test_figures_of_a_decode_job() -> None:
 
 
 def test_figures_of_a_prefill_job() -> None:
-    prefill, ttft = prefill_job(FULL).figures([[2.0]])
+    prefill, ttft = figures_of(prefill_job(FULL), [[2.0]])
     assert prefill == Figure("prefill", "tok/s", 256.0)
     assert ttft == Figure("TTFT", "ms", 2_000.0)
 
@@ -76,14 +67,14 @@ def test_a_warm_prompt_differs_behind_the_prefix_only() -> None:
 def test_answers_of_another_length_are_refused(lengths: Sequence[int]) -> None:
     job = Job("2 sequences", 2, 8, 3)
     good = {"tokens": [[1, 2, 3]] * 2, "times": [[0.1, 0.2, 0.3]] * 2}
-    assert checked_times(job, good) == good["times"]
+    assert job.checked_times(good) == good["times"]
     times = [[0.1] * length for length in lengths]
     with pytest.raises(ValueError, match="asked for 2 x 3 tokens"):
-        checked_times(job, {"tokens": times, "times": times})
+        job.checked_times({"tokens": times, "times": times})
 
 
 def test_ratios_are_taken_round_by_round_where_both_were_measured() -> None:
-    board = Board(["octet", "peer"])
+    board = Board("engine", ["octet", "peer"])
     for number, ours, theirs in ((1, 10.0, 5.0), (2, 100.0, 20.0), (3, 90.0, None)):
         board.add(number, "case", "octet", [Figure("decode", "tok/s", ours)])
         if theirs is not None:
@@ -91,13 +82,13 @@ def test_ratios_are_taken_round_by_round_where_both_were_measured() -> None:
     mine, base = Key("case", "octet", "decode"), Key("case", "peer", "decode")
     [record] = board.ratio(mine, base, "case vs peer")
     assert (record.low, record.high, record.runs, record.unit) == (2.0, 5.0, 2, "x")
-    assert list(board.ratio(mine, Key("case", "nobody", "decode"), "case vs nobody")) == []
+    assert list(board.ratio(mine, Key("case", "absent", "decode"), "case vs absent")) == []
     assert {(r.system, r.runs) for r in board.records()} == {("octet", 3), ("peer", 2)}
     assert {r.value for r in board.records() if r.system == "octet"} == {90.0}
 
 
 def test_systems_stand_beside_each_other() -> None:
-    board = Board(["octet", "peer"])
+    board = Board("engine", ["octet", "peer"])
     for system in ("peer", "octet"):
         for case in ("one", "two"):
             board.add(1, case, system, [Figure("decode", "tok/s", 1.0), Figure("TTFT", "ms", 1.0)])

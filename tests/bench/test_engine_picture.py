@@ -1,8 +1,6 @@
-"""What the engine did, drawn."""
-
 from pathlib import Path
 
-from bench.engine_picture import _VIEWS, _points, plot_engine
+from bench.plots import ENGINE, find_lines, plot_views
 from simulation.results import BenchRecord
 
 
@@ -23,7 +21,7 @@ RECORDS = [
 
 
 def test_every_part_has_its_own_axes_and_no_ratio_is_among_them() -> None:
-    decode, open_loop, adapters = (_points(view, RECORDS) for view in _VIEWS)
+    decode, open_loop, adapters = (find_lines(view, RECORDS) for view in ENGINE)
     assert {system: [(at, each.value) for at, each in line] for system, line in decode.items()} == {
         "octet": [(1, 200.0), (16, 900.0)],
         "vllm": [(1, 40.0)],
@@ -34,6 +32,6 @@ def test_every_part_has_its_own_axes_and_no_ratio_is_among_them() -> None:
 
 def test_the_same_figures_give_the_same_bytes(tmp_path: Path) -> None:
     once, again = tmp_path / "once.svg", tmp_path / "again.svg"
-    plot_engine(once, RECORDS)
-    plot_engine(again, RECORDS)
+    plot_views(once, ENGINE, RECORDS)
+    plot_views(again, ENGINE, RECORDS)
     assert once.read_bytes() == again.read_bytes() != b""

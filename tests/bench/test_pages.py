@@ -37,13 +37,13 @@ def test_a_marker_has_options_in_quotes() -> None:
 
 
 @pytest.mark.parametrize("words", ["figures one two", 'figures case="open'])
-def test_a_marker_that_nobody_understands_is_refused(words: str) -> None:
+def test_a_malformed_marker_is_refused(words: str) -> None:
     with pytest.raises(MarkerRefused):
         filled(f"<!-- {words} -->\n<!-- end -->", lambda marker: "")
 
 
 def test_other_comments_are_left_alone() -> None:
-    page = "<!-- a word to whoever writes here -->\nwords\n<!-- notes kv -->\nold\n<!-- end -->\n"
+    page = "<!-- a remark for authors -->\nwords\n<!-- notes kv -->\nold\n<!-- end -->\n"
     assert filled(page, lambda marker: marker.kind) == page.replace("old", "notes")
 
 
@@ -72,7 +72,7 @@ def test_rows_by_case_have_a_column_for_each_metric() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"case": "nobody"}, {"colour": "red"}, {"system": "octet|sglang"}, {"rows": "case"}, {"rows": "unit"}]
+    "options", [{"case": "absent"}, {"colour": "red"}, {"system": "octet|sglang"}, {"rows": "case"}, {"rows": "unit"}]
 )
 def test_impossible_table_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(MarkerRefused):
@@ -97,7 +97,7 @@ def seen(folder: Path, *lines: str) -> list[str]:
     ]
 
 
-def test_a_fault_is_shown_with_what_was_seen_and_who_shows_it(tmp_path: Path) -> None:
+def test_a_fault_is_shown_with_its_figures(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
     path.write_text(BACK % ("0.5", "< 2 s", "true") + '\n{"test": "a::b", "passed": true}\n')
     table = fault_table(ROWS, read_findings(path)).splitlines()
@@ -109,7 +109,7 @@ def test_the_seed_of_drawn_trouble_is_shown(tmp_path: Path) -> None:
     assert seen(tmp_path, *lines)[0] == "back: 0.50 s; seed 4711"
 
 
-def test_a_row_that_nobody_ran_is_not_said_to_hold(tmp_path: Path) -> None:
+def test_a_row_that_did_not_run_is_not_shown_as_held(tmp_path: Path) -> None:
     assert seen(tmp_path) == ["**not run**"] * 3
     first, second, third = seen(tmp_path, BACK % ("1", "< 2 s", "true"), '{"test": "c::d[7]", "passed": true}')
     assert first == "back: 1 s; 1 of 1 tests **not run**"
@@ -139,10 +139,10 @@ def of_a_run(command: str, *lines: str) -> tuple[str, ...]:
     return (*lines, json.dumps({"run": asdict(RunMeter().result("faults", command, []))}))
 
 
-def test_where_the_faults_were_tried_is_said_below_them(tmp_path: Path) -> None:
+def test_the_origin_of_each_row_is_shown_below_the_table(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
     path.write_text("\n".join(of_a_run("python -m tests.faults --rows 1", '{"test": "a::b", "passed": true}')))
-    (run,) = (each.result for each in read_findings(path).runs if each.result is not None)
+    (run,) = (each.result for each in read_findings(path) if each.result is not None)
     last = fault_table(ROWS, read_findings(path)).splitlines()[-1]
     assert last.startswith(f"- Rows 1: {run.date}, commit {run.machine.commit}, load {run.machine.load}. ")
     assert run.machine.cpu in last
@@ -154,10 +154,10 @@ def test_of_a_row_its_last_whole_run_counts_however_it_ended(tmp_path: Path) -> 
     cut = (BACK % ("0.1", "< 2 s", "true"),)
     assert seen(tmp_path, *good, *bad)[0] == "back: 3 s (**missed**: < 2 s); 1 of 1 tests **failed**"
     assert seen(tmp_path, *bad, *good)[0] == "back: 1 s"
-    assert seen(tmp_path, *good, *cut)[0] == "back: 1 s", "half a run stands for nothing"
+    assert seen(tmp_path, *good, *cut)[0] == "back: 1 s", "an incomplete run does not count"
 
 
-def test_the_pages_say_what_was_measured() -> None:
+def test_the_pages_match_the_results() -> None:
     assert main(["--check"]) == 0
 
 

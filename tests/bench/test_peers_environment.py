@@ -10,7 +10,7 @@ import pytest
 
 from bench.peers.environment import PeerSpec, PeerUnavailable, cpu_flags, prepare, without_amx
 
-SPEC = PeerSpec("toy", "toy.runner", ("toy==1", "helper"), "gguf", unwanted=("ballast",))
+SPEC = PeerSpec("toy", ("toy==1", "helper"), "toy.runner", "gguf", unwanted=("ballast",))
 FAKE_PYTHON = """\
 #!/bin/sh
 echo "CMAKE_ARGS=$CMAKE_ARGS $@" >> "{record}"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def start(tmp_path: Path) -> Iterator[Start]:
     peers: list[Peer] = []
 
-    def start(behaviour: str = "", timeout: float = 30.0) -> Peer:
+    def start(behaviour: str = "", timeout: float = 120.0) -> Peer:
         command = [sys.executable, "-m", "tests.bench.fake_peer", "model", behaviour]
         log = tmp_path / "fake.log"
         peers.append(Peer("fake", command, cwd=ROOT, env=os.environ, log=log, timeout=timeout))
@@ -37,7 +37,7 @@ def state_of(pid: int) -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    stop = time.monotonic() + 10
+    stop = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < stop
         time.sleep(0.01)
@@ -81,9 +81,10 @@ def test_failed_call_is_reported_in_one_line(start: Start, behaviour: str, mixed
     assert caught.value.signalled == signalled
 
 
-def test_one_that_hangs_is_given_up_and_killed(start: Start) -> None:
-    peer = start("hangs", timeout=5.0)
-    with pytest.raises(PeerFailed, match="fake: no answer within 5 s while generate; see "):
+def test_a_hanging_peer_is_given_up_and_killed(start: Start) -> None:
+    peer = start("hangs")
+    peer.timeout = 1.0
+    with pytest.raises(PeerFailed, match="fake: no answer within 1 s while generate; see "):
         peer.call("generate", prompts=[[5]], new_tokens=1)
     assert not list_group(peer)
 
@@ -98,11 +99,11 @@ def list_group(peer: Peer) -> list[int]:
 @pytest.mark.parametrize(
     ("behaviour", "timeout", "mixed"),
     [
-        ("does not load", 30.0, "failed while loading: ValueError: the model is not to its taste"),
+        ("does not load", 120.0, "failed while loading: ValueError: the model is not to its taste"),
         ("never ready", 1.0, "no answer within 1 s while loading"),
     ],
 )
-def test_one_that_is_never_ready_does_not_start(start: Start, behaviour: str, timeout: float, mixed: str) -> None:
+def test_a_peer_that_is_never_ready_does_not_start(start: Start, behaviour: str, timeout: float, mixed: str) -> None:
     with pytest.raises(PeerFailed, match=mixed):
         start(behaviour, timeout)
 
@@ -114,7 +115,7 @@ def test_death_between_two_calls_is_reported_by_the_next(start: Start) -> None:
         peer.call("generate", prompts=[[5]], new_tokens=1)
 
 
-def test_a_stranger_who_does_not_speak_the_protocol_is_refused(tmp_path: Path) -> None:
+def test_a_process_without_the_protocol_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('hello')"]
     with pytest.raises(PeerFailed, match=r"answered 'hello\\n' while loading"):
-        Peer("fake", command, cwd=tmp_path, env=os.environ, log=tmp_path / "log", timeout=30.0)
+        Peer("fake", command, cwd=tmp_path, env=os.environ, log=tmp_path / "log", timeout=120.0)

@@ -1,5 +1,7 @@
 """Finding settings with which a peer runs, and runs fastest."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from bench.peers import environment
 from bench.peers.environment import PEERS, Environment, PeerSpec, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.peers.process import PeerFailed
 
-SPEC = PeerSpec("toy", "toy.runner", ("toy",), "gguf", variants=(("slow",), ("fast",), ("medium",)), compiled=True)
+SPEC = PeerSpec("toy", ("toy",), "toy.runner", "gguf", variants=(("slow",), ("fast",), ("medium",)), compiled=True)
 SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}
 
 
@@ -107,3 +109,9 @@ def test_a_peer_can_import_the_bench_and_nothing_beside_it(tmp_path: Path) -> No
     assert [entry.name for entry in link_bench(tmp_path).iterdir()] == ["bench"]
     for spec in PEERS.values():
         assert tmp_path.joinpath(*spec.module.split(".")).with_suffix(".py").is_file()
+
+
+def test_the_vllm_runner_needs_no_other_package_of_this_project(tmp_path: Path) -> None:
+    missing = "octet", "specialist", "kvpool", "admission", "router", "simulation"
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import bench.peers.vllm_runner"
+    subprocess.run([sys.executable, "-c", code], cwd=link_bench(tmp_path), check=True)

@@ -1,4 +1,4 @@
-"""vLLM's engine under arrivals and with adapters: an engine of a few lines in its place."""
+"""The vLLM runner under arrivals and with adapters, on a fake engine."""
 
 import sys
 from pathlib import Path
@@ -14,13 +14,13 @@ from bench.peers.vllm_runner import Vllm
 
 
 class FakeEngine:
-    """A token for everybody a step."""
+    """Gives each request a token per step."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, int] = {}
         self.most = 0
         self.loaded: dict[str, dict[str, Any]] = {}
-        """By adapter, its matrices: its files are gone afterwards."""
+        """Matrices by adapter: the files are deleted afterwards."""
         self.asked: list[str | None] = []
 
     def add_lora(self, adapter: SimpleNamespace) -> None:
@@ -54,10 +54,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 
 def test_each_prompt_arrives_at_its_time(engine: FakeEngine) -> None:
-    mixed = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 0.05])
+    mixed = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 1.0])
     assert [len(mine) for mine in mixed["times"]] == [len(mine) for mine in mixed["tokens"]] == [2, 3, 1]
-    assert all(mine[0] >= due for mine, due in zip(mixed["times"], [0.0, 0.0, 0.05], strict=True))
-    assert engine.most == 2, "the last one comes when the others have gone"
+    assert all(mine[0] >= due for mine, due in zip(mixed["times"], [0.0, 0.0, 1.0], strict=True))
+    assert engine.most == 2, "the last prompt arrives when the others have ended"
     assert engine.asked == [None] * 3
 
 

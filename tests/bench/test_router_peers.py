@@ -1,4 +1,4 @@
-"""Routers beside each other: what is told of them, and what becomes of one that fails."""
+"""Routers beside each other: their figures, and what happens if a router fails."""
 
 import asyncio
 import json
@@ -11,26 +11,33 @@ from typing import Self
 
 import pytest
 
+from bench.findings import Findings
 from bench.peers.environment import Environment, PeerUnavailable
-from bench.peers.process import PeerFailed
+from bench.peers.process import PeerFailed, tree
+from bench.plots import ADDED, plot_views
 from bench.router_peers import rounds
 from bench.router_peers import site as site_module
-from bench.router_peers.callers import (
+from bench.router_peers.callers import CallFailed, OnTokens, RoutePath, RouterProcess
+from bench.router_peers.cases import (
     LIMIT,
+    LONG_STREAMS,
     OCTET,
     REPLICA_LIMIT,
-    CallFailed,
-    OnTokens,
-    Order,
-    RoutePath,
-    RouterProcess,
+    SERIAL,
+    SHORT,
+    SHORT_STREAMS,
+    STOCK,
+    FirstTokens,
+    Flood,
+    rate_case,
 )
-from bench.router_peers.cases import LONG_STREAMS, SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
-from bench.router_peers.measure import P50, P99, STALL, plot_added, records_of
+from bench.router_peers.measure import P50, P99, STALL, records_of
+from bench.router_peers.orders import Order
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import RouterPeer, RouterPeersSite, RouterPlace
 from octet.cli import main
 from simulation.results import BenchRecord
+from tests.bench.test_serve_peers import become
 
 FAKE_ROUTER = Path(__file__).with_name("fake_router.py")
 SPIN = "import time\nwhile True: time.process_time()"
@@ -55,8 +62,8 @@ def test_what_is_added_is_taken_round_by_round() -> None:
     found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
     found.first[SERIAL + STOCK, OCTET] = [[0.005] * 3, [0.105] * 3, [0.006] * 3]
     records = records_of(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
-    assert _find(records, SERIAL, P50).value == pytest.approx(2), "beyond a replica, which is what it stands before"
-    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "nothing is left out of it"
+    assert _find(records, SERIAL, P50).value == pytest.approx(2), "beyond the time of a replica"
+    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the whole time"
     assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
     assert _find(records, f"{SERIAL} vs litellm", P50).value == pytest.approx(0.1)
     assert _find(records, SERIAL + STOCK, STALL).value == pytest.approx(1)
@@ -95,10 +102,10 @@ def test_tokens_per_message_are_shown_for_octet() -> None:
     assert [(record.system, record.value) for record in records if record.metric == "tokens a message"] == [(OCTET, 4)]
 
 
-def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
+def test_a_plot_shows_the_records_that_there_are(tmp_path: Path) -> None:
     records = [BenchRecord("router peers", rate_case(rate), OCTET, P50, "ms", 1.0, -0.5, 2.0, 5) for rate in (10, 100)]
     for name in ("a.svg", "b.svg"):
-        plot_added(tmp_path / name, records)
+        plot_views(tmp_path / name, [ADDED], records)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
@@ -110,7 +117,7 @@ def test_a_paused_router_takes_no_time_and_its_children_count(tmp_path: Path) ->
             sleep(0.05)
         assert process.cpu() >= 0.5
         process.pause()
-        sleep(0.1)
+        assert become(list(tree(process.pid)), "T")
         before = process.cpu()
         sleep(0.3)
         assert process.cpu() == before
@@ -133,11 +140,11 @@ def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed):
         process.cpu()
     for _ in range(2):
-        process.close()  # may be asked for twice
+        process.close()  # a second call is harmless
 
 
 class FakeCaller:
-    """Says that it is there, and has only so many answers."""
+    """Has only so many answers."""
 
     def __init__(self, most_answers: int) -> None:
         self.left = most_answers
@@ -147,32 +154,31 @@ class FakeCaller:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def call(self, prompt: str, order: Order, heard: OnTokens | None = None, *, stream: bool = True) -> float:
+    async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
         self.left -= order == SHORT
         if self.left < 0 and order == SHORT:
             raise CallFailed("refused: too much")
         return 0.001
 
 
-def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_peer_is_left_out_and_its_rounds_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_PAUSES", (0.0, 0.0))
     process = _process(tmp_path, "import time; time.sleep(600)", "frail")
     good, frail = FakeCaller(10_000), FakeCaller(8)
-    site = RouterPeersSite(
-        {LIMIT: RoutePath(LIMIT, None, lambda _: good), "frail": RoutePath("frail", process, lambda _: frail)}
-    )
     said: list[str] = []
+    paths = {LIMIT: RoutePath(LIMIT, None, lambda _: good), "frail": RoutePath("frail", process, lambda _: frail)}
+    site = RouterPeersSite(Findings(said.append), paths)
     try:
-        found = asyncio.run(run_rounds(site, [FirstTokens(SERIAL, (LIMIT,), 5)], 3, said.append))
+        found = asyncio.run(run_rounds(site, [FirstTokens(SERIAL, (LIMIT,), 5)], 3))
     finally:
         process.close()
     assert [len(each) for each in found.first[SERIAL, LIMIT]] == [5, 5, 5]
     assert [len(each) for each in found.first[SERIAL, "frail"]] == [5]
-    (why,) = site.failures
+    (why,) = site.findings.failures
     assert why == f"frail: {SERIAL}: refused: too much" and why in said
     assert said.count(f"tried again: {why}") == 2
-    assert site.notes == [f"tried again: {why}", f"left out: {why}"]
-    assert set(site.ways) == {LIMIT}
+    assert site.findings.notes == [f"tried again: {why}", f"left out: {why}"]
+    assert set(site.paths) == {LIMIT}
 
 
 def _fake_peer(name: str, most: int | None) -> RouterPeer:
@@ -199,14 +205,14 @@ def test_a_quick_run_beside_peers_of_which_some_fail(
     monkeypatch.setattr(site_module, "prepare", prepare)
     monkeypatch.setenv("OCTET_CACHE", str(tmp_path / "cache"))
     out, plot = tmp_path / "out.jsonl", tmp_path / "plot.svg"
-    names = ",".join([*(fake.name for fake in fakes), "unheard-of"])
+    names = ",".join([*(fake.name for fake in fakes), "unknown"])
     asked = ["bench", "router", "--peers", names, "--quick", "--json", str(out), "--plot", str(plot)]
     assert main(asked) == 1
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     keys = [(record["case"], record["system"], record["metric"]) for record in records]
     assert len(set(keys)) == len(keys)
     assert {record["system"] for record in records} >= {OCTET, LIMIT, "sound"}
-    assert "sound: a fake that is called sound" in told.out and plot.exists()
-    for failed in ("stillborn: died with exit code 3", "frail", "absent: installing", "unheard-of: no such router"):
-        assert failed in told.err
+    assert "sound: a fake that is called sound" in printed.out and plot.exists()
+    for failed in ("stillborn: died with exit code 3", "frail", "absent: installing", "unknown: no such router"):
+        assert failed in printed.err

@@ -1,4 +1,4 @@
-"""Backends do as they are told, and callers count every token however the bytes come."""
+"""Backends follow orders, and callers count each token however the bytes are cut."""
 
 import asyncio
 import socket
@@ -11,21 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.http_client import HttpConnection
-from bench.peers.process import HOST
-from bench.router_peers.callers import (
-    REPLICA,
-    WORD,
-    CallFailed,
-    GrpcCaller,
-    HttpCaller,
-    Order,
-    OrderMissing,
-    TokenCounter,
-    replica_request,
-)
+from bench.processes import HOST
+from bench.router_peers.callers import CallFailed, GrpcCaller, HttpCaller, TokenCounter
 from bench.router_peers.grpc_backend import TokenStream
 from bench.router_peers.http_backend import MODEL, Backend
+from bench.router_peers.orders import WORD, Order, OrderMissing
 from bench.router_peers.site import backends
+from bench.router_site import REPLICA, replica_request
 
 ORDERS = st.builds(Order, st.integers(1, 10_000), st.integers(0, 100_000))
 
@@ -65,8 +57,8 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
     ends = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
 
     async def read() -> int:
-        heard: list[int] = []
-        counter = TokenCounter(lambda tokens, _: heard.append(tokens))
+        counts: list[int] = []
+        counter = TokenCounter(lambda tokens, _: counts.append(tokens))
         connection = HttpConnection()
         connection.connection_made(_Written())
         asking = asyncio.ensure_future(connection.exchange(b"", counter.add))
@@ -76,7 +68,7 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
             connection.data_received(raw[begin:end])
         assert (await asking).status == 200
         assert counter.first_token() > 0
-        return sum(heard)
+        return sum(counts)
 
     assert asyncio.run(read()) == tokens
 
@@ -84,57 +76,57 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
 def _with_backend(use: Callable[[HttpCaller, list[int]], Awaitable[None]]) -> None:
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(Backend, HOST, 0)
-        heard: list[int] = []
+        counts: list[int] = []
         async with HttpCaller(HOST, server.sockets[0].getsockname()[1], MODEL, acks_at_once=True) as caller:
-            await use(caller, heard)
+            await use(caller, counts)
         server.close()
 
     asyncio.run(run())
 
 
 def test_a_backend_streams_what_was_ordered() -> None:
-    async def use(caller: HttpCaller, heard: list[int]) -> None:
+    async def use(caller: HttpCaller, counts: list[int]) -> None:
         messages: list[int] = []
 
-        def told(tokens: int, number: int) -> None:
-            heard.append(tokens)
+        def on_tokens(tokens: int, number: int) -> None:
+            counts.append(tokens)
             messages.append(number)
 
-        await caller.call("x" * 300_000, Order(40), told)
-        assert sum(heard) == sum(messages) == 40
+        await caller.call("x" * 300_000, Order(40), on_tokens)
+        assert sum(counts) == sum(messages) == 40
         begun = perf_counter()
-        await caller.call("again", Order(40, 5_000), told)
+        await caller.call("again", Order(40, 5_000), on_tokens)
         assert perf_counter() - begun > 39 * 0.005 - 0.01
-        assert sum(heard) == sum(messages) == 80
+        assert sum(counts) == sum(messages) == 80
 
     _with_backend(use)
 
 
 @pytest.mark.parametrize(("order", "least_seconds"), [(Order(300), 0.0), (Order(30, 2_000), 29 * 0.002 - 0.005)])
 def test_unread_token_stream_continues_and_repeats_nothing(order: Order, least_seconds: float) -> None:
-    async def listen() -> list[int]:
-        speech, heard = TokenStream(order), [0]
-        while heard[-1] < order.tokens:
-            heard.append(await speech.beyond(heard[-1]))
-            await asyncio.sleep(0.005)  # busy otherwise
-        return heard
+    async def read_slowly() -> list[int]:
+        stream, counts = TokenStream(order), [0]
+        while counts[-1] < order.tokens:
+            counts.append(await stream.beyond(counts[-1]))
+            await asyncio.sleep(0.005)  # the reader is busy
+        return counts
 
     begun = perf_counter()
-    heard = asyncio.run(listen())
+    counts = asyncio.run(read_slowly())
     assert perf_counter() - begun >= least_seconds
-    assert heard[-1] == order.tokens and all(before < after for before, after in pairwise(heard))
-    assert len(heard) < order.tokens
+    assert counts[-1] == order.tokens and all(before < after for before, after in pairwise(counts))
+    assert len(counts) < order.tokens
 
 
-def test_a_backend_answers_as_a_whole() -> None:
-    async def use(caller: HttpCaller, heard: list[int]) -> None:
-        await caller.call("x", Order(7), lambda *told: heard.extend(told), stream=False)
-        assert heard == [7, 1]
+def test_a_backend_sends_a_whole_answer() -> None:
+    async def use(caller: HttpCaller, counts: list[int]) -> None:
+        await caller.call("x", Order(7), lambda *figures: counts.extend(figures), stream=False)
+        assert counts == [7, 1]
 
     _with_backend(use)
 
 
-def test_refusals_and_silence_are_failures() -> None:
+def test_an_answer_without_tokens_and_a_closed_port_are_failures() -> None:
     async def use(caller: HttpCaller, _: list[int]) -> None:
         with pytest.raises(CallFailed, match="without a token"):
             await caller.call("x", Order(0), stream=False)
@@ -142,35 +134,35 @@ def test_refusals_and_silence_are_failures() -> None:
     _with_backend(use)
     with socket.socket() as taken:
         taken.bind((HOST, 0))
-        nobody = HttpCaller(HOST, taken.getsockname()[1], MODEL, acks_at_once=False)
+        caller = HttpCaller(HOST, taken.getsockname()[1], MODEL, acks_at_once=False)
         with pytest.raises(CallFailed, match="nothing listens"):
-            asyncio.run(nobody.call("x", Order(1)))
+            asyncio.run(caller.call("x", Order(1)))
 
 
 @pytest.mark.parametrize(("prompt", "at_once"), [("why", 1), ("why", 8), ("why" * 300_000, 2)])
-def test_a_replica_is_called_by_hand(prompt: str, at_once: int) -> None:
+def test_the_own_client_calls_a_replica(prompt: str, at_once: int) -> None:
     """Long prompts too: no more is sent than the server allows."""
-    heard: list[int] = []
+    counts: list[int] = []
 
-    async def story(port: int) -> None:
+    async def call_replica(port: int) -> None:
         async with GrpcCaller(f"{HOST}:{port}", REPLICA, replica_request, own_client=True) as caller:
             order = Order(20, 100)
-            calls = [caller.call(prompt, order, lambda tokens, _: heard.append(tokens)) for _ in range(at_once)]
-            assert all(0 < first < 10 for first in await asyncio.gather(*calls))
-            assert sum(heard) == 20 * at_once
-            assert await caller.call(prompt, Order(1)) > 0, "and again"
+            calls = [caller.call(prompt, order, lambda tokens, _: counts.append(tokens)) for _ in range(at_once)]
+            assert all(0 < first < 60 for first in await asyncio.gather(*calls))
+            assert sum(counts) == 20 * at_once
+            assert await caller.call(prompt, Order(1)) > 0, "a second call"
 
     with backends("grpc_backend", 1) as (port,):
-        asyncio.run(story(port))
+        asyncio.run(call_replica(port))
 
 
-def test_a_call_by_hand_that_is_refused_has_failed() -> None:
-    async def story(port: int) -> None:
+def test_a_refused_call_of_the_own_client_has_failed() -> None:
+    async def call_replica(port: int) -> None:
         for method, prompt in (("/octet.v1.Specialist/Nothing", "why"), (REPLICA, "x" * (5 << 20))):
             async with GrpcCaller(f"{HOST}:{port}", method, replica_request, own_client=True) as caller:
                 with pytest.raises(CallFailed):
                     await caller.call(prompt, Order(1))
 
     with backends("grpc_backend", 1) as (port,):
-        asyncio.run(story(port))
-    asyncio.run(story(port))
+        asyncio.run(call_replica(port))
+    asyncio.run(call_replica(port))

@@ -18,8 +18,8 @@ from octet.cli import main
 from tests.bench import fake_endpoint as fake
 from tests.bench.fake_endpoint import FakeEndpoint, Reply, listening
 
-SLOW = CallerClass("slow", 0.5, 2, 30.0, 60.0)
-HASTY = CallerClass("hasty", 0.5, 6, 1e-9, 60.0)
+SLOW = CallerClass("slow", 0.5, 2, 60.0, 120.0)
+HASTY = CallerClass("hasty", 0.5, 6, 1e-9, 120.0)
 _Result = TypeVar("_Result")
 
 
@@ -31,7 +31,7 @@ def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
     return asyncio.run(coroutine)
 
 
-async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", give_up: float = 30.0) -> LoadRound:
+async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", give_up: float = 120.0) -> LoadRound:
     async with listening(endpoint) as url:
         caller = OpenAICaller(parse_origin(url), model, "secret", give_up)
         try:
@@ -57,16 +57,16 @@ def test_an_answer_is_timed_and_counted() -> None:
         assert answer.behind >= 0
         assert answer.prompt_tokens == pytest.approx(50, abs=2)
     assert endpoint.keys == {"Bearer secret"}
-    assert not any("octet" in asked for asked in endpoint.heard)
+    assert not any("octet" in asked for asked in endpoint.received)
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """Nobody is answered before the last has asked."""
+    """The endpoint answers when the last request has arrived."""
 
     async def when_all_are_here(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
-        if len(endpoint.heard) == endpoint.spared + 20:
-            endpoint.everybody.set()
-        await endpoint.everybody.wait()
+        if len(endpoint.received) == endpoint.spared + 20:
+            endpoint.released.set()
+        await endpoint.released.wait()
         await fake.well(endpoint, writer, asked)
 
     found = run(loaded(FakeEndpoint(when_all_are_here), asks_at(*(0.01 * number for number in range(20)))))
@@ -75,16 +75,23 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
 
 def test_a_connection_is_used_again() -> None:
-    endpoint = FakeEndpoint(fake.well)
-    run(loaded(endpoint, asks_at(0.0, 0.3, 0.6)))
-    assert endpoint.num_connections == 1
+    async def ask_three_times() -> int:
+        endpoint = FakeEndpoint(fake.well)
+        async with listening(endpoint) as url:
+            caller = OpenAICaller(parse_origin(url), "small", None, 120.0)
+            for _ in range(3):
+                await play("fake", caller, asks_at(0.0), 1.0)
+            await caller.close()
+        return endpoint.num_connections
+
+    assert run(ask_three_times()) == 1
 
 
 def test_only_octet_gets_the_class() -> None:
     endpoint = FakeEndpoint(fake.well, models=("octet", "octet/talker"))
     run(loaded(endpoint, asks_at(0.0), model="octet/talker"))
-    times = {"timeout_ms": 60_000, "first_token_timeout_ms": 30_000}
-    assert endpoint.heard[-1]["octet"] == {"priority": 2, **times}
+    times = {"timeout_ms": 120_000, "first_token_timeout_ms": 60_000}
+    assert endpoint.received[-1]["octet"] == {"priority": 2, **times}
 
 
 def refusing(status: int, headers: str = "") -> Reply:
@@ -95,7 +102,7 @@ def refusing(status: int, headers: str = "") -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "end", "class_fields"),
+    ("status", "headers", "end", "has_retry_after"),
     [
         (429, "Retry-After: 3\r\n", "refused", True),
         (429, "", "refused", False),
@@ -105,10 +112,10 @@ def refusing(status: int, headers: str = "") -> Reply:
     ],
 )
 def test_refused_requests_are_separate_from_failed_ones(
-    status: int, headers: str, end: str, class_fields: bool
+    status: int, headers: str, end: str, has_retry_after: bool
 ) -> None:
     answer = only(run(loaded(FakeEndpoint(refusing(status, headers)), asks_at(0.0))).answers)
-    assert (answer.end, answer.retry_after) == (end, class_fields)
+    assert (answer.end, answer.retry_after) == (end, has_retry_after)
     assert answer.why == f"{status}: no room here"
     assert not answer.good
 
@@ -128,7 +135,7 @@ async def fails_later(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[st
 
 
 async def hangs(endpoint: FakeEndpoint, _: asyncio.StreamWriter, __: dict[str, Any]) -> None:
-    await endpoint.everybody.wait()
+    await endpoint.released.wait()
 
 
 async def babbles(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
@@ -151,7 +158,8 @@ async def bad_chunks(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str
     ],
 )
 def test_every_failure_ends_with_a_reason(reply: Reply, end: str, why: str) -> None:
-    answer = only(run(loaded(FakeEndpoint(reply), asks_at(0.0), give_up=0.2)).answers)
+    give_up = 0.2 if reply is hangs else 120.0
+    answer = only(run(loaded(FakeEndpoint(reply), asks_at(0.0), give_up=give_up)).answers)
     assert answer.end == end
     assert why in answer.why
     assert not answer.good
@@ -159,16 +167,16 @@ def test_every_failure_ends_with_a_reason(reply: Reply, end: str, why: str) -> N
 
 async def stalls(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, _: dict[str, Any]) -> None:
     writer.write(fake.SSE + fake.event({"choices": [{"delta": {"content": "x"}}]}))
-    await endpoint.everybody.wait()
+    await endpoint.released.wait()
 
 
 @pytest.mark.parametrize("model", ["small", "octet"])
 def test_caller_hangs_up_at_its_deadline_with_any_endpoint(model: str) -> None:
-    asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 0.1, 0.2))
+    asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 3.0, 3.0))
     answer = only(run(loaded(FakeEndpoint(stalls, models=(model,)), asks, model)).answers)
-    assert (answer.end, answer.why) == ("expired", "no whole answer within 0.2 s")
-    assert 0.2 <= answer.total < 5
-    assert len(answer.pieces) == answer.tokens == 1, "what it got, it got"
+    assert (answer.end, answer.why) == ("expired", "no whole answer within 3 s")
+    assert answer.total >= 3
+    assert len(answer.pieces) == answer.tokens == 1, "the piece that arrived counts"
     assert not answer.good
 
 
@@ -177,10 +185,10 @@ def test_a_caller_hangs_up_without_a_first_token_in_time(model: str) -> None:
     asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 0.1, 60.0))
     answer = only(run(loaded(FakeEndpoint(hangs, models=(model,)), asks, model)).answers)
     assert (answer.end, answer.why) == ("expired", "no token within 0.1 s")
-    assert 0.1 <= answer.total < 5 and not answer.pieces and not answer.good
+    assert answer.total >= 0.1 and not answer.pieces and not answer.good
 
 
-def test_one_that_does_not_count_tokens_is_noted() -> None:
+def test_an_endpoint_that_does_not_count_tokens_is_noted() -> None:
     async def checked() -> str:
         async with listening(FakeEndpoint(fake.well, counts_tokens=False)) as url:
             caller = OpenAICaller(parse_origin(url), "small", None, 10.0)
@@ -201,12 +209,10 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     assert found[ALL, "within both deadlines, of the offered"] == 50
     assert found[ALL, "throughput"] > 0
     assert found[ALL, "goodput, tokens"] == 8
-    late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=99.0))) for each in rounds]
-    class_fields = {
-        (each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]
-    }
-    assert (class_fields[ALL, "answered"], class_fields[ALL, GOODPUT]) == (3, 2), (
-        "who is answered late is answered, and of no use"
+    late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=999.0))) for each in rounds]
+    with_late = {(each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]}
+    assert (with_late[ALL, "answered"], with_late[ALL, GOODPUT]) == (3, 2), (
+        "a late answer is an answer, but not goodput"
     )
 
 
@@ -215,20 +221,17 @@ def test_late_load_generator_and_failures_are_reported() -> None:
     late = ServedAnswer(ask, "answered", (0.1,), 0.2, ask.answer_tokens, behind=0.4)
     lost = ServedAnswer(ask, "failed", why="gone")
     assert warnings([LoadRound("x", 1.0, 1.0, (replace(late, behind=0.0),), 0.1)]) == []
-    class_fields = warnings([LoadRound("x", 1.0, 1.0, (late, lost, lost), 0.95)])
-    assert ["late itself, by 400 ms" in class_fields[0], "95 % of a core" in class_fields[1]] == [True, True]
-    assert class_fields[2:] == ["x: failed 2 times: gone"]
+    found = warnings([LoadRound("x", 1.0, 1.0, (late, lost, lost), 0.95)])
+    assert ["late itself, by 400 ms" in found[0], "95 % of a core" in found[1]] == [True, True]
+    assert found[2:] == ["x: failed 2 times: gone"]
 
 
 def test_answers_that_are_shorter_than_asked_for_are_warned_of() -> None:
     ask = asks_at(0.0)[0]
     whole, short = (ServedAnswer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
     assert warnings([LoadRound("x", 1.0, 1.0, (whole, short), 0.1)]) == []
-    (class_fields,) = warnings([LoadRound("x", 1.0, 1.0, (whole, short, short), 0.1)])
-    assert (
-        class_fields
-        == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
-    )
+    (warning,) = warnings([LoadRound("x", 1.0, 1.0, (whole, short, short), 0.1)])
+    assert warning == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
 
 
 @pytest.mark.parametrize("count", [99, 100])
@@ -260,17 +263,15 @@ def test_two_endpoints_are_compared_in_one_run(tmp_path: Path, capsys: pytest.Ca
     options = ["--url", "URL", "--beside", "URL", *load, "--result", str(out)]
     endpoint = FakeEndpoint(fake.well)
     assert run(from_outside(endpoint, *options)) == 0
-    class_fields = json.loads(out.read_text())
-    systems = Counter(record["system"] for record in class_fields["records"])
+    result = json.loads(out.read_text())
+    systems = Counter(record["system"] for record in result["records"])
     assert len(systems) == 2
-    assert any(record["case"].startswith("all vs ") for record in class_fields["records"])
-    assert len({(each["case"], each["system"], each["metric"]) for each in class_fields["records"]}) == len(
-        class_fields["records"]
-    )
+    assert any(record["case"].startswith("all vs ") for record in result["records"])
+    assert len({(each["case"], each["system"], each["metric"]) for each in result["records"]}) == len(result["records"])
     assert "interactive" in capsys.readouterr().out
 
 
-def told_in_a_line(capsys: pytest.CaptureFixture[str]) -> str:
+def only_error_line(capsys: pytest.CaptureFixture[str]) -> str:
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "octet bench: " in line]
     return line
 
@@ -294,7 +295,7 @@ def test_unusable_endpoint_is_reported_in_one_line(
     endpoint: FakeEndpoint, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(from_outside(endpoint, "--url", "URL", "--seconds", "1")) == 2
-    assert why in told_in_a_line(capsys)
+    assert why in only_error_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -312,13 +313,13 @@ def test_unusable_endpoint_is_reported_in_one_line(
 )
 def test_mistake_is_reported_in_one_line(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "serve", "--model", "small", *options]) == 2
-    assert why in told_in_a_line(capsys)
+    assert why in only_error_line(capsys)
 
 
 def test_a_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SOME_KEY", "secret")
     assert main(["bench", "serve", "--url", "http://192.0.2.1/v1", "--model", "m", "--key", "SOME_KEY"]) == 2
-    assert "in the clear" in told_in_a_line(capsys)
+    assert "in the clear" in only_error_line(capsys)
 
 
 def test_an_origin_is_parsed() -> None:

@@ -1,4 +1,4 @@
-"""A peer's own server beside an ensemble: how it is started, and what becomes of one that fails."""
+"""A peer's own server beside an ensemble: how it is started, and what happens if it fails."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -15,24 +15,21 @@ from time import monotonic, sleep
 import pytest
 
 from bench.peers.environment import Environment, PeerSpec, PeerUnavailable
-from bench.peers.process import PeerFailed, tree
+from bench.peers.process import PeerFailed, ServerProcess, tree
 from bench.serving import measure
-from bench.serving.callers import Endpoint, ServedAnswer, caller_of
-from bench.serving.measure import ServeFindings, ServeRounds
+from bench.serving.callers import Endpoint, ServedAnswer
+from bench.serving.measure import ServeFindings, ServeOptions, ServeRounds
 from bench.serving.report import ALL, GOODPUT, class_records, records
 from bench.serving.systems import (
     SERVER_PEERS,
     LoadRound,
-    PeerSite,
-    RunningPeer,
-    ServeOptions,
     ServerPeer,
     ServerPlace,
     System,
     Variant,
     at_once,
     rate_of,
-    start_peer,
+    start_server,
 )
 from bench.serving.workload import USUAL, Ask, CallerClass, drawn, to_vllm
 from octet.cli import main
@@ -53,33 +50,35 @@ def toy(*behaviours: str) -> ServerPeer:
         return [sys.executable, "-c", f"{own}; serve({place.port})"]
 
     variants = [Variant(how, {"HOW": how}) for how in behaviours]
-    return ServerPeer(PeerSpec("toy", "", ("toy",), "hf directory"), command, lambda _: variants, to_vllm)
+    return ServerPeer(PeerSpec("toy", ("toy",), "", "hf directory"), command, lambda _: variants, to_vllm)
 
 
 @contextmanager
-def started(peer: ServerPeer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RunningPeer, list[str]]]:
-    place = ServerPlace(folder, folder, folder, 0, 512)
-    monkeypatch.setattr(PeerSite, "place_for", lambda *_: place)
+def started(peer: ServerPeer, folder: Path) -> Iterator[tuple[System, ServerProcess, list[str]]]:
     said: list[str] = []
-    site = PeerSite(folder, lambda: pytest.fail("not needed"), 512, 20.0)
-    running = start_peer(peer, site, said.append, try_all=True)
+    system = start_server(peer, place_in(folder), said.append, try_all=True, seconds=60.0)
+    assert system.process is not None
     try:
-        yield running, said
+        yield system, system.process, said
     finally:
-        running.process.close()
+        system.process.close()
 
 
-def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with started(toy(DIES, FAST, SLOW), tmp_path, monkeypatch) as (running, said):
-        assert running.settings == FAST
+def place_in(folder: Path) -> ServerPlace:
+    return ServerPlace(folder, folder, folder / "weights", folder / "words", 512)
+
+
+def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path) -> None:
+    with started(toy(DIES, FAST, SLOW), tmp_path) as (system, process, said):
+        assert system.settings == FAST
         assert [line for line in said if "no such luck" in line]
-        running.process.check()
-        assert become([running.process.pid], "T"), "stopped until it is asked"
+        process.check()
+        assert become([process.pid], "T"), "stopped until it is called"
         logs = [each.read_text() for each in sorted(tmp_path.glob("toy.serve.*.log"))]
-        assert [each.strip() for each in logs] == ["no such luck", "", ""], "one for each"
+        assert [each.strip() for each in logs] == ["no such luck", "", ""], "a log for each variant"
 
 
-def test_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     before, starts = set(tree(os.getpid())), 0
 
     def say(line: str) -> None:
@@ -88,10 +87,8 @@ def test_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pytest
         if starts == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(PeerSite, "place_for", lambda *_: ServerPlace(tmp_path, tmp_path, tmp_path, 0, 512))
-    site = PeerSite(tmp_path, lambda: pytest.fail("not needed"), 512, 20.0)
     with pytest.raises(KeyboardInterrupt):
-        start_peer(toy(FAST, FAST), site, say, try_all=True)
+        start_server(toy(FAST, FAST), place_in(tmp_path), say, try_all=True)
     assert starts == 2
     assert set(tree(os.getpid())) <= before
 
@@ -124,8 +121,8 @@ def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: P
 
 
 def become(pids: list[int], *states: str | None) -> bool:
-    """Whether all of them come to one of the states."""
-    end = monotonic() + 20.0
+    """Whether all processes reach any of the states."""
+    end = monotonic() + 60.0
     while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
         sleep(0.02)
     return so
@@ -138,12 +135,10 @@ def state_of(pid: int) -> str | None:
         return None
 
 
-def test_peer_that_never_starts_is_reported_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peer_that_never_starts_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with (
         pytest.raises(PeerFailed, match="toy: died with exit code 1; its last words: no such luck"),
-        started(toy(DIES), tmp_path, monkeypatch),
+        started(toy(DIES), tmp_path),
     ):
         pass
 
@@ -163,18 +158,13 @@ def options(shares: tuple[float, ...], runs: int) -> ServeOptions:
     )
 
 
-async def beside(running: RunningPeer, wanted: ServeOptions, said: list[str]) -> ServeFindings:
-    """An endpoint here is the own ensemble, as it were."""
-    findings = ServeFindings()
+async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFindings:
+    """A fake endpoint takes the place of the own ensemble."""
+    findings = ServeFindings(said.append)
     async with listening(FakeEndpoint(fake.well)) as url:
-        ours = Endpoint("http", url, "small", "octet")
-        systems = [
-            System(ours, caller_of(ours, None, 10.0)),
-            System(running.endpoint, caller_of(running.endpoint, None, 10.0), running.process),
-        ]
-        await ServeRounds(systems, wanted, findings, said.append).run()
-        for system in systems:
-            await system.caller.close()
+        ours = System(Endpoint("http", url, "small", "octet"))
+        async with ours.calling(None, 60.0), peer.calling(None, 60.0):
+            await ServeRounds([ours, peer], wanted, findings).run()
     return findings
 
 
@@ -182,8 +172,8 @@ def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "CROWD", 8)
-    with started(toy(FAST), tmp_path, monkeypatch) as (running, said):
-        found = asyncio.run(beside(running, options((0.05, 0.1), 2), said))
+    with started(toy(FAST), tmp_path) as (peer, _, said):
+        found = asyncio.run(beside(peer, options((0.05, 0.1), 2), said))
     assert not found.failures
     assert [(each.load, each.system) for each in found.rounds] == 2 * [
         (f"at {share} % of capacity", system) for share in (5, 10) for system in ("octet", "toy")
@@ -192,13 +182,13 @@ def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
         assert [each.ask for each in ours.answers] == [each.ask for each in theirs.answers]
         assert {each.end for each in theirs.answers} == {"answered"}
         assert ours.waiting is not None
-        assert ours.waiting < 0.01, "who is stopped takes nothing"
+        assert ours.waiting < 0.01, "a stopped system takes no CPU time"
     assert any("of a capacity of" in note and "measured with octet first" in note for note in found.notes)
 
 
-def test_one_that_dies_is_left_out_and_what_it_did_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with started(toy(DIES_LATER), tmp_path, monkeypatch) as (running, said):
-        found = asyncio.run(beside(running, options((), 3), said))
+def test_a_dead_peer_is_left_out_and_its_earlier_rounds_count(tmp_path: Path) -> None:
+    with started(toy(DIES_LATER), tmp_path) as (peer, _, said):
+        found = asyncio.run(beside(peer, options((), 3), said))
     (failure,) = found.failures
     assert "toy: died with exit code 3; its last words: had enough" in failure
     assert f"left out: {failure}" in found.notes
@@ -244,11 +234,11 @@ def test_vllm_gets_priorities_in_reverse() -> None:
 
 
 def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> None:
-    peer, place = SERVER_PEERS["vllm"], ServerPlace(tmp_path, tmp_path / "weights", tmp_path / "words", 1234, 512)
+    peer, place = SERVER_PEERS["vllm"], replace(place_in(tmp_path), port=1234)
     words = " ".join(peer.command(place))
     for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
         assert each in words
-    assert [each.words for each in peer.variants(place) if "Intel" in each.words] == [], "it is not there"
+    assert [each.words for each in peer.variants(place) if "Intel" in each.words] == [], "the library is missing"
     intel = tmp_path / "lib" / "libiomp5.so"
     intel.parent.mkdir()
     intel.touch()
@@ -271,15 +261,15 @@ def test_unavailable_peer_is_reported_and_the_others_continue(
 
     async def run() -> int:
         async with listening(FakeEndpoint(fake.well)) as url:
-            own = measure._Started(Endpoint("http", url, "small", "octet"))
-            monkeypatch.setattr(measure, "_start_own", lambda *_: [own])
+            own = System(Endpoint("http", url, "small", "octet"))
+            monkeypatch.setattr("bench.serving.systems.start_own", lambda _: nullcontext([own]))
             monkeypatch.setattr("bench.serving.systems.prepare", unavailable)
             return await asyncio.to_thread(main, [*words, "--result", str(out)])
 
     assert asyncio.run(run()) == 1
-    class_fields = json.loads(out.read_text())
-    assert {each["system"] for each in class_fields["records"]} == {"octet"}
-    assert "left out: vllm: installing it failed" in class_fields["notes"]
+    result = json.loads(out.read_text())
+    assert {each["system"] for each in result["records"]} == {"octet"}
+    assert "left out: vllm: installing it failed" in result["notes"]
     assert "octet bench: vllm: installing it failed" in capsys.readouterr().err
 
 

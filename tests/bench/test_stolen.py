@@ -1,4 +1,4 @@
-"""What other machines of the host took: read off the kernel, and stated_wait beside the figures."""
+"""CPU time stolen by the host: read from the kernel, and shown beside the figures."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What traces cost is told as it was measured."""
-
 import pytest
 
 from bench.tracing import BESIDE, MODEL, OFF, ON, TracedRound, _records, drawing_records

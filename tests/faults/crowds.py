@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.slow_periods import cpu_seconds
+from bench.processes import cpu_seconds
 from tests.faults.callers import Line, line
 from tests.faults.history import Question
 from tests.faults.hostile import scraped

@@ -1,0 +1,210 @@
+"""The part "decode" of `octet bench engine`: decoding, prefill, a cached prefix, and the limits of the machine."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from bench.engine_rounds import BENCH, LIMIT, OCTET, SERVED, Job, attempt, rotated, spread
+from bench.findings import Findings
+from bench.peers.process import Peer
+from bench.timing import Board, Figure, Key, Targets
+from simulation.results import BenchRecord
+
+DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"
+COLD, WARM = "TTFT, cold", "TTFT, warm"
+LINEAR, READING = "linear", "read"  # calls of Octet's runner
+BARE_LINEAR, AT_BANDWIDTH = "bare linear layers", "weights at read bandwidth"
+AGREEMENT_CASE, AGREEMENT = "all prompts", "first token as octet's"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchModel:
+    path: Path
+    vocab_size: int
+    revision: str
+    hf_directory: Callable[[], Path]  # writes it in float32, once
+
+
+def open_model(path: Path, cache: Path) -> BenchModel:
+    from bench.peers.model_files import write_hf_directory
+    from specialist.models.open import open_checkpoint
+
+    checkpoint = open_checkpoint(path)
+    return BenchModel(
+        path.resolve(),
+        checkpoint.config.vocab_size,
+        checkpoint.revision,
+        lambda: write_hf_directory(checkpoint, cache / "peers" / "models"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    answers: Mapping[int, int]  # tokens of each answer, by concurrency
+    decode_prompt: int
+    prefill_prompt: int
+    prefix: int
+    suffix: int
+    large_read: int  # bytes, more than the caches hold
+
+
+FULL = Workload(
+    {1: 64, 4: 48, 16: 32, 32: 24}, decode_prompt=32, prefill_prompt=512, prefix=1_000, suffix=16, large_read=2**30
+)
+QUICK = Workload({1: 8, 4: 6}, decode_prompt=8, prefill_prompt=64, prefix=128, suffix=16, large_read=2**24)
+
+
+def decode_case(concurrency: int) -> str:
+    return f"{concurrency} sequence{'s' if concurrency > 1 else ''}"
+
+
+def prefill_case(workload: Workload) -> str:
+    return f"prompt of {workload.prefill_prompt:,} tokens"
+
+
+def prefix_case(workload: Workload) -> str:
+    return f"prefix of {workload.prefix:,} tokens"
+
+
+def decode_jobs(workload: Workload) -> list[Job]:
+    return [
+        Job(decode_case(concurrency), concurrency, workload.decode_prompt, new_tokens)
+        for concurrency, new_tokens in workload.answers.items()
+    ]
+
+
+def prefill_job(workload: Workload) -> Job:
+    return Job(prefill_case(workload), 1, workload.prefill_prompt, new_tokens=1)
+
+
+def figures_of(job: Job, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
+    firsts = [mine[0] for mine in times]
+    if job.new_tokens == 1:
+        yield Figure(PREFILL, "tok/s", job.concurrency * job.prompt_tokens / max(firsts))
+        yield Figure(TTFT, "ms", 1e3 * max(firsts))
+        return
+    yield Figure(DECODE, "tok/s", decode_rate(times))
+    yield from spread(TTFT, firsts, 95, least=1)
+    yield from spread("ITL", [b - a for mine in times for a, b in pairwise(mine)], 95, least=1)
+
+
+def decode_rate(times: Sequence[Sequence[float]]) -> float:
+    """Tokens per second while all sequences decode: from the last first token to the first last token."""
+    start, stop = max(mine[0] for mine in times), min(mine[-1] for mine in times)
+    num_tokens = sum(start < time <= stop for mine in times for time in mine)
+    if num_tokens == 0:
+        raise ValueError("the sequences never decoded together: their answers are too short")
+    return num_tokens / (stop - start)
+
+
+def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list[int], list[int]]:
+    job = Job(prefix_case(workload), 1, workload.prefix + 2 * workload.suffix, new_tokens=1)
+    [tokens] = job.prompts(seed, vocab_size)
+    cut = workload.prefix + workload.suffix
+    return tokens[:cut], tokens[: workload.prefix] + tokens[cut:]
+
+
+def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
+    """Every matrix of the model once, the head only for sampled tokens, and nothing else."""
+    cases = [(decode_case(number), number, number) for number in workload.answers]
+    for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
+        seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])
+        yield case, Figure(BARE_LINEAR, "tok/s", tokens / seconds)
+
+
+def reading_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
+    """A token needs every weight once. Reading the same number of bytes may be faster than memory where they fit the
+    caches; memory bandwidth is therefore shown beside it."""
+    weights = peer.call(READING, nbytes=None)
+    yield decode_case(1), Figure(AT_BANDWIDTH, "tok/s", 1 / float(weights["seconds"]))
+    large = peer.call(READING, nbytes=workload.large_read)
+    for case, read in (("as many bytes as the weights", weights), (f"{workload.large_read >> 20:,} MiB", large)):
+        yield case, Figure("read bandwidth", "GB/s", float(read["nbytes"]) / float(read["seconds"]) / 1e9)
+
+
+_LIMITS = {LINEAR: linear_figures, READING: reading_figures}
+
+
+@dataclass(slots=True)
+class DecodeRounds:
+    peers: dict[str, Peer]  # alive, by name, in the order of the first round
+    workload: Workload
+    vocab_size: int
+    findings: Findings
+    board: Board = field(init=False)
+    _firsts: dict[str, list[int]] = field(default_factory=dict)  # by system, the first token of each answer of a round
+
+    def __post_init__(self) -> None:
+        self.board = Board(BENCH, [*self.peers, LIMIT])
+
+    def run(self, runs: int) -> None:
+        for number in range(runs + 1):
+            self.findings.say(f"round {number} of {runs}" if number else "a round that does not count")
+            self._round(number)
+
+    def _round(self, number: int) -> None:
+        self._firsts = {name: [] for name in self.peers}
+        for i, job in enumerate((*decode_jobs(self.workload), prefill_job(self.workload))):
+            for name in rotated(list(self.peers), number + i):
+                attempt(self.findings, self.peers, name, partial(self._do, job=job, number=number))
+        attempt(self.findings, self.peers, OCTET, partial(self._prefix, number=number))
+        for limit in _LIMITS:
+            attempt(self.findings, self.peers, OCTET, partial(self._limit, limit=limit, number=number))
+        self._agreement(number)
+
+    def _do(self, peer: Peer, job: Job, number: int) -> None:
+        prompts = job.prompts(str(number), self.vocab_size)
+        generated = peer.call("generate", prompts=prompts, new_tokens=job.new_tokens)
+        times = job.checked_times(generated)
+        self._firsts[peer.name].extend(mine[0] for mine in generated["tokens"])
+        self._add(number, job.case, peer.name, figures_of(job, times))
+
+    def _prefix(self, peer: Peer, number: int) -> None:
+        prompts = prefix_prompts(self.workload, str(number), self.vocab_size)
+        for metric, prompt in zip((COLD, WARM), prompts, strict=True):
+            generated = peer.call("generate", prompts=[prompt], new_tokens=1)
+            figure = Figure(metric, "ms", 1e3 * float(generated["times"][0][0]))
+            self._add(number, prefix_case(self.workload), OCTET, [figure])
+
+    def _limit(self, peer: Peer, limit: str, number: int) -> None:
+        if limit in peer.calls:
+            for case, figure in _LIMITS[limit](self.workload, peer):
+                self._add(number, case, LIMIT, [figure])
+
+    def _agreement(self, number: int) -> None:
+        ours = self._firsts.get(OCTET, [])
+        for name, theirs in self._firsts.items():
+            if name != OCTET and ours and len(theirs) == len(ours):
+                share = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
+                self._add(number, AGREEMENT_CASE, name, [Figure(AGREEMENT, "%", 100 * share)])
+
+    def _add(self, number: int, case: str, system: str, figures: Iterable[Figure]) -> None:
+        measured = list(figures)
+        if number > 0:
+            self.board.add(number, case, system, measured)
+
+
+def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
+    """Octet over each peer and each limit, in rates, and a warm prefix over a cold one, in time."""
+    rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
+    for case, metric in rates:
+        yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")
+    for peer in peers:
+        for case, metric in rates:
+            yield from board.ratio(Key(case, OCTET, metric), Key(case, peer, metric), f"{case} vs {peer}")
+    for case, metric in rates:
+        for limit in (BARE_LINEAR, AT_BANDWIDTH):
+            yield from board.ratio(Key(case, OCTET, metric), Key(case, LIMIT, limit), f"{case} vs {limit}")
+    case = prefix_case(workload)
+    yield from board.ratio(Key(case, OCTET, WARM), Key(case, OCTET, COLD), f"{case} vs cold")
+
+
+TARGETS: Targets = {
+    (f"{decode_case(1)} vs llamacpp", DECODE): "at least 1.5 x",
+    (f"{decode_case(16)} vs llamacpp", DECODE): "at least 2 x",
+    (f"{prefill_case(FULL)} vs llamacpp", PREFILL): "at least 2 x",
+    (f"{decode_case(16)} vs vllm", DECODE): "at least 5 x",
+    (f"{prefix_case(FULL)} vs cold", WARM): "at most 0.15 x",
+}

@@ -1,0 +1,33 @@
+"""What a prompt orders of a backend: a number of tokens at a pace."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+WORD = " word"  # one token; no prompt contains it
+_ORDER = re.compile(rb"\[(\d+) tokens every (\d+) us(, each by itself)?\]")
+_BEGIN = b"["
+
+
+class OrderMissing(ValueError):
+    """A prompt without an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    tokens: int
+    pace_us: int = 0  # microseconds between tokens
+    joins: bool = True  # whether a replica may join tokens into one message
+
+    def __str__(self) -> str:
+        return f"[{self.tokens} tokens every {self.pace_us} us{'' if self.joins else ', each by itself'}]"
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """The last order in the text. Searched from the end: a prompt may be long."""
+        at = len(raw)
+        while (at := raw.rfind(_BEGIN, 0, at)) >= 0:
+            found = _ORDER.match(raw, at)
+            if found is not None:
+                return cls(int(found[1]), int(found[2]), found[3] is None)
+        raise OrderMissing(f"no order in {raw[-200:]!r}")

@@ -1,0 +1,144 @@
+"""A router in front of simulated replicas, and calls to it."""
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bench.processes import cpu_seconds, pinned, scratch_folder, started
+from bench.router_replicas import FASTEST, REPLICAS, socket_of
+from octet.v1 import inference_pb2, specialist_pb2
+
+TOPICS = {
+    "template": "why does SFINAE drop this overload when the concept is not satisfied",
+    "stl": "which iterator category does std::ranges::sort want of a std::deque",
+    "algo": "write a function for the longest increasing subsequence in n log n",
+    "memory": "who owns the raw pointer after std::unique_ptr::release returns it",
+    "concurrency": "is a relaxed atomic load enough to see what the other thread wrote under the mutex",
+    "systems": "epoll_wait returns EINTR when the process gets a signal, how do I go on",
+    "build": "target_link_libraries does not find the static library of the subdirectory",
+    "debug": "the program prints the wrong sum, find the bug in the loop",
+}
+SPECIALISTS = tuple(TOPICS)
+ROUTER, REPLICA = "/octet.v1.Inference/Generate", "/octet.v1.Specialist/Generate"
+READY = r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)"  # of a router: its gRPC address and its HTTP port
+_CHUNK = 0x12  # the first byte of an event with text
+
+Ask = Callable[[], Any]  # starts one call
+Call = Callable[[], Awaitable[float]]  # runs one call; returns seconds to the first token
+
+
+def infer_request(prompt: str, tokens: int, specialist: str = "") -> bytes:
+    """Without a specialist, the classifier decides."""
+    force = [specialist] if specialist else []
+    request = inference_pb2.InferRequest(force_specialists=force, max_tokens=tokens, ignore_eos=True)
+    request.messages.add(role="user", content=prompt)
+    return bytes(request.SerializeToString())
+
+
+def replica_request(prompt: str, tokens: int) -> bytes:
+    request = specialist_pb2.GenerateRequest(max_tokens=tokens, ignore_eos=True)
+    request.chat.messages.add(role="user", content=prompt)
+    return bytes(request.SerializeToString())
+
+
+def named_questions() -> Iterator[tuple[str, str]]:
+    """The specialists in turn, each with a new prompt."""
+    for number, name in enumerate(cycle(SPECIALISTS)):
+        yield name, f"case {number}"
+
+
+def named_ask(channel: Any, tokens: int) -> Ask:
+    generate, questions = channel.unary_stream(ROUTER), named_questions()
+
+    def ask() -> Any:
+        name, prompt = next(questions)
+        return generate(infer_request(prompt, tokens, name))
+
+    return ask
+
+
+async def steady(call: Call, rate: float, seconds: float) -> list[float]:
+    """Seconds to the first token of each call. Calls begin on time, whether or not others have ended."""
+    start = perf_counter()
+    calls = []
+    for number in range(round(rate * seconds)):
+        await asyncio.sleep(max(0.0, start + number / rate - perf_counter()))
+        calls.append(asyncio.ensure_future(call()))
+    return list(await asyncio.gather(*calls))
+
+
+def call_of(ask: Ask) -> Call:
+    return partial(_first_chunk, ask)
+
+
+async def _first_chunk(ask: Ask) -> float:
+    start, first = perf_counter(), None
+    async for event in ask():
+        if first is None and event[0] == _CHUNK:
+            first = perf_counter() - start
+    if first is None:
+        raise RuntimeError("an answer without a token")
+    return first
+
+
+async def at_once(asks: Sequence[Ask]) -> tuple[int, float]:
+    """The number of chunks of all answers, and the seconds that they took."""
+    start = perf_counter()
+
+    async def count_chunks(ask: Ask) -> int:
+        return sum([event[0] == _CHUNK async for event in ask()])
+
+    counts = await asyncio.gather(*map(count_chunks, asks))
+    return sum(counts), perf_counter() - start
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSite:
+    router: str  # address
+    http_port: int
+    replicas: Mapping[str, Sequence[str]]  # addresses by specialist
+    router_pid: int
+
+    def router_cpu(self) -> float:
+        return cpu_seconds(self.router_pid)
+
+    def router_memory(self) -> int:
+        status = Path(f"/proc/{self.router_pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+@contextmanager
+def site() -> Iterator[RouterSite]:
+    """Pins this process to the cores that the router does not use."""
+    core, *other = sorted(os.sched_getaffinity(0))
+    with scratch_folder() as folder, pinned(set(other) or {core}), ExitStack() as stack:
+        arguments = [str(folder), *SPECIALISTS]
+        stack.enter_context(started("bench.router_replicas", arguments, folder / "replicas.log", ready="ready"))
+        numbers = {**dict.fromkeys(SPECIALISTS, REPLICAS), FASTEST: 1}
+        replicas = {
+            name: [f"unix:{socket_of(folder, name, index)}" for index in range(number)]
+            for name, number in numbers.items()
+        }
+        with pinned({core}):
+            arguments = router_arguments(folder, replicas)
+            router = stack.enter_context(started("octet.cli", arguments, folder / "router.log", ready=READY))
+        yield RouterSite(router.address, int(router.ready[2]), replicas, router.pid)
+
+
+def router_arguments(folder: Path, replicas: Mapping[str, Sequence[str]], settings: str = "") -> list[str]:
+    """Arguments of `octet`. `settings` are more lines of the ensemble file."""
+    config = folder / "ensemble.yaml"
+    config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(replicas)}}}\n{settings}")
+    arguments = ["router", "--config", str(config), "--port", "0", "--http-port", "0"]
+    for name, addresses in replicas.items():
+        for address in addresses:
+            arguments += ["--replica", f"{name}={address}"]
+    return arguments
