@@ -68,24 +68,19 @@ class ReceiptDraft:
         self._pending.append(write)
         self._planned = between
 
-    def taken_over(self, specialist: str) -> None:
-        """Record that the second choice is used because `specialist` has no suitable replica; "" if not."""
+    def dispatched_to(self, specialist: str, is_spill: bool, taken_over_from: str) -> None:
+        """Record the specialist of the next attempt. It is a fallback because the first choice is full, which is a
+        spill, or because `taken_over_from` has no suitable replica; or it is the primary itself."""
 
         def write() -> None:
             between, planned = self._receipt.between, self._planned
-            if specialist or between.why != planned.why:
-                reason = f"no replica of {specialist} could answer" if specialist else ""
-                between.instead_of = planned.instead_of or clip_bytes(specialist, _MAX_NAME)
-                between.why = clip_bytes("; ".join(each for each in (planned.why, reason) if each), _MAX_MESSAGE)
-
-        self._pending.append(write)
-
-    def spilled(self, is_spill: bool) -> None:
-        """Record whether the second choice is used because the primary is full."""
-
-        def write() -> None:
-            if is_spill or self._receipt.between.spilled:
-                self._receipt.between.spilled = is_spill
+            is_primary = clip_bytes(specialist, _MAX_NAME) == self._receipt.decision.primary
+            reason = f"no replica of {taken_over_from} could answer" if taken_over_from else ""
+            instead_of = "" if is_primary else planned.instead_of or clip_bytes(taken_over_from, _MAX_NAME)
+            why = clip_bytes("; ".join(each for each in (planned.why, reason) if each), _MAX_MESSAGE)
+            is_spilled = is_spill and not is_primary
+            if (between.spilled, between.instead_of, between.why) != (is_spilled, instead_of, why):
+                between.spilled, between.instead_of, between.why = is_spilled, instead_of, why
 
         self._pending.append(write)
 

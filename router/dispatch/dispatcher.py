@@ -256,8 +256,7 @@ class Dispatcher:
             if self.quarantine.records:
                 trial = await self.quarantine.start_trial(request.content_digest, replica.connection)
             attempt = ReplicaAttempt(replica, partial(attempts.accepted, replica), trial)
-            request.draft.spilled(attempts.is_spill)
-            request.draft.taken_over(attempts.taken_over_from)
+            request.draft.dispatched_to(replica.specialist, attempts.is_spill, attempts.taken_over_from)
             failure = await self._attempt(request, plan, attempt, recorder, write)
             if failure is None:
                 return

@@ -130,8 +130,12 @@ def test_a_receipt_tells_the_whole_way() -> None:
 
 STEPS = st.one_of(
     st.builds(lambda why: ("planned", (wire.Between(why=why, instead_of="algo"),)), st.sampled_from(["", "so", WIDE])),
-    st.builds(lambda first: ("taken_over", (first,)), st.sampled_from(["", "algo", WIDE])),
-    st.builds(lambda is_spill: ("spilled", (is_spill,)), st.booleans()),
+    st.builds(
+        lambda specialist, is_spill, first: ("dispatched_to", (specialist, is_spill, first)),
+        st.sampled_from(["algo", "stl", worst_decision().primary]),
+        st.booleans(),
+        st.sampled_from(["", "algo", WIDE]),
+    ),
     st.just(("decided", (worst_decision(), 0.1))),
     st.just(("dispatched", (0.2,))),
     st.just(("accepted", ("algo", "algo/1", "closed", ACCEPTED, 0.3))),
@@ -150,6 +154,19 @@ def test_a_draft_tells_the_same_whenever_it_was_written_up(steps: list[tuple[tup
             getattr(between, look)()
     assert late.to_wire() == early.to_wire() == between.to_wire()
     assert late.routed_event() == early.routed_event() == between.routed_event()
+
+
+@pytest.mark.parametrize("is_spill", [True, False])
+def test_no_fallback_is_named_if_the_primary_answers_after_all(is_spill: bool) -> None:
+    """Escalation relieves the primary, but the second choice is full or has no replica."""
+    draft, primary = ReceiptDraft(worst_ask(), 0.0, 5), worst_decision().primary
+    draft.decided(worst_decision(), 0.1)
+    draft.planned(wire.Between(why="escalation", instead_of=primary, lead="stl"))
+    draft.dispatched_to("stl", False, "")
+    assert draft.to_wire().between.instead_of
+    draft.dispatched_to(primary, is_spill, "" if is_spill else "stl")
+    between = draft.to_wire().between
+    assert (between.instead_of, between.spilled, between.lead) == ("", False, "stl")
 
 
 @pytest.mark.parametrize(
