@@ -28,7 +28,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
             f"{_FAULTS}test_input_numbers.py::test_11_invalid_numbers_do_not_harm_other_requests_of_the_batch",
             f"{_FAULTS}test_input_numbers.py::test_11_every_numeric_field_of_the_wire_has_a_range",
             f"{_HOSTILE}test_every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected",
-            "tests/router/routing/test_reception.py::test_an_ask_in_range_or_a_refusal_that_names_its_field",
+            "tests/router/routing/test_validation.py::test_validation_gives_a_request_in_range_or_a_refusal_with_its_field",
         ),
         12: (
             f"{_DOORS}test_12_endless_prompts_are_refused_at_once",
@@ -46,7 +46,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
         ),
         14: (
             f"{_FAULTS}test_input_limits.py::test_14_a_megabyte_of_nested_templates_is_parsed_fast",
-            "tests/router/routing/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",
+            "tests/router/routing/test_rules_time.py::test_a_hostile_megabyte_is_scanned_quickly",
         ),
         18: (
             f"{_FAULTS}test_input_adapters.py::test_18_damaged_adapters_are_refused_and_the_old_one_serves",

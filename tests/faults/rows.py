@@ -54,8 +54,7 @@ ROWS = (
         "its breaker opens within 1.5 s; no stale token is delivered; it is probed before it serves again",
         (
             f"{_CHAOS}a_stopped_replica_is_noticed_within_two_seconds_and_comes_back",
-            "tests/router/replicas/test_replica.py::"
-            "test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others",
+            "tests/router/replicas/test_replica.py::test_a_replica_that_hung_gets_a_single_probe_first",
         ),
     ),
     Row(
@@ -85,7 +84,7 @@ ROWS = (
         "callers retry aggressively while a specialist fails every request",
         "at most 1.2 attempts for each request",
         (
-            f"{_FAULTS}retries_never_outrun_their_bucket",
+            f"{_FAULTS}retries_never_exceed_their_budget",
             f"{_FAULTS}share_of_requests_lost_together_is_retried_and_the_others_are_refused",
         ),
     ),
@@ -151,7 +150,7 @@ ROWS = (
         14,
         "a megabyte of nested text against the rules",
         "read within 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
-        ("tests/router/routing/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",),
+        ("tests/router/routing/test_rules_time.py::test_a_hostile_megabyte_is_scanned_quickly",),
     ),
     Row(
         15,
@@ -261,7 +260,7 @@ ROWS = (
         28,
         "a request that crashes every replica that computes it",
         "at most two replicas die; then the request is refused",
-        (f"{_FAULTS}a_request_that_fails_its_replicas_is_tried_twice_and_no_more",),
+        (f"{_FAULTS}a_request_that_fails_its_replicas_is_tried_twice",),
     ),
     Row(
         29,
@@ -269,7 +268,7 @@ ROWS = (
         "the last replica is never ejected",
         (
             "tests/admission/test_ejection.py::test_all_replicas_of_the_best_available_kind_stay",
-            f"{_FAULTS}the_last_replica_is_asked_whatever_its_breaker_says",
+            f"{_FAULTS}the_last_replica_gets_requests_in_any_breaker_state",
         ),
     ),
     Row(

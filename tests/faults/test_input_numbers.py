@@ -15,7 +15,7 @@ from router.api.http.infer import INFER_FIELD_NAMES
 from router.routing.validation import RANGES
 from tests.faults.figures import Figure
 from tests.router.http.harness import Fronted, fronting
-from tests.router.serving.harness import Heard, asking
+from tests.router.serving.harness import CallResult, asking
 from tests.specialist.server.harness import QUICK, serving, sim
 
 FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)
@@ -66,7 +66,7 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
             yield field, getattr(place, name), request
 
 
-def _is_right(field: str, value: Any, received: Heard) -> bool:
+def _is_right(field: str, value: Any, received: CallResult) -> bool:
     """A value in range is served; for others the error names the field."""
     if value in RANGES[field] and received.code is grpc.StatusCode.OK:
         return True

@@ -14,7 +14,7 @@ from tests.faults.figures import Figure
 from tests.faults.poisoned import DIED, POISON, SLOW_POISON
 from tests.faults.process import Process, wait_for
 from tests.router.http.harness import fronting
-from tests.router.serving.harness import Heard, Routed, asking, routing
+from tests.router.serving.harness import CallResult, Routed, asking, routing
 
 NUM_REPLICAS = 3
 NUM_NEIGHBOURS = 8
@@ -49,7 +49,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     made.process.end()
 
 
-async def asked_among(routed: Routed, poison: str, prompts: list[str]) -> tuple[Heard, list[Heard]]:
+async def asked_among(routed: Routed, poison: str, prompts: list[str]) -> tuple[CallResult, list[CallResult]]:
     """Run the block while other requests fill the batch of every replica."""
     others = [asyncio.create_task(routed.ask(asking(each, max_tokens=60, ignore_eos=True))) for each in prompts]
     await routed.until(lambda: routed.num_inflight == len(others) or any(task.done() for task in others))
@@ -65,7 +65,7 @@ async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
     before, numbers = replicas.num_deaths, count()
     async with routing(replicas.places) as routed:
         reasons: list[int] = []
-        others: list[Heard] = []
+        others: list[CallResult] = []
         for _ in range(NUM_ASKED):
             prompts = [f"neighbour {number if same else next(numbers)}" for number in range(NUM_NEIGHBOURS)]
             received, neighbours = await asked_among(routed, poison, prompts)

@@ -29,7 +29,7 @@ from tests.incidents.fast_clock import observe_faster
 from tests.incidents.runbook import Section, sections
 from tests.incidents.scripted_specialist import ScriptedSpecialist
 from tests.incidents.waiting import PATIENCE, until
-from tests.router.serving.harness import Heard, Routed
+from tests.router.serving.harness import CallResult, Routed
 from tests.specialist.server.harness import Served, adapter_directory
 from tests.specialist.server.harness import serving as replica_serving
 
@@ -44,7 +44,7 @@ class Rehearsal:
     config: Path
     runbook: Section
 
-    async def ask(self, text: str, **fields: Any) -> Heard:
+    async def ask(self, text: str, **fields: Any) -> CallResult:
         given = {"prompt": text, "max_tokens": 64, **fields}
         return await self.routed.ask(inference_pb2.InferRequest(**given))
 

@@ -11,7 +11,7 @@ import grpc
 
 from octet.v1 import specialist_pb2 as replica_wire
 from tests.incidents.rehearsal import Rehearsal
-from tests.router.serving.harness import Heard
+from tests.router.serving.harness import CallResult
 
 _BACK_OFF = 0.2
 _FEW = 5
@@ -26,7 +26,7 @@ class Traffic:
     callers: int
     pause: float = 0.0
     fields: dict[str, Any] = field(default_factory=dict)
-    lately: deque[Heard] = field(default_factory=lambda: deque(maxlen=200))
+    lately: deque[CallResult] = field(default_factory=lambda: deque(maxlen=200))
     asked: int = 0
 
     @asynccontextmanager
@@ -48,11 +48,11 @@ class Traffic:
             await asyncio.sleep(self.pause if received.code is grpc.StatusCode.OK else max(self.pause, _BACK_OFF))
 
     @property
-    def answered(self) -> list[Heard]:
+    def answered(self) -> list[CallResult]:
         return [received for received in self.lately if received.code is grpc.StatusCode.OK]
 
     @property
-    def refused(self) -> list[Heard]:
+    def refused(self) -> list[CallResult]:
         return [received for received in self.lately if received.code is grpc.StatusCode.RESOURCE_EXHAUSTED]
 
     @property

@@ -8,8 +8,8 @@ import pytest
 from octet.clock import SystemClock
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
+from tests.router.serving.conversation import Conversation
 from tests.router.serving.harness import routing
-from tests.router.serving.talk import Talk
 from tests.specialist.server.harness import serving
 
 BLOCK = 16
@@ -30,7 +30,7 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
         serving(lambda: create_native_replica(settings, SystemClock())) as replica,
         routing({"writer": [replica.address]}) as routed,
     ):
-        talk = Talk(routed, {"user_id": "ann", "max_tokens": 12})
+        talk = Conversation(routed, {"user_id": "ann", "max_tokens": 12})
         talk.question += ", how it works, who has made it, what it is called and where it was found"
         for _ in range(TURNS):
             assert (await talk.turn()).code == grpc.StatusCode.OK

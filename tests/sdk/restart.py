@@ -8,7 +8,7 @@ from typing import Any
 
 from octet.v1.specialist_pb2 import Chunk, GenerateEvent, GenerateRequest
 from router.settings import HttpSettings
-from tests.router.jobs.harness import WORDS, house, saying
+from tests.router.jobs.harness import WORDS, answering, jobs_ensemble
 from tests.router.serving.harness import routing
 from tests.router.serving.spy import ACCEPTED, Behaviour, spying
 
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.01
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
     """The router's address and the file that stops it."""
     mark = folder / "stop"
-    async with spying(_at_second(saying(*WORDS))) as spy:
+    async with spying(_at_second(answering(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         living = asyncio.create_task(_lives(folder, spy.address, mark, ported))
         try:
@@ -35,7 +35,7 @@ async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
 
 
 async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future[int]") -> None:
-    ensemble = house(f"sqlite:{folder / 'state.db'}")
+    ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}")
     async with routing({"writer": [replica]}, http=HttpSettings(), ensemble=ensemble) as routed:
         assert routed.server.http is not None
         port = routed.server.http.port

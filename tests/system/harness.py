@@ -22,7 +22,7 @@ from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from tests.router.serving.harness import Heard, Routed, routing
+from tests.router.serving.harness import CallResult, Routed, routing
 from tests.router.serving.spy import Spy, spying
 
 GOOD = "```cpp\nint twice(int x) { return 2 * x; }\n```"
@@ -103,7 +103,7 @@ async def router(replicas: Replicas, settings: Ensemble) -> AsyncIterator[Routed
         yield routed
 
 
-async def ask(routed: Routed, text: str = "twice, please", **fields: Any) -> Heard:
+async def ask(routed: Routed, text: str = "twice, please", **fields: Any) -> CallResult:
     return await routed.ask(inference_pb2.InferRequest(prompt=text, max_tokens=64, **fields))
 
 

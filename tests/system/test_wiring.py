@@ -24,7 +24,7 @@ from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from router.routing.classifier.base import Distribution
-from tests.router.serving.harness import Heard, Routed, routing
+from tests.router.serving.harness import CallResult, Routed, routing
 from tests.router.serving.spy import hang
 from tests.system.harness import BAD, Replicas, ask, breaker, operate, running_replicas, until
 
@@ -93,7 +93,7 @@ async def is_reported(routed: Routed, expected: tuple[str, str, int]) -> bool:
     return [(row.primary, row.shadow, row.compared) for row in report.rows] == [expected]
 
 
-def receipt_of(received: Heard) -> inference_pb2.Receipt:
+def receipt_of(received: CallResult) -> inference_pb2.Receipt:
     assert received.receipt is not None
     return received.receipt
 

@@ -17,7 +17,7 @@ from router.api.http.operator_routes import OPERATOR_CHANGES
 from router.api.keys.gate import extract_key
 from router.request import Tracer
 from tests.fuzz.parser import Parser
-from tests.router.routing.asking import reception
+from tests.router.routing.sample_requests import reception
 
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {}}}}
 _OPENAI: dict[str, Any] = {

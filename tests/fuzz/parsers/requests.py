@@ -8,7 +8,7 @@ from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
 from router.routing.validation import REQUEST_BYTES as MAX_INFER_BYTES
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
 from tests.fuzz.parser import Parser
-from tests.router.routing.asking import reception
+from tests.router.routing.sample_requests import reception
 
 _TOOL = inference_pb2.Tool(name="look", description="Looks.", parameters='{"type": "object"}')
 _CALL = inference_pb2.ToolCall(id="call_1", name="look", arguments='{"at": 1}')

@@ -17,8 +17,8 @@ from octet.client.operator import default_operator_name
 from octet.client.record_stubs import write_stubs
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
-from tests.router.operator.harness import Operated, operated
-from tests.router.operator.memory import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.harness import OperatorHarness, running_operator
 
 RECORDS = [
     records.BreakerInfo,
@@ -59,7 +59,7 @@ def test_unset_is_none_and_zero_is_zero() -> None:
 
 def test_operator_calls_end_to_end() -> None:
     kept = [wire.Comparison(request_id=str(number), at_unix_ms=NOW_MS, confidence=0.25) for number in range(3)]
-    with operated(Rows(kept)) as at, Operator(at.address, who="ann") as operator:
+    with running_operator(Rows(kept)) as at, Operator(at.address, who="ann") as operator:
         assert [each.specialist for each in operator.breakers().breakers] == ["stl", "template", "debug"]
         held = operator.hold_breaker("template", "open", why="bad refresh")
         assert (held.hold, held.hold_by, held.hold_why) == ("open", "ann", "bad refresh")
@@ -82,11 +82,11 @@ def test_operator_calls_end_to_end() -> None:
         assert [each.what for each in operator.audit("debug")] == ["roll_back", "promote", "load_lane"]
 
 
-def once_watched(at: Operated, change: Callable[[], object]) -> Thread:
+def once_watched(at: OperatorHarness, change: Callable[[], object]) -> Thread:
     """Makes a change as soon as a watcher is connected."""
 
     def wait_and_change() -> None:
-        at.until(lambda: len(at.memory.events) == 1)
+        at.until(lambda: len(at.control.events) == 1)
         change()
 
     thread = Thread(target=wait_and_change)
@@ -95,14 +95,14 @@ def once_watched(at: Operated, change: Callable[[], object]) -> Thread:
 
 
 def test_events_arrive_as_they_happen_until_closed() -> None:
-    with operated() as at, Operator(at.address, who="ann") as operator:
+    with running_operator() as at, Operator(at.address, who="ann") as operator:
         events = operator.events()
         changing = once_watched(at, lambda: operator.drain("stl"))
         event = next(events)
         changing.join(60)
         assert event.audit is not None and (event.audit.what, event.audit.who) == ("drain", "ann")
         events.close()  # type: ignore[attr-defined]
-        at.until(lambda: len(at.memory.events) == 0)
+        at.until(lambda: len(at.control.events) == 0)
         following = operator.events()
         changing = once_watched(at, lambda: operator.undrain("stl"))
         assert next(following).audit is not None
@@ -127,7 +127,7 @@ def test_operator_name_defaults_to_user_and_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_operator_refusals_are_typed_and_name_the_problem() -> None:
-    with operated() as at, Operator(at.address, who="ann") as operator:
+    with running_operator() as at, Operator(at.address, who="ann") as operator:
         with pytest.raises(NotFound, match=r"no 'templat'.*did you mean template\?"):
             operator.hold_breaker("templat", "open", why="x")
         with pytest.raises(InvalidRequest, match="is not held") as conflict:
@@ -141,7 +141,7 @@ def test_operator_refusals_are_typed_and_name_the_problem() -> None:
         ):
             with pytest.raises(InvalidRequest):
                 call()
-        at.memory.store_trouble = "gone"
+        at.control.store_trouble = "gone"
         with pytest.raises(Unavailable) as unavailable:
             operator.drain("stl")
         assert unavailable.value.reason == "store_unavailable" and "octet audit" not in str(unavailable.value)
@@ -194,5 +194,5 @@ def test_lookups_are_retried_and_changes_are_not() -> None:
 
 
 def test_operator_timeout_ends_slow_calls() -> None:
-    with operated() as at, Operator(at.address, timeout=0.3) as operator, pytest.raises(DeadlineExceeded):
+    with running_operator() as at, Operator(at.address, timeout=0.3) as operator, pytest.raises(DeadlineExceeded):
         next(operator.events())

@@ -1,4 +1,4 @@
-"""A classifier's file is whole or refused with a reason: truncated, bent, of the wrong shape, or not finite."""
+"""A classifier file is complete, or refused with a reason: truncated, corrupt, of the wrong shape, or not finite."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def test_a_truncated_file_is_refused(length: int) -> None:
 
 @given(st.integers(0, len(save(small())) * 8 - 1))
 @settings(max_examples=200)
-def test_a_flipped_bit_is_refused_or_gives_another_digest_and_sane_answers(bit: int) -> None:
+def test_a_flipped_bit_is_refused_or_gives_another_digest_and_valid_results(bit: int) -> None:
     data = bytearray(save(small()))
     whole = hashlib.sha256(data).hexdigest()
     data[bit // 8] ^= 1 << bit % 8

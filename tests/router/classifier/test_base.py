@@ -1,4 +1,4 @@
-"""A distribution is one: nothing else can be made."""
+"""Only valid distributions can be created."""
 
 from math import inf, nan
 
@@ -19,7 +19,7 @@ def distributions(draw: st.DrawFn) -> Distribution:
 
 
 @given(distributions())
-def test_the_first_is_the_likeliest(distribution: Distribution) -> None:
+def test_labels_are_sorted_by_probability(distribution: Distribution) -> None:
     assert distribution.confidence == max(probability for _, probability in distribution.scores)
     assert dict(distribution.scores)[distribution.top] == distribution.confidence
 
@@ -36,6 +36,6 @@ def test_the_first_is_the_likeliest(distribution: Distribution) -> None:
         (("a", 0.5), ("a", 0.5)),
     ],
 )
-def test_what_is_no_distribution_is_refused(scores: tuple[tuple[str, float], ...]) -> None:
+def test_an_invalid_distribution_is_refused(scores: tuple[tuple[str, float], ...]) -> None:
     with pytest.raises(ValueError, match=r"probabilit|label"):
         Distribution(scores)

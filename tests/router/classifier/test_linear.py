@@ -37,14 +37,14 @@ def test_a_batch_gives_the_same_bits_as_one_by_one(texts: list[str]) -> None:
         assert {label for label, _ in distribution.scores} == set(CLASSIFIER.labels)
 
 
-def test_a_batch_beyond_what_fits_at_once_is_split() -> None:
+def test_a_large_batch_is_split() -> None:
     texts = [f"prompt {n} about std::atomic " + "word " * 500 for n in range(60)]
     assert sum(len(sample_text(text)) for text in texts) > MAX_BATCH_BYTES
     assert CLASSIFIER.classify(texts) == [CLASSIFIER.classify([text])[0] for text in texts]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6))
-def test_features_do_not_depend_on_the_company(texts: list[str]) -> None:
+def test_features_do_not_depend_on_the_batch(texts: list[str]) -> None:
     samples = [sample_text(text) for text in texts]
     together = extract_features(samples)
     for number, piece in enumerate(samples):
@@ -72,9 +72,9 @@ def test_a_megabyte_costs_no_more_than_its_sample(unit: str) -> None:
 
 def _seconds(text: str) -> float:
     def once() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         CLASSIFIER.classify([text])
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     return min(once() for _ in range(5))
 
@@ -110,5 +110,5 @@ def test_the_live_path_loads_no_training_tool() -> None:
         ("Program received signal SIGSEGV, Segmentation fault.\n#0  0x0000 in f (p=0x0) at a.cpp:3", "debug"),
     ],
 )
-def test_plain_cases_go_where_a_person_would_send_them(text: str, label: str) -> None:
+def test_plain_cases_are_routed_as_expected(text: str, label: str) -> None:
     assert CLASSIFIER.classify([text])[0].top == label

@@ -25,7 +25,7 @@ def counts(harness: ControlHarness, lane_id: str) -> Counts:
     return harness.control._state.correctness.counts(lane_id, harness.wall())
 
 
-def test_only_what_passed_or_failed_counts_and_only_for_a_lane() -> None:
+def test_only_passed_or_failed_answers_of_a_lane_count() -> None:
     async def scenario(harness: ControlHarness) -> None:
         lane = harness.control.fleet_status.specialists["algo"].lane.lane_id
         for outcome in ("passed", "failed", "skipped", "unavailable", "passed", "nonsense"):

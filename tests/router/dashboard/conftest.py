@@ -45,7 +45,7 @@ def afternoon(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def still(afternoon: Page) -> Iterator[Page]:
-    """A page with the usual scene, for tests that only read."""
+    """A page with the sample state, for tests that only read."""
     yield afternoon
     afternoon.evaluate("() => document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
     afternoon.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})

@@ -29,7 +29,7 @@ def ensemble() -> Ensemble:
 
 
 @dataclass
-class Living:
+class RunningEnsemble:
     fronted: Fronted
     loop: asyncio.AbstractEventLoop
 
@@ -38,7 +38,7 @@ class Living:
         return f"http://127.0.0.1:{self.fronted.port}"
 
     def ask(self, key: Made) -> HttpResponse:
-        """One story."""
+        """Ask the writer once."""
         body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
         return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
 
@@ -54,8 +54,8 @@ class Living:
 
 
 @contextmanager
-def living(keys: Sequence[Made]) -> Iterator[Living]:
-    told: list[Fronted] = []
+def living(keys: Sequence[Made]) -> Iterator[RunningEnsemble]:
+    started: list[Fronted] = []
     failed: list[BaseException] = []
     ready, loop = Event(), asyncio.new_event_loop()
     end = asyncio.Event()
@@ -68,7 +68,7 @@ def living(keys: Sequence[Made]) -> Iterator[Living]:
                 {WRITER: [writer.address], POET: [poet.address]}, keys=StaticKeys(book_of(*keys)), ensemble=ensemble()
             ) as fronted,
         ):
-            told.append(fronted)
+            started.append(fronted)
             ready.set()
             await end.wait()
 
@@ -83,7 +83,7 @@ def living(keys: Sequence[Made]) -> Iterator[Living]:
     thread.start()
     try:
         assert ready.wait(60) and not failed, failed
-        yield Living(told[0], loop)
+        yield RunningEnsemble(started[0], loop)
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join(60)

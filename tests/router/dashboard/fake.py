@@ -21,8 +21,8 @@ from router.api.http.access_control import check_same_origin
 from router.api.http.connection import named_event
 from router.api.http.errors import AUTHENTICATION, PERMISSION, ApiError, JsonResponse
 from router.api.http.operator_routes import dashboard_routes
-from tests.router.dashboard import scene
-from tests.router.dashboard.story import receipt, story
+from tests.router.dashboard import sample_state
+from tests.router.dashboard.sample_story import receipt, story
 
 OPERATOR, CALLER = "octet-operator-key", "octet-caller-key"
 _TICK, _BEAT = 0.02, 2.0
@@ -34,20 +34,20 @@ class Fake:
     def __init__(self) -> None:
         self.reset()
 
-    def reset(self, overview: wire.Overview | None = None, points: int = scene.NUM_POINTS) -> None:
-        self.overview = overview or scene.overview()
-        self.history = scene.history([each.name for each in self.overview.specialists], points)
+    def reset(self, overview: wire.Overview | None = None, points: int = sample_state.NUM_POINTS) -> None:
+        self.overview = overview or sample_state.overview()
+        self.history = sample_state.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
         self.beats = False
-        """Time goes on, as at the router's own door."""
+        """Time advances as at the router."""
         self.silent = False
-        """Connections stay, and nothing comes."""
+        """Connections stay open without events."""
         self.down = False
         """Streams end, and no new stream is accepted."""
         self.behind = ""
-        """The Host that a proxy makes of what the browser asked for."""
+        """The Host header that a proxy sends instead of the browser's."""
         self.says = ""
-        """What a change is refused with."""
+        """The refusal of a change."""
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.changes = 0
 
@@ -57,7 +57,7 @@ class Fake:
         self.changes += 1
 
     def check(self, request: Request) -> None:
-        """As the router's own door does. Raises Fault."""
+        """Parse like the router. Raises Fault."""
         passed_on = [(b"host", self.behind.encode())] if self.behind else []
         kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
         check_same_origin({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)

@@ -6,9 +6,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.router.dashboard.scene import NOW_MS
+from tests.router.dashboard.sample_state import NOW_MS
 
-WAIT_MS = 15_000
+WAIT_MS = 60_000
 WIDE, PHONE = (1280, 900), (360, 740)
 expect.set_options(timeout=WAIT_MS)
 
@@ -36,7 +36,7 @@ def _is_complaint(kind: str, text: str) -> bool:
 
 
 def opened(page: Page, url: str, tiles: int = 8, *, clock: bool = True) -> Page:
-    """Open the dashboard with the expected number of tiles, at the time of the scene."""
+    """Open the dashboard with the expected number of tiles, at the time of the sample state."""
     if clock:
         page.clock.install(time=NOW_MS / 1000)
     page.goto(f"{url}/dashboard")

@@ -1,4 +1,4 @@
-"""The router's own texts for a scene, made by the router's code."""
+"""The router's own texts for the sample state, made by the router's code."""
 
 from collections.abc import Mapping
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from octet.v1 import overview_pb2 as wire
-from tests.router.dashboard import scene
+from tests.router.dashboard import sample_state
 from tests.router.dashboard.browser import ELSEWHERE
 from tests.router.dashboard.fake import CALLER, OPERATOR, Fake
 from tests.router.dashboard.page import PHONE, WIDE, opened, watched
@@ -40,7 +40,7 @@ _STICKS_OUT = """() => [document.documentElement, ...document.querySelectorAll("
 
 def test_overview_shows_all_parts(still: Page) -> None:
     page = still
-    shown = scene.overview()
+    shown = sample_state.overview()
     line = f"Critical: {shown.headline}"
     assert "template: 12 % of requests refused" in line
     expect(page.locator("#headline")).to_contain_text(line)
@@ -80,15 +80,15 @@ def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
     assert page.evaluate(_STRAY_LATENCIES) == []
     assert page.locator(".tile", has_text="ms").count() == 8
     assert [option.inner_text() for option in page.locator("#plot-who option").all()] == [
-        each.name for each in scene.overview().specialists
+        each.name for each in sample_state.overview().specialists
     ]
 
 
 def unmeasured() -> list[wire.SpecialistView]:
     """A specialist without measurements, and one with few measurements and a high target."""
-    none, little = (scene.specialist(name, 1) for name in ("none", "little"))
+    none, little = (sample_state.specialist(name, 1) for name in ("none", "little"))
     for view in (none, little):
-        view.breaker.CopyFrom(scene.new_breaker(view.name))
+        view.breaker.CopyFrom(sample_state.new_breaker(view.name))
         for objective in view.slo.objectives:
             objective.target = 3600
             objective.ClearField("current")
@@ -99,7 +99,7 @@ def unmeasured() -> list[wire.SpecialistView]:
 def test_overview_without_problems(browser: Browser, fake: Fake, url: str) -> None:
     fake.reset(
         wire.Overview(
-            at_unix_ms=scene.NOW_MS,
+            at_unix_ms=sample_state.NOW_MS,
             headline="All well: 1 specialist serves.",
             specialists=[wire.SpecialistView(name="quiet"), *unmeasured()],
         )
@@ -122,7 +122,7 @@ def test_overview_without_problems(browser: Browser, fake: Fake, url: str) -> No
 def test_changed_figures_are_updated_in_place(browser: Browser, fake: Fake, url: str) -> None:
     """If one figure of sixty-four tiles changes, one text changes and nothing else."""
     names = [f"specialist-{number}" for number in range(64)]
-    fake.reset(scene.overview(names), points=20)
+    fake.reset(sample_state.overview(names), points=20)
     with watched(browser) as page:
         opened(page, url, 64)
         page.get_by_role("button", name="Hold open the breaker of specialist-5…").focus()
@@ -163,7 +163,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> No
         before = page.locator("#freshness").inner_text()
         page.clock.fast_forward(1_000)
         expect(page.locator("#freshness")).not_to_have_text(before)
-        assert page.evaluate("window.spoken") == 0, "it is said once, not every second"
+        assert page.evaluate("window.spoken") == 0, "it is announced once"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-stale")).to_contain_text("The data shown may be outdated.")
         page.keyboard.press("Escape")

@@ -9,7 +9,7 @@ from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
 from router.observe.overview.traffic import receipt_to_line
-from tests.router.dashboard import story
+from tests.router.dashboard import sample_story
 
 _LINES = """async (receipts) => {
   const { lineOf } = await import("/dashboard/receipt_line.js");
@@ -19,9 +19,9 @@ _LINES = """async (receipts) => {
 
 def ended() -> list[inference.Receipt]:
     """Receipts with every error reason, before and after the first token."""
-    found = [story.receipt("whole")]
+    found = [sample_story.receipt("whole")]
     for reason, begun in product(error_pb2.ErrorReason.values(), (False, True)):
-        one = story.receipt(f"{reason} {begun}")
+        one = sample_story.receipt(f"{reason} {begun}")
         one.error.reason = reason
         if not begun:
             one.timings.ClearField("first_chunk")
@@ -32,9 +32,9 @@ def ended() -> list[inference.Receipt]:
 
 def sparse() -> list[inference.Receipt]:
     """Receipts without an answering specialist."""
-    passed_on = story.receipt("no specialist answered")
+    passed_on = sample_story.receipt("no specialist answered")
     passed_on.specialist = ""
-    kept = story.receipt("the first of two failed")
+    kept = sample_story.receipt("the first of two failed")
     kept.specialist, kept.between.spilled = "", False
     kept.attempts[0].specialist = "algo"
     bare = inference.Receipt(request_id="bare", created_unix_ms=5)

@@ -95,7 +95,7 @@ def test_without_a_server_calls_fail_unless_they_wait_for_one(kind: TransportKin
             address = server.address
         channel = connect(kind, address)
         assert (await outcome(stream(channel, "Count", b"1 1")))[1] is grpc.StatusCode.UNAVAILABLE
-        waiting = asyncio.create_task(outcome(stream(channel, "Count", b"1 1", wait_for_ready=True, timeout=20)))
+        waiting = asyncio.create_task(outcome(stream(channel, "Count", b"1 1", wait_for_ready=True, timeout=60)))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         async with served(address=address):

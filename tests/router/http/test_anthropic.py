@@ -288,7 +288,7 @@ async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
     behave = saying(Chunk(text="so far"), seconds=60)
     async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
         patient = fronted.anthropic.with_options(max_retries=2)
-        late = {"octet": {"timeout_ms": 300}}
+        late = {"octet": {"timeout_ms": 3000}}
         with pytest.raises(anthropic.APIStatusError) as caught:
             await patient.messages.create(**CHAT, extra_body=late)
         assert isinstance(caught.value, anthropic.InternalServerError)

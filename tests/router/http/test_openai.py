@@ -329,7 +329,7 @@ async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
     ):
         patient = fronted.openai.with_options(max_retries=2)
         with pytest.raises(openai.InternalServerError) as caught:
-            await patient.chat.completions.create(**CHAT, extra_body={"octet": {"timeout_ms": 300}})
+            await patient.chat.completions.create(**CHAT, extra_body={"octet": {"timeout_ms": 3000}})
         assert caught.value.status_code == 504 and len(spy.asked) == 1
         body: Any = caught.value.body
         assert (body["code"], body["type"]) == ("deadline", "timeout_error")

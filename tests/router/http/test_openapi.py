@@ -62,7 +62,7 @@ def served() -> Iterator[tuple[str, list[Route]]]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(120)
         yield result[0], result[1]
     finally:
         loop.call_soon_threadsafe(end.set)

@@ -15,7 +15,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.http.operator_routes import OPERATOR_CHANGES
 from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.keys.keyed import keyed, made
-from tests.router.operator.memory import Memory
+from tests.router.operator.fake_control import FakeControl
 
 OPS, CALLER = made("ops", "operate"), made("ann")
 SIGNED = {"who": "ann", "why": "drill"}
@@ -34,11 +34,11 @@ STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 
 
 @asynccontextmanager
-async def operating(*keys: Any) -> AsyncIterator[tuple[Fronted, Memory]]:
+async def operating(*keys: Any) -> AsyncIterator[tuple[Fronted, FakeControl]]:
     """A router whose operator API controls state in memory."""
     settings = keyed(keys) if keys else fronting({"writer": ["127.0.0.1:1"]}, warm=False)
     async with settings as fronted:
-        memory = Memory()
+        memory = FakeControl()
         fronted.routed.server.operator_api.controls = memory
         yield fronted, memory
 
@@ -65,7 +65,7 @@ async def test_change_is_the_same_over_http_and_grpc() -> None:
             (await post(fronted, OPERATOR_CHANGES[name].path.format(**place), {**body, **SIGNED})).json
             for name, _, place, body in STEPS
         ]
-        there = fronted.routed.server.operator_api.controls = Memory()
+        there = fronted.routed.server.operator_api.controls = FakeControl()
         for (name, _, place, body), response in zip(STEPS, result, strict=True):
             assert message_to_json(await over_grpc(fronted, name, {**place, **body}, SIGNED)) == response, name
         assert here.entries == there.entries and len(here.entries) == len(STEPS)

@@ -10,7 +10,6 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +17,7 @@ from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, Fronted, fronting, saying
 from tests.router.serving.spy import spying
 
-REQUESTS = 12
+REQUESTS = 24
 STEP = 0.035
 """Seconds: less than a delayed acknowledgement, and far more than a request takes here."""
 _BODY = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "stream": True}).encode()
@@ -29,6 +28,11 @@ _REQUEST = (
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _CHUNK = b"f\r\ndata: a word\n\n\n\r\n"
 _LAST = b"0\r\n\r\n"
+
+
+def typical(taken: list[float]) -> float:
+    """The lower quartile without the first request: a stall delays every request, a busy machine only some."""
+    return sorted(taken[1:])[len(taken) // 4]
 
 
 async def first_chunks(port: int) -> list[float]:
@@ -78,14 +82,14 @@ async def routed() -> AsyncIterator[Fronted]:
 async def test_router_does_not_stall_on_a_kept_connection() -> None:
     async with routed() as fronted:
         taken = await first_chunks(fronted.port)
-        assert median(taken[1:]) < STEP, taken
+        assert typical(taken) < STEP, taken
 
 
 async def test_router_does_not_stall_with_the_openai_client() -> None:
     async with routed() as fronted:
         taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
         assert fronted.connections == 1, "one connection is kept"
-        assert median(taken[1:]) < STEP, taken
+        assert typical(taken) < STEP, taken
 
 
 async def test_measurement_detects_a_server_with_nagle() -> None:
@@ -93,7 +97,7 @@ async def test_measurement_detects_a_server_with_nagle() -> None:
         stalled = await first_chunks(port)
     async with stalling(no_delay=True) as port:
         free = await first_chunks(port)
-    assert median(free[1:]) < STEP < median(stalled[1:]), (free, stalled)
+    assert typical(free) < STEP < typical(stalled), (free, stalled)
 
 
 async def test_every_connection_disables_nagle() -> None:

@@ -1,4 +1,4 @@
-"""A router with both doors, before replicas that say what they are told, and the jobs of its own store."""
+"""A router with gRPC and HTTP, a replica whose answers tests define, and the jobs of a store."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ WORDS = ("one ", "two ", "three ")
 QUICK = JobsConfig(lease=0.4)
 
 
-def saying(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) -> Behaviour:
-    """A replica that says these words, one by one, and ends; or first waits to be let go."""
+def answering(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) -> Behaviour:
+    """Answer with one chunk per word; then wait for `holds`, if given, and end."""
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(ACCEPTED)
@@ -36,7 +36,7 @@ def saying(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) 
 
 
 @dataclass
-class Housed:
+class JobsHarness:
     fronted: Fronted
     spy: Spy
     client: AsyncClient
@@ -51,29 +51,38 @@ class Housed:
         async with asyncio.timeout(60):
             return await self.client.jobs.wait(job_id)
 
+    async def answered(self, job_id: str, text: str) -> None:
+        """Wait until so much of the answer is stored."""
+        stored = ""
+        async with asyncio.timeout(60):
+            async for event in self.client.jobs.events(job_id):
+                stored += "" if event.chunk is None else event.chunk.text
+                if stored == text:
+                    return
 
-def house(url: str, jobs: JobsConfig = QUICK, **specialist: Any) -> Ensemble:
-    ensemble = ensemble_of("writer", router=RouterConfig(default_timeout=20.0, jobs=jobs))
+
+def jobs_ensemble(url: str, jobs: JobsConfig = QUICK, **specialist: Any) -> Ensemble:
+    ensemble = ensemble_of("writer", router=RouterConfig(default_timeout=120.0, jobs=jobs))
     specialists = tuple(replace(each, **specialist) for each in ensemble.specialists)
     return replace(ensemble, specialists=specialists, store=StoreConfig(url=url))
 
 
 @asynccontextmanager
-async def housing(
+async def running_jobs(
     folder: Path, behave: Behaviour | None = None, jobs: JobsConfig = QUICK, **specialist: Any
-) -> AsyncIterator[Housed]:
-    ensemble = house(f"sqlite:{folder / 'state.db'}", jobs, **specialist)
+) -> AsyncIterator[JobsHarness]:
+    ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", jobs, **specialist)
     async with (
-        spying(behave or saying(*WORDS)) as spy,
+        spying(behave or answering(*WORDS)) as spy,
         fronting({"writer": [spy.address]}, ensemble=ensemble) as fronted,
         AsyncClient(fronted.routed.address) as client,
     ):
-        yield Housed(fronted, spy, client)
+        yield JobsHarness(fronted, spy, client)
 
 
-def events_of(heard: HttpResponse) -> list[tuple[int, str, Any]]:
-    """Number, name and content of server-sent events."""
-    return list(map(_event, filter(lambda part: part.startswith("id:"), heard.body.decode().split("\n\n"))))
+def events_of(response: HttpResponse) -> list[tuple[int, str, Any]]:
+    """Return number, name and content of each server-sent event."""
+    return list(map(_event, filter(lambda part: part.startswith("id:"), response.body.decode().split("\n\n"))))
 
 
 def _event(text: str) -> tuple[int, str, Any]:

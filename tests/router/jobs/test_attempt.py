@@ -1,4 +1,4 @@
-"""A job in a router's hands that is told to end before its work has begun."""
+"""A claimed job that is abandoned before its work has begun."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from router.store.jobs import JobTable, NewJob
 from router.store.migrations import MIGRATIONS, migrate
 
 T = TypeVar("T")
-NEW = NewJob("job-1", "ann", "ann", None, "d", 2, 0, 60_000, b"", b"told")
+NEW = NewJob("job-1", "ann", "ann", None, "d", 2, 0, 60_000, b"", b"event")
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_nothing_is_asked_for_a_job_that_was_given_up_before(is_lost: bool) -> None:
+async def test_an_abandoned_job_sends_no_request(is_lost: bool) -> None:
     connection = SqliteMemory().open()
-    migrate(connection, "house", "identity", MIGRATIONS)
-    database = Database(connection, StoreSnapshot("house", lambda: 0.0))
+    migrate(connection, "octet", "identity", MIGRATIONS)
+    database = Database(connection, StoreSnapshot("octet", lambda: 0.0))
     table = JobTable(database)
     table.submit(NEW, JobsConfig())
 
@@ -30,14 +30,14 @@ async def test_nothing_is_asked_for_a_job_that_was_given_up_before(is_lost: bool
         return call(table)
 
     async def answer(*_: Any) -> None:
-        raise AssertionError("it was given up")
+        raise AssertionError("the job was abandoned")
 
     row = table.claim("me", 1)
     assert row is not None
     means = JobContext(run, answer, JobsConfig(), SystemClock(), lambda: 1, lambda: 0.0, lambda _: None)
     attempt = JobAttempt(row, means)
     (attempt.lose if is_lost else attempt.abandon)()
-    await asyncio.wait_for(attempt.run(), 5)
+    await asyncio.wait_for(attempt.run(), 60)
     next_row = table.claim("other", 1)
     assert (next_row is None) == is_lost
     assert next_row is None or (next_row.lost, next_row.attempts, next_row.events) == (0, 0, 1)

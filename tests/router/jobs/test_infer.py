@@ -1,4 +1,4 @@
-"""`POST /v1/infer`: all fields of a request, all that is known of an answer, and what a verifier made of it."""
+"""`POST /v1/infer`: all fields of a request and of an answer, and its verdict."""
 
 import asyncio
 import json
@@ -17,30 +17,30 @@ from router.api.http.errors import ApiError
 from router.api.http.infer import JobRequest, parse_infer_request
 from router.verify.verdict import Verdict
 from tests.router.http.harness import HttpResponse
-from tests.router.jobs.harness import WORDS, Housed, housing, saying
+from tests.router.jobs.harness import WORDS, JobsHarness, answering, running_jobs
 from tests.router.jobs.test_jobs import TEXT
 from tests.router.serving.harness import asking
 
 
-async def infer(housed: Housed, **fields: Any) -> HttpResponse:
-    return await housed.post("/v1/infer", {"prompt": "hello", "force_specialists": ["writer"], **fields})
+async def infer(harness: JobsHarness, **fields: Any) -> HttpResponse:
+    return await harness.post("/v1/infer", {"prompt": "hello", "force_specialists": ["writer"], **fields})
 
 
-def named_events(heard: HttpResponse) -> list[tuple[str, Any]]:
-    parts = [part.split("\n") for part in heard.body.decode().split("\n\n") if part]
+def named_events(response: HttpResponse) -> list[tuple[str, Any]]:
+    parts = [part.split("\n") for part in response.body.decode().split("\n\n") if part]
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
 
 
-async def test_an_answer_whole_and_in_pieces(tmp_path: Path) -> None:
-    async with housing(tmp_path) as housed:
-        heard = await infer(housed)
-        whole = heard.json
-        assert heard.status == 200 and whole["id"] == heard.headers["x-request-id"]
+async def test_an_answer_at_once_and_streamed(tmp_path: Path) -> None:
+    async with running_jobs(tmp_path) as harness:
+        response = await infer(harness)
+        whole = response.json
+        assert response.status == 200 and whole["id"] == response.headers["x-request-id"]
         assert (whole["text"], whole["finish_reason"], whole["partial"]) == (TEXT, "stop", False)
         assert (whole["tool_calls"], whole["validation"], whole["specialist"]) == ([], None, "writer")
         assert whole["usage"]["completion_tokens"] == len(WORDS) and "logprobs" not in whole
-        assert (await housed.fronted.get(f"/v1/receipts/{whole['id']}")).json == whole["receipt"]
-        events = named_events(await infer(housed, stream=True, validate=True))
+        assert (await harness.fronted.get(f"/v1/receipts/{whole['id']}")).json == whole["receipt"]
+        events = named_events(await infer(harness, stream=True, validate=True))
         assert [name for name, _ in events] == ["routed", "chunk", "chunk", "chunk", "receipt"]
         assert "".join(content["text"] for name, content in events if name == "chunk") == TEXT
         assert events[0][1]["receipt"]["specialist"] == "writer"
@@ -49,18 +49,20 @@ async def test_an_answer_whole_and_in_pieces(tmp_path: Path) -> None:
 
 
 async def test_the_text_until_the_deadline_is_returned_as_partial(tmp_path: Path) -> None:
-    async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event())) as housed:
-        late, streamed = await asyncio.gather(infer(housed, timeout_ms=400), infer(housed, timeout_ms=400, stream=True))
+    async with running_jobs(tmp_path, answering(*WORDS, holds=asyncio.Event())) as harness:
+        late, streamed = await asyncio.gather(
+            infer(harness, timeout_ms=3000), infer(harness, timeout_ms=3000, stream=True)
+        )
         body = late.json
         assert (late.status, body["text"], body["partial"]) == (504, TEXT, True)
         assert body["error"]["code"] == "deadline" and body["receipt"]["error"]["reason"] == "deadline"
         assert body["id"] == late.headers["x-request-id"] and late.headers["x-should-retry"] == "false"
         *_, (name, content) = named_events(streamed)
         assert (name, content["partial"], content["error"]["code"]) == ("error", True, "deadline")
-        housed.spy.behave = _refusing
-        failed = await infer(housed)
+        harness.spy.behave = _refusing
+        failed = await infer(harness)
         assert (failed.status, failed.error["code"]) == (500, "engine_failed")
-        assert (await infer(housed, stream=True)).status == 500, "before anything was said"
+        assert (await infer(harness, stream=True)).status == 500, "before the first chunk"
 
 
 async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
@@ -71,34 +73,34 @@ async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
 async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every door; what cannot be judged, or not in time, is skipped, and says why."""
+    """Over gRPC and HTTP; an answer that cannot be verified in time is skipped with a reason."""
 
     class Slow:
         name = "slow"
 
         async def verify(self, question: str, answer: str) -> Verdict:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
             return Verdict("passed")
 
         async def close(self) -> None: ...
 
-    async with housing(tmp_path, saying('{"a": 1}'), verify="json") as housed:
-        passed = (await infer(housed, validate=True)).json["validation"]
+    async with running_jobs(tmp_path, answering('{"a": 1}'), verify="json") as harness:
+        passed = (await infer(harness, validate=True)).json["validation"]
         assert (passed["verifier"], passed["outcome"]) == ("json", "passed") and passed["seconds"] > 0
-        housed.spy.behave = saying("{")
-        answer = await housed.client.infer("hello", force="writer", validate=True)
+        harness.spy.behave = answering("{")
+        answer = await harness.client.infer("hello", force="writer", validate=True)
         assert answer.receipt.validation is not None and answer.receipt.validation.outcome == "failed"
-        routed = await housed.fronted.routed.ask(asking(validate=True))
+        routed = await harness.fronted.routed.ask(asking(validate=True))
         assert routed.receipt is not None and routed.receipt.validation.outcome == "failed"
         assert routed.receipt.validation.detail
-        assert not (await housed.fronted.routed.ask(asking())).receipt.HasField("validation")  # type: ignore[union-attr]
-        validations = housed.fronted.routed.server.service.answer_validator
+        assert not (await harness.fronted.routed.ask(asking())).receipt.HasField("validation")  # type: ignore[union-attr]
+        validations = harness.fronted.routed.server.service.answer_validator
         monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": Slow()})
         monkeypatch.setattr(validations, "_most", 1)
-        answers = await asyncio.gather(*(infer(housed, validate=True, timeout_ms=3000) for _ in range(2)))
-        told = sorted(answer.json["validation"]["detail"] for answer in answers)
+        answers = await asyncio.gather(*(infer(harness, validate=True, timeout_ms=3000) for _ in range(2)))
+        details = sorted(answer.json["validation"]["detail"] for answer in answers)
         assert [answer.json["validation"]["outcome"] for answer in answers] == ["skipped"] * 2
-        assert "no verdict within" in told[1] and told[0].startswith("1 answers already wait")
+        assert "no verdict within" in details[1] and details[0].startswith("1 answers already wait")
 
 
 @pytest.mark.parametrize(
@@ -111,15 +113,17 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
         ("default", wire.FINISH_REASON_STOP, None, ("non_empty", "skipped")),
     ],
 )
-async def test_the_kind_of_task_chooses(task: str, reason: Any, answer: str | None, expected: tuple[str, str]) -> None:
+async def test_the_task_determines_the_verifier(
+    task: str, reason: Any, answer: str | None, expected: tuple[str, str]
+) -> None:
     from octet.config.ensemble import CorrectnessConfig
     from router.verify.verifiers import NonEmptyVerifier
 
     validations = serving.AnswerValidator(lambda: {"writer": NonEmptyVerifier()}, CorrectnessConfig(), 1, 20.0)
     receipt = inference_pb2.Receipt(specialist="writer", usage=specialist_pb2.Usage(finish_reason=reason))
     receipt.decision.task = task
-    said = await validations.validate(receipt, "question", answer, 20.0)
-    assert (said.verifier, said.outcome) == expected
+    collected = await validations.validate(receipt, "question", answer, 20.0)
+    assert (collected.verifier, collected.outcome) == expected
 
 
 def test_every_field_of_a_request_can_be_set() -> None:
@@ -151,14 +155,14 @@ def test_every_field_of_a_request_can_be_set() -> None:
 
 
 @pytest.mark.parametrize("choice", [[], [None], 1, True, "any", {"name": 1}])
-def test_what_chooses_no_tool_is_named(choice: Any) -> None:
+def test_an_invalid_tool_choice_names_its_field(choice: Any) -> None:
     with pytest.raises(ApiError) as refused:
         parse_infer_request({"prompt": "x", "tool_choice": choice})
     assert refused.value.param is not None and refused.value.param.startswith("tool_choice")
 
 
 @pytest.mark.parametrize("schema", [True, False, [], "x"])
-def test_a_schema_is_an_object_as_the_document_says(schema: Any) -> None:
+def test_a_schema_must_be_an_object(schema: Any) -> None:
     with pytest.raises(ApiError, match="a JSON Schema"):
         parse_infer_request({"prompt": "x", "structure": {"json_schema": schema}})
 
@@ -172,7 +176,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from([*JobRequest.__struct_fields__, "colour"]), JSON, max_size=4))
-def test_any_body_is_a_request_or_a_fault_that_names_a_field(body: dict[str, Any]) -> None:
+def test_any_body_is_a_request_or_an_error_that_names_a_field(body: dict[str, Any]) -> None:
     try:
         parse_infer_request(body)
     except ApiError as fault:

@@ -1,4 +1,4 @@
-"""Whose job may be taken away: the lease's only law, at any pace of looks and beats."""
+"""A lease expires only after a whole lease of observations without a heartbeat."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +13,11 @@ from router.store.migrations import MIGRATIONS, migrate
 LEASE = 10.0
 GAPS = st.floats(0.01, 60)
 STEPS = st.lists(st.tuples(GAPS, st.booleans()), min_size=1, max_size=40)
-"""Seconds since the look before, and whether there was a sign of life in between."""
+"""Seconds since the last observation, and whether there was a heartbeat in between."""
 
 
 @given(STEPS)
-def test_it_takes_a_whole_lease_of_looks_without_a_sign(steps: list[tuple[float, bool]]) -> None:
+def test_a_lease_expires_after_a_whole_lease_of_observed_silence(steps: list[tuple[float, bool]]) -> None:
     leases = LeaseTracker(LEASE)
     now, beat, silent = 0.0, 0, 0.0
     for number, (gap, beats) in enumerate(steps):
@@ -29,7 +29,7 @@ def test_it_takes_a_whole_lease_of_looks_without_a_sign(steps: list[tuple[float,
 
 
 @given(STEPS)
-def test_a_holder_never_expires_its_own_lease_and_a_new_holder_starts_anew(steps: list[tuple[float, bool]]) -> None:
+def test_a_holder_never_expires_its_own_lease_and_a_new_holder_restarts_it(steps: list[tuple[float, bool]]) -> None:
     leases, now = LeaseTracker(LEASE), 0.0
     for epoch, (gap, _) in enumerate(steps):
         now += gap
@@ -37,8 +37,8 @@ def test_a_holder_never_expires_its_own_lease_and_a_new_holder_starts_anew(steps
         assert leases.find_expired([JobLease("job", epoch, 1), JobLease("other", epoch, 1)], {"other"}, now) == []
 
 
-def test_looks_far_apart_do_not_make_a_silence() -> None:
-    """While the store was away, nobody could give a sign."""
+def test_observations_far_apart_do_not_add_up_to_silence() -> None:
+    """While the store was away, no router could send a heartbeat."""
     leases = LeaseTracker(LEASE)
     assert leases.find_expired([JobLease("job", 1, 1)], (), 0.0) == []
     assert leases.find_expired([JobLease("job", 1, 1)], (), 1000.0) == []
@@ -47,9 +47,9 @@ def test_looks_far_apart_do_not_make_a_silence() -> None:
 
 def test_a_router_whose_clock_is_behind_takes_jobs_at_once() -> None:
     connection = SqliteMemory().open()
-    migrate(connection, "house", "identity", MIGRATIONS)
-    jobs = JobTable(Database(connection, StoreSnapshot("house", lambda: 0.0)))
-    new = NewJob("job-1", "ann", "ann", None, "d", 2, 900_000, 1_800_000, b"asked", b"told")
+    migrate(connection, "octet", "identity", MIGRATIONS)
+    jobs = JobTable(Database(connection, StoreSnapshot("octet", lambda: 0.0)))
+    new = NewJob("job-1", "ann", "ann", None, "d", 2, 900_000, 1_800_000, b"asked", b"event")
     jobs.submit(new, JobsConfig())
     assert jobs.scan(600_000, ()).has_due
     row = jobs.claim("other", 600_000)

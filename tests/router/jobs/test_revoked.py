@@ -1,4 +1,4 @@
-"""What becomes of the jobs of a key that is known no more, and who can end them."""
+"""Jobs of a revoked key, and which callers can cancel them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -15,7 +15,7 @@ from octet.config.ensemble import JobsConfig
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
 from tests.router.http.harness import Fronted, fronting
-from tests.router.jobs.harness import house, saying, until
+from tests.router.jobs.harness import answering, jobs_ensemble, until
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.serving.spy import Spy, spying
 
@@ -24,16 +24,16 @@ ALONE = JobsConfig(lease=0.4, concurrency=1)
 
 
 @asynccontextmanager
-async def holding(folder: Path, holds: asyncio.Event) -> AsyncIterator[tuple[Fronted, Spy, Any]]:
-    """One job at a time, which ends when it is let go; and a client for every key."""
-    async with AsyncExitStack() as house_of:
-        spy = await house_of.enter_async_context(spying(saying("word", holds=holds)))
-        ensemble = house(f"sqlite:{folder / 'state.db'}", ALONE)
+async def running_holding_router(folder: Path, holds: asyncio.Event) -> AsyncIterator[tuple[Fronted, Spy, Any]]:
+    """Run one job at a time, which ends when `holds` is set; yield a client for every key."""
+    async with AsyncExitStack() as stack:
+        spy = await stack.enter_async_context(spying(answering("word", holds=holds)))
+        ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", ALONE)
         keys = StaticKeys(book_of(ANN, BOB, OPS))
-        fronted = await house_of.enter_async_context(fronting({"writer": [spy.address]}, ensemble=ensemble, keys=keys))
+        fronted = await stack.enter_async_context(fronting({"writer": [spy.address]}, ensemble=ensemble, keys=keys))
 
         async def client(key: Made) -> AsyncClient:
-            return await house_of.enter_async_context(AsyncClient(fronted.routed.address, api_key=key.token))
+            return await stack.enter_async_context(AsyncClient(fronted.routed.address, api_key=key.token))
 
         yield fronted, spy, client
 
@@ -43,10 +43,10 @@ async def submitted(client: AsyncClient, most: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("change", [{}, {"tenant": "else"}, {"expires_ms": 1}])
-async def test_jobs_of_a_key_that_is_known_no_more_are_not_begun(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_jobs_of_a_revoked_key_are_not_begun(tmp_path: Path, change: dict[str, Any]) -> None:
     holds = asyncio.Event()
     left = [replace(ANN.key, **change)] if change else []
-    async with holding(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(60):
+    async with running_holding_router(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(60):
         ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
         running, queued = await submitted(ann, 2)
         (other,) = await submitted(bob)
@@ -57,12 +57,12 @@ async def test_jobs_of_a_key_that_is_known_no_more_are_not_begun(tmp_path: Path,
         while not (job := await ops.jobs.get(queued, tenant="ann")).has_ended:
             await asyncio.sleep(0.05)
         assert job.status == "failed" and job.error is not None and job.error.reason == "unauthenticated"
-        assert (await ops.jobs.get(running, tenant="ann")).status == "done", "what was under way is finished"
+        assert (await ops.jobs.get(running, tenant="ann")).status == "done", "a running job is finished"
         assert len(spy.asked) == 2
 
 
 async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> None:
-    async with holding(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(60):
+    async with running_holding_router(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(60):
         ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
         running, queued = await submitted(ann, 2)
         await until(lambda: spy.num_live == 1)
@@ -71,7 +71,7 @@ async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> Non
                 await call
         with pytest.raises(Forbidden, match="another tenant"):
             await bob.jobs.list(tenant="ann")
-        assert await ops.jobs.list() == () == await ops.jobs.list(tenant="nobody")
+        assert await ops.jobs.list() == () == await ops.jobs.list(tenant="unknown")
         assert [job.id for job in await ann.jobs.list(tenant="ann")] == [queued, running]
         assert [job.id for job in await ops.jobs.list(tenant="ann")] == [queued, running]
         assert [job.id for job in await ops.jobs.list(before=queued, tenant="ann")] == [running]
@@ -81,16 +81,16 @@ async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> Non
         assert len(spy.asked) == 1
 
 
-async def test_so_it_is_over_http(tmp_path: Path) -> None:
-    async with holding(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(60):
+async def test_only_an_operator_ends_another_tenants_jobs_over_http(tmp_path: Path) -> None:
+    async with running_holding_router(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(60):
         (job_id,) = await submitted(await client_of(ANN))
 
         async def status(key: Made, method: str, path: str) -> int:
             return (await fronted.send(method, f"/v1/jobs{path}", b"", key.headers)).status
 
         for key, query, found in ((BOB, "?tenant=ann", False), (OPS, "", False), (OPS, "?tenant=ann", True)):
-            heard = await fronted.send("GET", f"/v1/jobs{query}", b"", key.headers)
-            assert (heard.status == 200 and [job["id"] for job in heard.json["jobs"]] == [job_id]) == found
+            response = await fronted.send("GET", f"/v1/jobs{query}", b"", key.headers)
+            assert (response.status == 200 and [job["id"] for job in response.json["jobs"]] == [job_id]) == found
             assert (await status(key, "GET", f"/{job_id}{query}") == 200) == found
             assert (await status(key, "POST", f"/{job_id}/cancel{query}") == 200) == found
 

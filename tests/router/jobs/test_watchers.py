@@ -1,4 +1,4 @@
-"""Those who follow jobs have so many seats, and no tenant has them all."""
+"""The number of job watchers is limited, and no tenant takes all slots."""
 
 from contextlib import ExitStack
 
@@ -23,15 +23,15 @@ def test_no_tenant_takes_all_slots_and_leaving_watchers_free_theirs(most: int, s
         if leaves and inside[tenant]:
             inside[tenant].pop().close()
             continue
-        seat = ExitStack()
+        slot = ExitStack()
         full = sum(map(len, inside.values())) >= most or (tenant != "" and len(inside[tenant]) >= share)
         if full:
             with pytest.raises(Refusal) as refused:
-                seat.enter_context(watchers.watching("job", tenant))
+                slot.enter_context(watchers.watching("job", tenant))
             error = refused.value.error
             assert (error.reason, error.field) == (error_pb2.ERROR_REASON_QUEUE_FULL, "watchers")
             assert error.retry_after_ms > 0
         else:
-            seat.enter_context(watchers.watching("job", tenant))
-            inside[tenant].append(seat)
+            slot.enter_context(watchers.watching("job", tenant))
+            inside[tenant].append(slot)
         assert len(watchers) == sum(map(len, inside.values()))

@@ -20,7 +20,7 @@ from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
 from router.request import UNLIMITED_GRANT, AccessGrant, current_grant
 from tests.router.http.harness import Fronted, fronting
-from tests.router.jobs.harness import QUICK, house, saying, until
+from tests.router.jobs.harness import QUICK, answering, jobs_ensemble, until
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.serving.spy import spying
 
@@ -31,9 +31,9 @@ BODY = b'{"prompt": "hello", "force_specialists": "writer"}'
 @asynccontextmanager
 async def holding(folder: Path, book: KeySet) -> AsyncIterator[Fronted]:
     """A router on which no job ends by itself."""
-    ensemble = house(f"sqlite:{folder / 'state.db'}", QUICK)
+    ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", QUICK)
     async with (
-        spying(saying("word", holds=asyncio.Event())) as spy,
+        spying(answering("word", holds=asyncio.Event())) as spy,
         fronting({"writer": [spy.address]}, ensemble=ensemble, keys=StaticKeys(book)) as fronted,
     ):
         yield fronted

@@ -15,7 +15,7 @@ NUM_CALLS = 2000
 
 async def refused(channel: grpc.aio.Channel) -> tuple[str, int]:
     try:
-        await channel.unary_unary("/octet.v1.Inference/Infer")(b"", timeout=20)
+        await channel.unary_unary("/octet.v1.Inference/Infer")(b"", timeout=120)
     except grpc.aio.AioRpcError as error:
         raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
         return error.code().name, error_pb2.Error.FromString(raw).reason

@@ -73,7 +73,7 @@ async def trusted(server: RouterServer, ca: Path, certificate: Path | None = Non
         address, ca=ca, certificate=certificate, key=key, api_key=ANN.token, max_retries=0
     ) as client:
         try:
-            await client.infer("x", force="writer", max_tokens=2, timeout=5)
+            await client.infer("x", force="writer", max_tokens=2, timeout=60)
             by_grpc = True
         except Unavailable:
             by_grpc = False
@@ -113,7 +113,7 @@ def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
             assert await trusted(server, another / "ca.pem") == (True, True)
             assert await trusted(server, pki / "ca.pem") == (False, False)
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert await check(b"", timeout=5), "open connections stay open"
+            assert await check(b"", timeout=60), "open connections stay open"
             await channel.close()
             files.key.unlink()
             assert await trusted(server, another / "ca.pem") == (True, True)

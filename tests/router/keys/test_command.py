@@ -49,11 +49,11 @@ def test_key_is_printed_once_and_only_its_digest_is_stored(capsys: pytest.Captur
 def test_keys_commands_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     options = ["--role", "operate", "--tokens-per-minute", "9", "--concurrency", "2", "--tenant", "team"]
     status, out, err = octet(capsys, "new", "ops", *options, "--expires", "2999-01-31", "--json")
-    told: dict[str, Any] = json.loads(out)
-    token = told.pop("key")
+    printed: dict[str, Any] = json.loads(out)
+    token = printed.pop("key")
     assert status == 0 and not err and token.startswith("octet_")
-    created = told.pop("created")
-    assert told == {
+    created = printed.pop("created")
+    assert printed == {
         "name": "ops",
         "role": "operate",
         "tenant": "team",
@@ -62,15 +62,15 @@ def test_keys_commands_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Pa
         "expires": "2999-01-31T00:00:00Z",
         "file": "keys.json",
     }
-    told.pop("file")
-    assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == [told | {"created": created}]
+    printed.pop("file")
+    assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == [printed | {"created": created}]
     assert json.loads(octet(capsys, "revoke", "ops", "--json")[1]) == {"revoked": "ops", "file": "keys.json"}
     assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == []
     assert KeySet(KeysFile(elsewhere).read()).find(token.encode(), 0) is None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("new", "Ann", "--role", "call"), "NAME must be a name of lower-case letters"),
         (("new", "bob", "--role", "call"), "the key 'bob' already exists"),
@@ -85,12 +85,12 @@ def test_keys_commands_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Pa
     ],
 )
 def test_invalid_arguments_change_nothing(
-    capsys: pytest.CaptureFixture[str], elsewhere: Path, arguments: tuple[str, ...], told: str
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert octet(capsys, "new", "bob", "--role", "call")[0] == 0
     before = elsewhere.read_bytes()
     status, out, err = octet(capsys, *arguments)
-    assert status == 2 and told in err and not out
+    assert status == 2 and message in err and not out
     assert elsewhere.read_bytes() == before
 
 
@@ -125,19 +125,19 @@ def test_writers_through_different_links_exclude_each_other(tmp_path: Path) -> N
 
     def slowly(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         began.set()
-        ends.wait(10)
+        ends.wait(60)
         return (*keys, made("slow").key)
 
     first, second = (KeysFile(folder / "keys.json") for folder in links)
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(first.change, slowly)
-        assert began.wait(10)
+        assert began.wait(60)
         quick = pool.submit(second.change, lambda keys: (*keys, made("quick").key))
         time.sleep(0.2)
         assert not quick.done()
         ends.set()
-        slow.result(10)
-        quick.result(10)
+        slow.result(60)
+        quick.result(60)
     assert [key.name for key in KeysFile(real / "keys.json").read()] == ["slow", "quick"]
     assert all((folder / "keys.json").is_symlink() for folder in links)
 
@@ -152,7 +152,7 @@ def test_changes_are_synced_to_disk_with_their_folder(elsewhere: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", syncing)
     KeysFile(elsewhere).change(lambda _: (made("ann").key,))
-    assert synced == [(False, False), (True, True)], "the content before it has the name, the name before it is told"
+    assert synced == [(False, False), (True, True)], "content, then folder"
 
 
 def test_concurrent_writers_lose_no_key(elsewhere: Path) -> None:

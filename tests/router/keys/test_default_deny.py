@@ -78,8 +78,8 @@ def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float)
 
 
 async def ended(fronted: Fronted, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
-    """How a call with nothing in it ends; not further than its first answer. One that is served and says nothing, as
-    who watches events, is past its deadline."""
+    """Return how a call with an empty request ends, up to its first message. A served call without messages, such as a
+    watch of events, ends at its deadline."""
     call = begun(fronted.routed.channel, method, metadata, seconds)
     try:
         if isinstance(call, grpc.aio.UnaryUnaryCall):

@@ -28,7 +28,7 @@ class First(NamedTuple):
 
     seen: float
     """Measured by the caller, including network noise."""
-    told: float
+    reported: float
     """From the receipt, measured from admission: more precise for an attacker."""
     found: int
     """Cached prompt tokens, from the receipt."""
@@ -50,12 +50,12 @@ class Probes:
         return auc([each.seen for each in self.used], [each.seen for each in self.unused])
 
     @property
-    def told(self) -> float:
-        return auc([each.told for each in self.used], [each.told for each in self.unused])
+    def reported(self) -> float:
+        return auc([each.reported for each in self.used], [each.reported for each in self.unused])
 
     @property
-    def tells(self) -> bool:
-        return max(abs(self.seen - 0.5), abs(self.told - 0.5)) > TOLERANCE
+    def reveals(self) -> bool:
+        return max(abs(self.seen - 0.5), abs(self.reported - 0.5)) > TOLERANCE
 
 
 def auc(used: list[float], unused: list[float]) -> float:
@@ -107,22 +107,22 @@ async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
     """Of 500 probes that tell nothing, one in a hundred and fifty such samples is further from 0.5 than 0.07 by chance:
     then, and only then, 500 more are taken, and all thousand are held to the same bound."""
     victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
-    async with AsyncExitStack() as house:
+    async with AsyncExitStack() as stack:
         replicas = {}
         for lane in LANES:
             build = sim(COST, name=lane, num_blocks=1024, context=512)
-            replicas[lane] = [(await house.enter_async_context(serving(build))).address]
+            replicas[lane] = [(await stack.enter_async_context(serving(build))).address]
         keys = StaticKeys(book_of(victim, same, other))
-        routed = await house.enter_async_context(routing(replicas, keys=keys))
+        routed = await stack.enter_async_context(routing(replicas, keys=keys))
         control, apart = Probes(), Probes()
         await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm
         await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)
         await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
-        if apart.tells:
+        if apart.reveals:
             await probe(routed, victim, other, NUM_PROBES, apart, seed=23)
         print(
-            f"AUC within a tenant {control.told:.3f} (seen {control.seen:.3f}), across {apart.told:.3f} "
+            f"AUC within a tenant {control.reported:.3f} (seen {control.seen:.3f}), across {apart.reported:.3f} "
             f"(seen {apart.seen:.3f}), {len(apart.used) + len(apart.unused)} probes"
         )
-        assert control.most_found > PROMPT // 2 and control.told > 0.9
-        assert apart.most_found == 0 and not apart.tells
+        assert control.most_found > PROMPT // 2 and control.reported > 0.9
+        assert apart.most_found == 0 and not apart.reveals

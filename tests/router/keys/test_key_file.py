@@ -31,7 +31,7 @@ def test_key_file_round_trip(keys: list[Key]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"name": "Ann"}, r"keys\[0\].name must be a name of lower-case"),
         ({"name": "a" * 65}, r"keys\[0\].name"),
@@ -51,8 +51,8 @@ def test_key_file_round_trip(keys: list[Key]) -> None:
         ({"key": "octet_secret"}, r"keys\[0\] has an unknown field"),
     ],
 )
-def test_key_file_errors_name_their_place(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(KeysInvalid, match=told) as caught:
+def test_key_file_errors_name_their_place(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KeysInvalid, match=message) as caught:
         parse_keys(json.dumps({"keys": [GOOD | change]}))
     assert "octet_secret" not in str(caught.value)
 

@@ -157,7 +157,7 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
 
 
 async def test_key_file_is_looked_at_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default interval, by a clock that the test turns: the file is looked at once after each sleep."""
+    """The default interval, on a clock of the test: the file is checked once after each sleep."""
     path, ann, bob = tmp_path / "keys.json", made("ann"), made("bob")
     write(path, ann)
     source = open_keys(path, {}, None)

@@ -14,7 +14,7 @@ from octet.v1 import inference_pb2 as wire
 from router.request import ANONYMOUS, CallerIdentity, current_caller, use_caller
 from tests.router.http.harness import SLOW, Fronted
 from tests.router.keys.keyed import Made, keyed, made
-from tests.router.routing.asking import reception
+from tests.router.routing.sample_requests import reception
 from tests.router.serving.harness import asking
 
 ANN, ALSO_ANN, BOB, OPS = made("ann"), made("ann-2", tenant="ann"), made("bob"), made("ops", "operate")
@@ -106,8 +106,8 @@ async def test_audit_names_the_key_behind_a_change() -> None:
             operator_pb2.HoldBreakerRequest.SerializeToString,
             operator_pb2.BreakerInfo.FromString,
         )
-        for who in ("ann", "ops", ""):
-            change = operator_pb2.Change(who=who, why="because")
+        for name in ("ann", "ops", ""):
+            change = operator_pb2.Change(who=name, why="because")
             ask = operator_pb2.HoldBreakerRequest(specialist="writer", hold="open", change=change)
             await hold(ask, metadata=OPS.metadata)
         audit = fronted.routed.channel.unary_stream(

@@ -1,1 +1,1 @@
-"""What the router tells Prometheus."""
+"""Tests of the router's Prometheus metrics."""

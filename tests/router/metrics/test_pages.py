@@ -1,4 +1,4 @@
-"""Both pages over real sockets: what is on them, who may see them, and what no caller can put there."""
+"""Both metrics pages over real sockets: their content, their access, and no series from callers."""
 
 import asyncio
 import json
@@ -19,9 +19,9 @@ from tests.specialist.server.harness import adapter_directory, ask, asking, serv
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
-"""Of each hostile value, in one flood: a label that takes them gains as many."""
+"""Hostile values of each kind: a label that used them would gain as many series."""
 SAID = re.compile(r"\d-\d")
-"""In every one of them."""
+"""Part of every hostile value."""
 
 
 def series(page: str) -> set[Series]:
@@ -31,19 +31,19 @@ def series(page: str) -> set[Series]:
 
 
 async def page_of(fronted: Fronted, path: str = "/metrics") -> str:
-    heard = await fronted.get(path)
-    assert heard.status == 200, heard.body
-    return heard.body.decode()
+    response = await fronted.get(path)
+    assert response.status == 200, response.body
+    return response.body.decode()
 
 
 async def _flood(fronted: Fronted, run_number: int) -> None:
-    """Everything that a caller can say, said anew."""
+    """Send a new value in every field of a request."""
     for number in range(NUM_SAID):
         odd = f'x{run_number}-{number}"\n{{}}'
         options = {"intent": odd, "session_id": f"s{run_number}-{number}", "priority": number % 10}
         await fronted.ask(octet=options, user=odd)
         await fronted.ask(model=f"octet/absent{run_number}-{number}")
-        await fronted.ask(model=f"nobody{run_number}-{number}")
+        await fronted.ask(model=f"unknown{run_number}-{number}")
         await fronted.ask(octet={"adapters": [f"a{run_number}-{number}"]})
         await fronted.ask(octet={"timeout_ms": 1})
         await fronted.get(f"/v1/nothing{run_number}-{number}")
@@ -66,7 +66,7 @@ async def test_a_flood_of_hostile_values_makes_no_series() -> None:
             assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
         _, before, after = ({label for _, labels in each for label in labels} for each in seen)
         assert not [label for label in after if SAID.search(label[1])]
-        gained = Counter(name for name, _ in after - before)  # by figures of which nothing was measured before
+        gained = Counter(name for name, _ in after - before)  # by metrics without earlier samples
         assert all(number < NUM_SAID for number in gained.values()), gained
         assert len(seen[2]) < 1200
 
@@ -94,7 +94,7 @@ async def test_replicas_have_labels_and_silent_ones_are_counted(tmp_path: Path) 
         assert 'octet_replica_scrape_failures_total{reason="silent",specialist="writer"} 1.0' in own
 
 
-def test_a_promise_that_nothing_was_measured_of_is_neither_kept_nor_broken() -> None:
+def test_an_objective_without_samples_is_neither_met_nor_missed() -> None:
     class Published:
         def all(self) -> list[slo_pb2.Slo]:
             seen = slo_pb2.Objective(name="ttft_p95", target=0.2, current=0.3)
@@ -110,14 +110,14 @@ def test_a_promise_that_nothing_was_measured_of_is_neither_kept_nor_broken() -> 
     assert met == [("ttft_p95", 0)] and len(found["octet_slo_objective_target"]) == 2
 
 
-async def test_only_operators_see_them() -> None:
+async def test_only_operators_see_the_metrics() -> None:
     caller, operator = made("ann"), made("ops", "operate")
     async with keyed([caller, operator]) as fronted:
         for path in ("/metrics", "/metrics/replicas"):
             assert (await fronted.get(path)).status == 401
             assert (await fronted.send("GET", path, b"", caller.headers)).status == 403
-            heard = await fronted.send("GET", path, b"", operator.headers)
-            assert heard.status == 200
+            response = await fronted.send("GET", path, b"", operator.headers)
+            assert response.status == 200
         assert (
             'octet_gate_refusals_total{reason="unauthenticated"} 2.0'
             in (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
@@ -129,7 +129,7 @@ async def test_only_operators_see_them() -> None:
 
 
 async def test_a_scrape_does_not_wait_for_generation() -> None:
-    """While an engine is stuck in a step, its replica tells that it is."""
+    """A replica whose engine is stuck in a step still reports."""
     stuck, goes_on = Event(), Event()
 
     def fault(_: Step) -> None:
@@ -144,8 +144,8 @@ async def test_a_scrape_does_not_wait_for_generation() -> None:
             async with asyncio.timeout(60):
                 while under_way == 0.0:
                     found = families(await page_of(fronted, "/metrics/replicas"))
-                    (told,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]
-                    under_way = told.samples[0].value
+                    (family,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]
+                    under_way = family.samples[0].value
             assert not asking_for_long.done()
         finally:
             goes_on.set()

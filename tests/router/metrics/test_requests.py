@@ -1,4 +1,4 @@
-"""Whatever receipts say: every request is counted once, and labels are only what is configured."""
+"""Every request is counted once, and labels have only configured values."""
 
 import re
 from collections import defaultdict
@@ -25,7 +25,7 @@ words = st.one_of(names, st.text(max_size=8), st.just("build-fix"))
 seconds = st.one_of(st.floats(), st.sampled_from((0.0, -1.0, nan, inf, 0.02)))
 numbers = st.integers(-(2**40), 2**40)
 enums: st.SearchStrategy[Any] = st.integers(0, 90)
-"""Known numbers and others."""
+"""Known and unknown numbers."""
 KNOWN: dict[str, Set[str]] = {
     "specialist": {"writer", "coder"},
     "intent": {"build-fix", "unspecified"},
@@ -71,12 +71,12 @@ def asked(intent: str) -> Request:
 def test_every_request_is_counted_once_and_labels_are_known(
     ended: list[tuple[str, wire.Receipt]], rejected: list[Any]
 ) -> None:
-    tally = RequestCounters(HOUSE)
+    counters = RequestCounters(HOUSE)
     for intent, receipt in ended:
-        tally.ended(asked(intent), receipt)
+        counters.ended(asked(intent), receipt)
     for reason in rejected:
-        tally.rejected(wire.Error(reason=reason))
-    families = list(request_source(tally)())
+        counters.rejected(wire.Error(reason=reason))
+    families = list(request_source(counters)())
     counted = 0.0
     for family in families:
         for sample in family.samples:
@@ -92,25 +92,25 @@ def test_every_request_is_counted_once_and_labels_are_known(
 
 @given(receipts())
 def test_metrics_and_windows_name_the_same_specialist(receipt: wire.Receipt) -> None:
-    tally = RequestCounters(HOUSE)
-    tally.ended(asked(""), receipt)
+    counters = RequestCounters(HOUSE)
+    counters.ended(asked(""), receipt)
     named = responsible_specialist(receipt)
-    counted = [name for name, fare in tally.by_specialist.items() if fare.requests.total()]
-    assert counted == ([named] if named in tally.by_specialist else [])
+    counted = [name for name, fare in counters.by_specialist.items() if fare.requests.total()]
+    assert counted == ([named] if named in counters.by_specialist else [])
 
 
 def test_all_metrics_of_one_answer() -> None:
-    tally = RequestCounters(HOUSE)
+    counters = RequestCounters(HOUSE)
     receipt = wire.Receipt(specialist="writer")
     receipt.decision.primary, receipt.decision.source = "writer", wire.DECISION_SOURCE_RULE
     receipt.timings.accepted, receipt.timings.first_chunk = 0.25, 0.5
     receipt.timings.answered, receipt.timings.total = 2.5, 7.5
     receipt.usage.prompt_tokens, receipt.usage.completion_tokens, receipt.usage.cache_hit_tokens = 100, 5, 64
     receipt.usage.timings.queued, receipt.usage.timings.prefill, receipt.usage.timings.decode = 0.1, 0.2, 2.0
-    tally.ended(asked("build-fix"), receipt)
-    tally.gaps("writer", [0.75])
+    counters.ended(asked("build-fix"), receipt)
+    counters.gaps("writer", [0.75])
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for sample in (sample for family in request_source(tally)() for sample in family.samples):
+    for sample in (sample for family in request_source(counters)() for sample in family.samples):
         if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type"):
             found[sample.name, sample.labels["specialist"]] += sample.value
     assert found["gen_ai_server_time_to_first_token_seconds_sum", "writer"] == 0.5
@@ -128,32 +128,32 @@ def test_all_metrics_of_one_answer() -> None:
     assert found["octet_completion_tokens_total", "coder"] == 0
 
 
-def told(tally: RequestCounters) -> set[tuple[str, float, tuple[str, ...]]]:
-    samples = [sample for family in request_source(tally)() for sample in family.samples]
+def samples_of(counters: RequestCounters) -> set[tuple[str, float, tuple[str, ...]]]:
+    samples = [sample for family in request_source(counters)() for sample in family.samples]
     return {(sample.name, sample.value, tuple(sorted(sample.labels.values()))) for sample in samples}
 
 
-def test_what_alerts_are_about_begins_with_nothing() -> None:
-    """Prometheus sees no growth in a series that begins with 1."""
-    tally = RequestCounters(HOUSE)
+def test_series_of_alerts_begin_with_zero() -> None:
+    """Prometheus sees no increase in a series that begins with 1."""
+    counters = RequestCounters(HOUSE)
     reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASON_NAMES
     assert {"queue_full", "demoted"} <= reasons
-    began = told(tally)
+    began = samples_of(counters)
     for reason in reasons:
         assert ("octet_errors_total", 0, (reason, "writer")) in began
     for outcome in OUTCOMES:
         assert ("octet_requests_total", 0, tuple(sorted((outcome, "coder", "unspecified")))) in began
-    tally.ended(asked("build-fix"), wire.Receipt(specialist="writer"))
-    assert ("octet_requests_total", 1, ("answered", "build-fix", "writer")) in told(tally)
-    assert ("octet_requests_total", 0, ("build-fix", "failed", "writer")) in told(tally)
+    counters.ended(asked("build-fix"), wire.Receipt(specialist="writer"))
+    assert ("octet_requests_total", 1, ("answered", "build-fix", "writer")) in samples_of(counters)
+    assert ("octet_requests_total", 0, ("build-fix", "failed", "writer")) in samples_of(counters)
 
 
 def test_an_outcome_is_one_of_four() -> None:
-    told = {
+    samples_of = {
         reason_name(number): request_outcome(wire.Receipt(error=wire.Error(reason=number)))
         for number in wire.ErrorReason.values()
     }
     assert request_outcome(wire.Receipt()) == "answered"
-    assert told["cancelled"] == "cancelled" and told["queue_full"] == told["below_floor"] == "refused"
-    assert told["replica_lost"] == told["internal"] == told["deadline"] == "failed"
-    assert set(told.values()) == {"refused", "failed", "cancelled"}
+    assert samples_of["cancelled"] == "cancelled" and samples_of["queue_full"] == samples_of["below_floor"] == "refused"
+    assert samples_of["replica_lost"] == samples_of["internal"] == samples_of["deadline"] == "failed"
+    assert set(samples_of.values()) == {"refused", "failed", "cancelled"}

@@ -1,4 +1,4 @@
-"""What single sources tell of what is handed to them."""
+"""The metrics of single sources."""
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
@@ -26,13 +26,15 @@ def figures(found: Iterable[Metric]) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.parametrize("hold", ("", *HOLDS))
 @pytest.mark.parametrize("state", BREAKER_STATES)
-def test_a_breaker_is_open_when_another_is_to_answer(state: Any, hold: Any) -> None:
+def test_a_breaker_metric_is_open_when_the_fallback_answers(state: Any, hold: Any) -> None:
     info = control_pb2.BreakerInfo(specialist="sql", state=state, hold=hold, fallback="shell")
     control: Any = SimpleNamespace(
         breakers=lambda: [info], knobs=lambda: [], replicas=lambda: [], escalation=lambda: {"sql": 0}
     )
-    told = figures(control_source(control)())
-    assert told["octet_breaker_open", "shell", "sql"] == (not may_serve(BreakerRecord(state, hold=hold or None)))
+    figures_found = figures(control_source(control)())
+    assert figures_found["octet_breaker_open", "shell", "sql"] == (
+        not may_serve(BreakerRecord(state, hold=hold or None))
+    )
 
 
 class Unseen:
@@ -43,15 +45,15 @@ class Unseen:
         return {"ttft_p95": (7, 2)}
 
 
-def test_an_objective_that_nothing_was_seen_of_begins_with_nothing() -> None:
+def test_an_objective_without_samples_begins_with_zero() -> None:
     slos: Any = Unseen()
-    told = figures(slo_source(slos)())
-    assert told["octet_slo_samples_total", "correctness", "sql"] == 0
-    assert told["octet_slo_breaches_total", "correctness", "sql"] == 0
-    assert told["octet_slo_breaches_total", "ttft_p95", "sql"] == 2
+    figures_found = figures(slo_source(slos)())
+    assert figures_found["octet_slo_samples_total", "correctness", "sql"] == 0
+    assert figures_found["octet_slo_breaches_total", "correctness", "sql"] == 0
+    assert figures_found["octet_slo_breaches_total", "ttft_p95", "sql"] == 2
 
 
-def test_judging_begins_with_every_word() -> None:
+def test_evaluation_series_begin_with_every_label() -> None:
     tally = EvaluationTotals()
     tally.add_verdict("sql", "passed")
     tally.add_comparison(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
@@ -62,7 +64,7 @@ def test_judging_begins_with_every_word() -> None:
     assert tally.verdicts["sql", "passed"] == tally.compared["sql", "shell", "fresh", "unjudged"] == 2
 
 
-def test_a_replica_begins_with_every_word() -> None:
+def test_replica_series_begin_with_every_label() -> None:
     assert EngineCounters().preempted == dict.fromkeys(("admission", "growth", "deadline"), 0)
     assert "shed" in EngineCounters().finished
     for verdicts in (AdmissionCounters().decisions, AdmissionCounters().shadow_decisions):
@@ -70,7 +72,7 @@ def test_a_replica_begins_with_every_word() -> None:
 
 
 def test_lost_traces_are_counted() -> None:
-    outbox = SpanExporter(lambda: pytest.fail("nobody opens it"), most=2)
+    outbox = SpanExporter(lambda: pytest.fail("no exporter is opened"), most=2)
     for _ in range(5):
         outbox.put(lambda: [])
     assert figures(trace_source(outbox)()) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}
@@ -79,6 +81,6 @@ def test_lost_traces_are_counted() -> None:
 
 def test_dropped_verdicts_are_counted() -> None:
     store: Any = SimpleNamespace(counters=lambda: StoreCounters(0, 0, 0, 1, 2, 3, 4), trouble="")
-    told = figures(store_source(store)())
+    figures_found = figures(store_source(store)())
     kinds = ("receipts", "comparisons", "counts", "verdicts")
-    assert [told["octet_store_dropped_rows_total", kind] for kind in kinds] == [1, 2, 3, 4]
+    assert [figures_found["octet_store_dropped_rows_total", kind] for kind in kinds] == [1, 2, 3, 4]

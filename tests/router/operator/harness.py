@@ -1,4 +1,4 @@
-"""The operator's service behind a real socket, on an event loop of its own."""
+"""The operator service behind a real socket, on its own event loop."""
 
 import asyncio
 import time
@@ -17,18 +17,18 @@ from octet.v1 import operator_pb2 as wire
 from router.api.operator.operations import OperatorApi
 from router.api.operator.service import OperatorService
 from router.quality.slo import SloTracker
-from tests.router.operator.memory import NOW_MS, Memory, Rows, Shelf
-from tests.router.overview.harness import viewed
+from tests.router.operator.fake_control import NOW_MS, FakeControl, FakeReceipts, Rows
+from tests.router.overview.harness import make_overviews
 
 SERVICE = "/octet.v1.Operator/"
 COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, compared=5)
 
 
 @dataclass
-class Operated:
-    memory: Memory
+class OperatorHarness:
+    control: FakeControl
     rows: Rows
-    shelf: Shelf
+    receipts: FakeReceipts
     service: OperatorService
     loop: asyncio.AbstractEventLoop
     port: int
@@ -39,7 +39,7 @@ class Operated:
         return f"127.0.0.1:{self.port}"
 
     def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(100)
 
     def until(self, condition: Callable[[], bool]) -> None:
         async def poll() -> None:
@@ -51,34 +51,35 @@ class Operated:
 
 
 @contextmanager
-def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[Operated]:
+def running_operator(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[OperatorHarness]:
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
-    memory, shelf, kept = Memory(), Shelf(), rows or Rows()
-    parts: Any = memory, shelf, kept  # they stand in for the control plane and the archives
-    slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
+    control, receipts, kept = FakeControl(), FakeReceipts(), rows or Rows()
+    parts: Any = control, receipts, kept  # fakes of the control plane and the archives
+    slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), control.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:
-        desk = OperatorApi(parts[0], parts[1], slos)
-        service = OperatorService(desk, parts[2], lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
+        api = OperatorApi(parts[0], parts[1], slos)
+        view = make_overviews().view
+        service = OperatorService(api, parts[2], lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         return service, server, port
 
-    service, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(20)
+    service, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(100)
 
     def stop() -> None:
-        asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(20)
+        asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(100)
 
     try:
-        yield Operated(memory, kept, shelf, service, loop, port, stop)
+        yield OperatorHarness(control, kept, receipts, service, loop, port, stop)
     finally:
         stop()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+        thread.join(60)
         loop.close()
 
 

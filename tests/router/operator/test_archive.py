@@ -1,4 +1,4 @@
-"""Comparisons out of a real store."""
+"""Comparisons from a real store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ class Broken:
 def test_unavailable_store_is_a_typed_refusal() -> None:
     async def read() -> None:
         async for _ in ComparisonArchive(Broken()).comparisons(0):  # type: ignore[arg-type]
-            raise AssertionError("nothing was kept")
+            raise AssertionError("no comparison was stored")
 
     with pytest.raises(Refusal) as caught:
         asyncio.run(read())

@@ -26,7 +26,7 @@ from router.control.replicas import FleetReplicas, ObservedReplica
 from router.quality.slo import SloTracker
 from router.store.rows import ComparisonRow
 from router.store.store import open_store
-from tests.router.overview.harness import viewed
+from tests.router.overview.harness import make_overviews
 
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("stl", floor=0.9, fallback="debug"), SpecialistConfig("debug")),
@@ -35,7 +35,7 @@ ENSEMBLE = Ensemble(
 
 
 class Replicas(FleetReplicas):
-    """Two that load whatever they are told to."""
+    """Two replicas that load every adapter."""
 
     def __init__(self) -> None:
         self._seen = {name: ObservedReplica(name, name, revision="ab" * 32, running=1) for name in ("stl", "debug")}
@@ -54,13 +54,13 @@ class Replicas(FleetReplicas):
         self._seen[replica] = replace(self._seen[replica], adapters=adapters)
 
 
-async def nobody(request_id: str, tenant: str) -> None:
+async def no_receipt(request_id: str, tenant: str) -> None:
     """No request has been served here."""
 
 
 @contextmanager
 def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
-    """The address of a router that has nothing but an operator."""
+    """Yield the address of a router with only the operator service."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
@@ -78,8 +78,8 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
         slos = SloTracker(ENSEMBLE, control.breakers, SystemClock(), time.time)
-        desk, view = OperatorApi(control, ReceiptArchive(store, nobody, lambda _: ""), slos), viewed().view
-        service = OperatorService(desk, ComparisonArchive(store), wire.ShadowCounts, wall_ms, view=view)
+        api, view = OperatorApi(control, ReceiptArchive(store, no_receipt, lambda _: ""), slos), make_overviews().view
+        service = OperatorService(api, ComparisonArchive(store), wire.ShadowCounts, wall_ms, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -90,18 +90,18 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
         await server.stop(0)
         await control.close()
 
-    control, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+    control, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(100)
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        asyncio.run_coroutine_threadsafe(stop(control, server), loop).result(30)
+        asyncio.run_coroutine_threadsafe(stop(control, server), loop).result(100)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+        thread.join(60)
         loop.close()
 
 
 def until(operator: Operator, condition: Any) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition(operator):
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -121,7 +121,7 @@ def test_acknowledged_change_outlives_the_router(tmp_path: Path) -> None:
         assert {each.name: each.value for each in operator.knobs()}["review.priority_floor"] == 5
         until(
             operator, lambda it: it.lanes("debug")[0].resident == 1
-        )  # its replica begins anew as well, and gets it again
+        )  # its replica was restarted, too, and loads it again
         assert operator.promote("debug", "my-lora").status == "serving"
         assert operator.roll_back("debug").adapter == ""
         assert operator.release_breaker("stl").hold == ""

@@ -1,4 +1,4 @@
-"""`octet.v1.Operator` over a real socket: checked, typed, bounded, and nothing half done."""
+"""`octet.v1.Operator` over a real socket: validated, bounded and atomic."""
 
 import asyncio
 from collections import Counter
@@ -15,8 +15,8 @@ from octet.v1 import operator_pb2 as wire
 from router.api.operator.operations import MAX_AUDIT
 from router.api.operator.service import OPERATOR_SERVICE
 from router.observe.overview.shadow_agreement import ShadowTally
-from tests.router.operator.harness import COUNTS, SERVICE, Operated, error_of, operated
-from tests.router.operator.memory import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.harness import COUNTS, SERVICE, OperatorHarness, error_of, running_operator
 
 CHANGE = {"who": "ann", "why": "drill"}
 CHANGES: dict[str, tuple[Any, type[Any]]] = {
@@ -33,18 +33,18 @@ CHANGES: dict[str, tuple[Any, type[Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Operated]:
-    with operated() as one:
+def shared() -> Iterator[OperatorHarness]:
+    with running_operator() as one:
         yield one
 
 
-def call(at: Operated, name: str, ask: Any, answer: type[Any]) -> Any:
+def call(at: OperatorHarness, name: str, ask: Any, answer: type[Any]) -> Any:
     with grpc.insecure_channel(at.address) as channel:
         raw = ask if isinstance(ask, bytes) else ask.SerializeToString()
         return channel.unary_unary(SERVICE + name, None, answer.FromString)(raw, timeout=60)
 
 
-def refused(at: Operated, name: str, ask: Any) -> error_pb2.Error:
+def refused(at: OperatorHarness, name: str, ask: Any) -> error_pb2.Error:
     with pytest.raises(grpc.RpcError) as caught:
         call(at, name, ask, wire.Change)
     return error_of(caught.value)
@@ -56,20 +56,20 @@ def stream(channel: Any, name: str, ask: Any, answer: type[Any], **options: Any)
 
 def test_every_call_of_the_contract_is_served() -> None:
     described = {method.name for method in wire.DESCRIPTOR.services_by_name["Operator"].methods}
-    with operated() as at:
+    with running_operator() as at:
         served = {name.rpartition("/")[2] for name in at.service.handler()._method_handlers}
     assert served == described and OPERATOR_SERVICE == "octet.v1.Operator"
 
 
 def test_every_change_is_audited_published_and_shown() -> None:
-    """In an order in which all of them can be made."""
-    with operated() as at, grpc.insecure_channel(at.address) as channel:
+    """The order allows every change."""
+    with running_operator() as at, grpc.insecure_channel(at.address) as channel:
         events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
         events.initial_metadata()
         for name, (ask, answer) in CHANGES.items():
             made = call(at, name, ask, answer)
-            told = next(events).audit
-            assert told == at.memory.entries[-1] and (told.who, told.why) == ("ann", "drill")
+            entry = next(events).audit
+            assert entry == at.control.entries[-1] and (entry.who, entry.why) == ("ann", "drill")
             listed = [
                 *call(at, "ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse).breakers,
                 *call(at, "ListKnobs", wire.ListKnobsRequest(), wire.ListKnobsResponse).knobs,
@@ -78,26 +78,28 @@ def test_every_change_is_audited_published_and_shown() -> None:
             ]
             assert made in listed
         written = list(stream(channel, "ListAudit", wire.ListAuditRequest(), wire.AuditEntry))
-        assert written == at.memory.entries[::-1] and len(written) == len(CHANGES)
+        assert written == at.control.entries[::-1] and len(written) == len(CHANGES)
 
 
 @given(st.sampled_from(sorted(CHANGES)), st.data())
 @settings(max_examples=60)
-def test_invalid_change_is_refused_by_field_without_effect(shared: Operated, name: str, data: st.DataObject) -> None:
+def test_invalid_change_is_refused_by_field_without_effect(
+    shared: OperatorHarness, name: str, data: st.DataObject
+) -> None:
     ask = type(CHANGES[name][0])()
     ask.CopyFrom(CHANGES[name][0])
     texts = [field.name for field in ask.DESCRIPTOR.fields if field.type == field.TYPE_STRING]
     field = data.draw(st.sampled_from([*texts, "change.who", "change.why"]))
     bad = data.draw(st.sampled_from(["x" * 5000, "two\nlines", "\x1b[2J", "ü" * 4000]))
     setattr(ask.change if field.startswith("change.") else ask, field.removeprefix("change."), bad)
-    before = len(shared.memory.entries)
+    before = len(shared.control.entries)
     error = refused(shared, name, ask)
     assert (error.reason, error.field) == (error_pb2.ERROR_REASON_INVALID_FIELD, field)
-    assert len(error.value) < 100 and error.limit and len(shared.memory.entries) == before
+    assert len(error.value) < 100 and error.limit and len(shared.control.entries) == before
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30])
-def test_integers_round_trip(shared: Operated, value: float) -> None:
+def test_numbers_out_of_range_are_refused(shared: OperatorHarness, value: float) -> None:
     knob = wire.SetKnobRequest(name="review.priority_floor", value=value, change=CHANGE)
     assert refused(shared, "SetKnob", knob).field == "value"
     assert refused(shared, "ShadowReport", wire.ShadowReportRequest(last_seconds=value)).field == "last_seconds"
@@ -107,13 +109,13 @@ def test_integers_round_trip(shared: Operated, value: float) -> None:
 
 
 @pytest.mark.parametrize("most", [-1, MAX_AUDIT + 1, 2**62])
-def test_audit_listing_ends(shared: Operated, most: int) -> None:
+def test_audit_listing_ends(shared: OperatorHarness, most: int) -> None:
     with grpc.insecure_channel(shared.address) as channel, pytest.raises(grpc.RpcError) as caught:
         list(stream(channel, "ListAudit", wire.ListAuditRequest(most=most), wire.AuditEntry))
     assert error_of(caught.value).field == "most"
 
 
-def test_invalid_and_oversized_messages_are_refused(shared: Operated) -> None:
+def test_invalid_and_oversized_messages_are_refused(shared: OperatorHarness) -> None:
     for name in CHANGES:
         assert refused(shared, name, b"\xff\xff\xff").reason == error_pb2.ERROR_REASON_MALFORMED
         assert refused(shared, name, b"\x0a\x80\x80\x08" + b"x" * (1 << 17)).field == "request"
@@ -131,53 +133,53 @@ def test_invalid_and_oversized_messages_are_refused(shared: Operated) -> None:
         ("DrainReplica", wire.DrainReplicaRequest(replica="qqqqq", change=CHANGE), None),
     ],
 )
-def test_misspelt_name_gets_a_suggestion(shared: Operated, name: str, ask: Any, meant: str | None) -> None:
+def test_misspelt_name_gets_a_suggestion(shared: OperatorHarness, name: str, ask: Any, meant: str | None) -> None:
     error = refused(shared, name, ask)
     assert error.reason == error_pb2.ERROR_REASON_UNKNOWN_NAME and error.limit.startswith("one of ")
     assert error.message.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in error.message
 
 
 def test_unknown_adapter_gets_a_suggestion() -> None:
-    with operated() as at:
+    with running_operator() as at:
         call(at, "LoadAdapter", CHANGES["LoadAdapter"][0], wire.LaneInfo)
         error = refused(at, "PromoteLane", wire.PromoteLaneRequest(specialist="stl", name="lroa", change=CHANGE))
     assert error.message.endswith("; did you mean lora?")
 
 
 def test_without_the_store_a_change_is_refused_with_the_reason() -> None:
-    with operated() as at:
-        at.memory.store_trouble = "the disk is full"
+    with running_operator() as at:
+        at.control.store_trouble = "the disk is full"
         assert refused(at, "HoldBreaker", CHANGES["HoldBreaker"][0]).reason == error_pb2.ERROR_REASON_STORE_UNAVAILABLE
         listed = call(at, "ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
     assert listed.store_trouble == "the disk is full" and not any(each.hold for each in listed.breakers)
 
 
 def test_started_change_finishes_without_its_caller() -> None:
-    with operated() as at, grpc.insecure_channel(at.address) as channel:
+    with running_operator() as at, grpc.insecure_channel(at.address) as channel:
 
-        async def hold_up() -> None:
-            at.memory.slow = asyncio.Event()
+        async def hold_changes() -> None:
+            at.control.slow = asyncio.Event()
 
-        at.on_loop(hold_up())
+        at.on_loop(hold_changes())
         method = channel.unary_unary(SERVICE + "HoldBreaker", None, wire.BreakerInfo.FromString)
         calling = method.future(CHANGES["HoldBreaker"][0].SerializeToString())
         at.until(lambda: at.service._api.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
-        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over, and this look is one itself
-        slow = at.memory.slow
+        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over; this poll is a task itself
+        slow = at.control.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)
         at.until(lambda: not at.service._api.num_changes)
-        assert [entry.what for entry in at.memory.entries] == ["hold_breaker"]
-        assert at.memory.breakers()[0].hold == "open"
+        assert [entry.what for entry in at.control.entries] == ["hold_breaker"]
+        assert at.control.breakers()[0].hold == "open"
 
 
 def test_number_of_watchers_is_bounded() -> None:
-    with operated() as at, grpc.insecure_channel(at.address) as channel:
+    with running_operator() as at, grpc.insecure_channel(at.address) as channel:
 
         def watch() -> Any:
-            return stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=30)
+            return stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
 
         watching = [watch() for _ in range(32)]
         for one in watching:
@@ -187,36 +189,36 @@ def test_number_of_watchers_is_bounded() -> None:
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         for one in watching:
             one.cancel()
-        at.until(lambda: not len(at.memory.events))
+        at.until(lambda: not len(at.control.events))
         again = watch()
         again.initial_metadata()
-        assert len(at.memory.events) == 1
-        at.loop.call_soon_threadsafe(at.memory.events.close)
+        assert len(at.control.events) == 1
+        at.loop.call_soon_threadsafe(at.control.events.close)
         assert list(again) == [], "it ends with the router"
 
 
 def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None:
     entry = wire.AuditEntry(why="x" * 60_000)
     with (
-        operated(stall_seconds=0.2) as at,
+        running_operator(stall_seconds=2.0) as at,
         grpc.insecure_channel(at.address, [("grpc.use_local_subchannel_pool", 1)]) as idle_channel,
         grpc.insecure_channel(at.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
     ):
-        idle = stream(idle_channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=30)
+        idle = stream(idle_channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
         idle.initial_metadata()
-        other = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=30)
+        other = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
         other.initial_metadata()
 
         async def flood() -> None:
             async with asyncio.timeout(60):
-                while len(at.memory.events) == 2:
-                    at.memory.events.publish(wire.OperatorEvent(audit=entry))
+                while len(at.control.events) == 2:
+                    at.control.events.publish(wire.OperatorEvent(audit=entry))
                     await asyncio.sleep(0.001)
-            at.memory.events.close()
+            at.control.events.close()
 
         flooding = asyncio.run_coroutine_threadsafe(flood(), at.loop)
-        assert sum(1 for _ in other) > 10, "the other is told all the while"
-        flooding.result(1)
+        assert sum(1 for _ in other) > 10, "the other watcher gets events all the time"
+        flooding.result(60)
         with pytest.raises(grpc.RpcError) as caught:
             list(idle)
         assert error_of(caught.value).reason == error_pb2.ERROR_REASON_CALLER_STALLED
@@ -228,7 +230,7 @@ def comparison(number: int, **more: Any) -> wire.Comparison:
 
 def test_comparisons_are_read_in_order_and_on_demand() -> None:
     kept = [comparison(number, shadow="s" * 2000) for number in range(3000, 0, -1)]
-    with operated(Rows(kept)) as at, grpc.insecure_channel(at.address) as channel:
+    with running_operator(Rows(kept)) as at, grpc.insecure_channel(at.address) as channel:
         ask = wire.ListComparisonsRequest(last_seconds=100.5)
         assert list(stream(channel, "ListComparisons", ask, wire.Comparison)) == kept[-100:]
         at.rows.num_read = 0
@@ -280,7 +282,7 @@ def test_shadow_report_counts_every_comparison_once(given_: list[wire.Comparison
 
 def test_shadow_report_covers_the_requested_time() -> None:
     kept = [comparison(number, primary="stl") for number in (30, 20, 10)]
-    with operated(Rows(kept)) as at:
+    with running_operator(Rows(kept)) as at:
         whole = call(at, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
         part = call(at, "ShadowReport", wire.ShadowReportRequest(last_seconds=25), wire.ShadowReportResponse)
     assert [row.compared for row in (*whole.rows, *part.rows)] == [3, 2] and whole.counts == COUNTS

@@ -1,4 +1,4 @@
-"""A view over what tests say that there is, on clocks that they move."""
+"""An overview over fake sources, on manual clocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,15 +24,15 @@ def ensemble_of(*names: str, **settings: Any) -> Ensemble:
 
 
 @dataclass
-class Controlled:
-    """Everybody serves, and nobody has changed anything."""
+class FakeControl:
+    """Every specialist serves, and no operator has changed anything."""
 
     ensemble: Ensemble
     num_replicas: int = 2
     store_trouble: str = ""
     events: OperatorEvents = field(default_factory=OperatorEvents)
     statuses: dict[str, str] = field(default_factory=dict)
-    """Of replicas that do not serve."""
+    """The statuses of replicas that do not serve."""
     breaker_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
     turned: list[wire.KnobInfo] = field(default_factory=list)
     entries: list[wire.AuditEntry] = field(default_factory=list)
@@ -82,9 +82,9 @@ class Slos:
 
 
 @dataclass
-class Viewed:
+class OverviewHarness:
     view: Overviews
-    control: Controlled
+    control: FakeControl
     clock: ManualClock
     loads: dict[str, specialist_pb2.LoadReport]
     slos: Slos
@@ -98,11 +98,11 @@ class Viewed:
         return self.view.now().overview
 
 
-def viewed(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> Viewed:
-    """On a running event loop."""
+def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> OverviewHarness:
+    """Needs a running event loop."""
     ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
     clock, wall = ManualClock(), [START_MS]
-    control, slos = Controlled(ensemble, num_replicas), Slos()
+    control, slos = FakeControl(ensemble, num_replicas), Slos()
     loads: dict[str, specialist_pb2.LoadReport] = {}
     parts = OverviewSources(
         control=cast(Any, control),
@@ -116,13 +116,13 @@ def viewed(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settin
         version="0",
     )
     view = Overviews(parts, ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers)
-    return Viewed(view, control, clock, loads, slos, wall)
+    return OverviewHarness(view, control, clock, loads, slos, wall)
 
 
 def receipt_of(
     specialist: str = "debug", reason: int = 0, *, request_id: str = "r", tokens: int = 0, **between: Any
 ) -> inference_pb2.Receipt:
-    """`reason` 0: it was answered."""
+    """`reason` 0 is an answered request."""
     receipt = inference_pb2.Receipt(request_id=request_id, specialist="" if reason else specialist)
     receipt.decision.primary = specialist
     receipt.usage.completion_tokens = tokens

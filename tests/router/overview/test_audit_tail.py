@@ -1,4 +1,4 @@
-"""The newest lines of the audit, without asking the store for each."""
+"""The newest audit entries, without a query for each."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Auditor:
             raise Refusal(error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "away")
         return self.kept[::-1][:most]
 
-    def tell(self, number: int) -> None:
+    def publish(self, number: int) -> None:
         self.events.publish(wire.OperatorEvent(audit=wire.AuditEntry(number=number)))
 
 
@@ -44,23 +44,23 @@ async def test_the_audit_is_read_once_and_then_followed() -> None:
     following = asyncio.create_task(tail.follow())
     await until(tail, 30)
     for number in (31, 33, 32, 30, 0):
-        auditor.tell(number)
+        auditor.publish(number)
     await until(tail, 33)
-    auditor.tell(34)
+    auditor.publish(34)
     await until(tail, 34)
     assert numbers(tail) == list(range(34, 34 - MOST_ENTRIES, -1)) and auditor.num_asked == 1
     auditor.events.close()
     await following
 
 
-async def test_what_was_missed_is_read_again() -> None:
+async def test_missed_audit_entries_are_read_again() -> None:
     auditor = Auditor()
     tail = AuditTail(cast(Any, auditor), retry_seconds=0.01)
     following = asyncio.create_task(tail.follow())
     await until(tail, 30)
     auditor.kept.append(wire.AuditEntry(number=90))
     for _ in range(40):
-        auditor.tell(31)
+        auditor.publish(31)
     await until(tail, 90)
     auditor.kept.append(wire.AuditEntry(number=91))
     auditor.is_away = True

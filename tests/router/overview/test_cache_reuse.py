@@ -1,4 +1,4 @@
-"""What counts is by how much replicas' figures grow, whatever they begin with and however often they begin anew."""
+"""Cache reuse is the growth of the replicas' counters, across restarts."""
 
 import pytest
 from hypothesis import given
@@ -16,26 +16,26 @@ def report(prompts: int, hits: int, evicted: int = 0) -> wire.LoadReport:
 
 
 @given(counts, st.lists(st.tuples(counts, st.booleans()), max_size=20))
-def test_restarts_lose_no_tokens(first: tuple[int, int, int], story: list[tuple[tuple[int, int, int], bool]]) -> None:
-    """Each step adds so much, or begins anew with less than there was and adds."""
-    reuse, told = CacheReuseTracker(ManualClock()), first
-    reuse.sample("debug", [("debug-0", report(*told))])
+def test_restarts_lose_no_tokens(first: tuple[int, int, int], steps: list[tuple[tuple[int, int, int], bool]]) -> None:
+    """Each step adds to the counters, or restarts them at a lower value."""
+    reuse, reported = CacheReuseTracker(ManualClock()), first
+    reuse.sample("debug", [("debug-0", report(*reported))])
     expected = [0, 0, 0]
-    for step, begins_anew in story:
-        if begins_anew and step[0] < told[0]:
-            told = step
+    for step, begins_anew in steps:
+        if begins_anew and step[0] < reported[0]:
+            reported = step
             expected = [sum(pair) for pair in zip(expected, step, strict=True)]
         else:
-            told = (told[0] + step[0], told[1] + step[1], told[2] + step[2])
+            reported = (reported[0] + step[0], reported[1] + step[1], reported[2] + step[2])
             expected = [sum(pair) for pair in zip(expected, step, strict=True)]
-        reuse.sample("debug", [("debug-0", report(*told))])
+        reuse.sample("debug", [("debug-0", report(*reported))])
     found = reuse.recent("debug")
     assert [found.prompt_tokens, found.hit_tokens, found.evicted_blocks] == expected
     assert found.share is None or 0 <= found.share <= 1
     assert (found.share is None) == (expected[0] == 0)
 
 
-def test_the_hour_before_is_not_the_five_minutes() -> None:
+def test_recent_and_usual_reuse_are_separate() -> None:
     clock = ManualClock()
     reuse = CacheReuseTracker(clock)
     for number in range(40):
@@ -52,7 +52,7 @@ def test_the_hour_before_is_not_the_five_minutes() -> None:
     assert reuse.recent("debug").share is None and reuse.usual("debug").share is None
 
 
-def test_a_specialist_is_not_counted_with_another_and_is_forgotten_when_it_goes() -> None:
+def test_reuse_is_counted_by_specialist_and_dropped_with_it() -> None:
     reuse = CacheReuseTracker(ManualClock())
     for prompts in (0, 100):
         reuse.sample("debug", [("debug-0", report(prompts, prompts))])
@@ -61,4 +61,4 @@ def test_a_specialist_is_not_counted_with_another_and_is_forgotten_when_it_goes(
     reuse.forget_all_but({"stl"}, {"stl-0"})
     assert reuse.recent("debug").share is None and reuse.recent("stl").share == 0.0
     reuse.sample("debug", [("debug-0", report(500, 500))])
-    assert reuse.recent("debug").share is None, "what it had before is not new"
+    assert reuse.recent("debug").share is None, "the first report is no growth"

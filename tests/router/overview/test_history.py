@@ -23,17 +23,17 @@ def test_history_has_current_specialists_in_both_formats(steps: list[list[str]],
     history = HistoryRecorder(most=5)
     for number, names in enumerate(steps):
         history.add(overview(START_MS + number, *names))
-    told = history.message()
-    assert [each.name for each in told.specialists] == (steps[-1] if steps else [])
-    for each in told.specialists:
+    reported = history.message()
+    assert [each.name for each in reported.specialists] == (steps[-1] if steps else [])
+    for each in reported.specialists:
         there = next((age for age, names in enumerate(reversed(steps)) if each.name not in names), len(steps))
-        assert len(each.points) == min(there, 5), "whoever comes again begins anew"
+        assert len(each.points) == min(there, 5), "a specialist that returns begins again"
     for since in (0, START_MS + last):
         assert json.loads(history.json(since)) == message_to_json(history.message(since))
         assert all(point.at_unix_ms >= since for each in history.message(since).specialists for point in each.points)
 
 
-def test_a_point_has_what_the_overview_has() -> None:
+def test_a_point_has_the_figures_of_the_overview() -> None:
     found = overview(START_MS, "debug", requests=1 / 3)
     view = found.specialists[0]
     view.slo.ttft.p95, view.slo.itl.p95, view.slo.admission_to_first_token.p95 = 0.5, 0.05, 0.25

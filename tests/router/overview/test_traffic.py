@@ -1,4 +1,4 @@
-"""Every request is counted once where it was asked, and forgotten after a minute."""
+"""Every request is counted once for its specialist, for one minute."""
 
 from collections import Counter
 
@@ -42,10 +42,10 @@ def receipts(draw: st.DrawFn) -> wire.Receipt:
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), receipts()), max_size=30), st.floats(0, 100))
-def test_a_minute_is_what_ended_in_it(story: list[tuple[float, wire.Receipt]], later: float) -> None:
+def test_a_minute_counts_the_requests_that_ended_in_it(steps: list[tuple[float, wire.Receipt]], later: float) -> None:
     clock = ManualClock()
     traffic, ended = Traffic(clock), []
-    for seconds, receipt in story:
+    for seconds, receipt in steps:
         clock.sleep(seconds)
         traffic.ended(ASK, receipt)
         ended.append((clock.now(), receipt))
@@ -76,7 +76,7 @@ def test_a_minute_is_what_ended_in_it(story: list[tuple[float, wire.Receipt]], l
     assert traffic.of_router().requests == len(recent)
 
 
-def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there() -> None:
+def test_rates_of_a_new_router_use_its_uptime() -> None:
     clock = ManualClock()
     traffic = Traffic(clock)
     for _ in range(10):
@@ -88,7 +88,7 @@ def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there
 
 
 def test_refusals_without_a_callers_fault_are_counted() -> None:
-    """What is neither answered nor counted is the caller's own doing: a mistake, a limit of its key, its leaving."""
+    """Invalid requests, key limits and cancellations are the caller's own and are not counted."""
     traffic = Traffic(ManualClock())
     for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
         traffic.ended(ASK, receipt_of("debug", reason))

@@ -1,4 +1,4 @@
-"""What waits for a router waits at the replica, as one message."""
+"""Unread tokens are merged into one message at the replica."""
 
 import grpc
 
@@ -8,7 +8,7 @@ from tests.specialist.server.harness import ReceivedAnswer, asking, expected, se
 
 TOKENS = 400
 LEAST_BYTES = 10
-"""Of a message of one token."""
+"""The size of a message with one token."""
 
 
 async def test_unread_tokens_become_one_message_and_none_is_lost() -> None:

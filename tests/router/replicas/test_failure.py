@@ -1,4 +1,4 @@
-"""What a status without a reason means: who gave it, and whether the request had got there."""
+"""The meaning of a gRPC status without a reason: its origin, and whether the request had arrived."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def bare(code: grpc.StatusCode) -> Any:
         ("UNAVAILABLE", True, False, "dropped", NOBODY, True),
         ("UNAVAILABLE", False, False, "free", NOBODY, False),
         ("UNAVAILABLE", True, True, "lost", LOST, True),
-        # gRPC's own word for calls that a replica which stops has not looked at: no request has broken anything.
+        # gRPC's own status for calls that a stopping replica has not started: no request has broken anything.
         ("CANCELLED", True, False, "dropped", NOBODY, False),
         ("CANCELLED", False, False, "free", NOBODY, False),
         ("CANCELLED", True, True, "lost", LOST, False),

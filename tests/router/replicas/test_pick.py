@@ -1,4 +1,4 @@
-"""A burst spreads, a session sticks, who preempts gets less, and nobody is left without a replica."""
+"""A burst spreads, a session stays, a preempting replica gets fewer requests, and every request gets a replica."""
 
 from dataclasses import replace
 from random import Random
@@ -46,7 +46,7 @@ def test_picked_replica_is_no_worse_than_needed(
 
 
 @given(CANDIDATES, st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
-def test_every_router_finds_the_same_home_and_it_moves_only_when_it_is_lost(
+def test_every_router_finds_the_same_replica_until_it_is_lost(
     candidates: list[ReplicaSnapshot], session: bytes, seed: int
 ) -> None:
     home = rendezvous_replica(session, candidates)
@@ -105,11 +105,11 @@ def test_preempting_replica_gets_less() -> None:
     assert picked.count("stl-0") == 0
     fleet = [replace(each, depth=24) if not each.preempting else each for each in fleet]
     picked = [pick_replica(fleet, b"", (), PLAIN, random).name for _ in range(400)]
-    assert picked.count("stl-0") > 0, "a penalty, not a ban"
+    assert picked.count("stl-0") > 0, "the penalty does not exclude it"
 
 
 def spread(num_routers: int, num_replicas: int, num_requests: int, random: Random) -> list[int]:
-    """Every router knows the reports, all of them stale, and its own requests since."""
+    """Every router knows only stale reports and its own requests."""
     own = [[0] * num_replicas for _ in range(num_routers)]
     for request in range(num_requests):
         mine = own[request % num_routers]

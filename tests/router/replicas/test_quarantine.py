@@ -1,4 +1,4 @@
-"""Two deaths with the same content, one of them as a suspect, and no third, whoever else was there."""
+"""Content is quarantined after two deaths of replicas, one of them as a suspect."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from router.dispatch import attempts as module
 from router.dispatch.attempts import Quarantine
 from router.dispatch.replicas.replica import BLAME_SECONDS, ReplicaConnection
 from tests.router.replicas.builders import replica, report
-from tests.router.routing.asking import received as ask
+from tests.router.routing.sample_requests import received as ask
 
 SECONDS = 100.0
 CONTENTS = (b"a", b"b", b"c")
@@ -34,13 +34,13 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
         made.check(content(digest))
     except Refusal as refusal:
         assert refusal.error.reason == error_pb2.ERROR_REASON_QUARANTINED
-        assert not refusal.error.HasField("retry_after_ms"), "nobody is told to bring it again"
+        assert not refusal.error.HasField("retry_after_ms"), "no retry is suggested"
         return True
     return False
 
 
 class Deaths(RuleBasedStateMachine):
-    """Against a plain list of who died of what, and when."""
+    """Compare with a plain list of deaths by content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Deaths(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Some were there, as suspects or not, and some had left so many seconds before."""
+        """Some requests were in flight, as suspects or not, and some had left `before` seconds earlier."""
         link = ReplicaConnection()
         link.drained = drained
         self.links.append(link)
@@ -102,7 +102,7 @@ class Deaths(RuleBasedStateMachine):
 TestDeaths = Deaths.TestCase
 
 
-async def test_a_death_with_a_suspect_on_trial_is_that_ones_and_no_neighbours() -> None:
+async def test_a_death_during_a_trial_blames_only_the_suspect() -> None:
     made, first, second = quarantine(), ReplicaConnection(), ReplicaConnection()
     for digest in CONTENTS:
         made.died_with(content(digest), first)
@@ -125,7 +125,7 @@ async def test_suspects_take_turns_until_their_first_token() -> None:
     second = asyncio.create_task(made.start_trial(content(b"b"), link))
     await asyncio.sleep(0.01)
     assert first is not None and not second.done()
-    assert await made.start_trial(content(b"nobody"), link) is None, "who is no suspect waits for nobody"
+    assert await made.start_trial(content(b"other"), link) is None, "content that is no suspect does not wait"
     first.passed()
     first.passed()
     trial = await second
@@ -161,7 +161,7 @@ async def test_waiting_suspect_is_refused_after_its_copy_killed_a_second_replica
     assert not link.turn.locked()
 
 
-def test_it_remembers_so_many_and_the_refused_longest() -> None:
+def test_records_are_bounded_and_quarantined_content_is_kept_longest() -> None:
     clock = ManualClock()
     made = quarantine(clock, max_records=10)
     for link in (ReplicaConnection(), ReplicaConnection()):
@@ -174,20 +174,20 @@ def test_it_remembers_so_many_and_the_refused_longest() -> None:
     assert not is_refused(made, b"poison") and len(made) == 0
 
 
-async def test_what_many_ask_is_tried_before_it_is_refused() -> None:
+async def test_popular_content_is_tried_before_it_is_quarantined() -> None:
     made, others = quarantine(), [ReplicaConnection() for _ in range(5)]
     for link in others:
         made.died_with(content(b"popular"), link)
-    assert not is_refused(made, b"popular"), "five died at once, of whatever it was"
+    assert not is_refused(made, b"popular"), "five replicas died at once for an unknown reason"
     link = ReplicaConnection()
     trial = await made.start_trial(content(b"popular"), link)
     assert trial is not None
     trial.passed()
     made.died_with(content(b"popular"), link, on_trial=True)
-    assert is_refused(made, b"popular"), "also when it kills after its first token"
+    assert is_refused(made, b"popular"), "a death after the first token counts, too"
 
 
-def test_a_link_that_stands_is_nobodys_death() -> None:
+def test_an_open_connection_is_no_death() -> None:
     made, link = quarantine(), ReplicaConnection()
     made.left(content(b"a"), link)
     assert not link.is_death and not made.suspects(content(b"a")) and len(made) == 0
@@ -195,7 +195,7 @@ def test_a_link_that_stands_is_nobodys_death() -> None:
     assert made.suspects(content(b"a"))
 
 
-def test_so_many_that_left_are_remembered() -> None:
+def test_the_number_of_remembered_leavers_is_bounded() -> None:
     made, link = quarantine(), ReplicaConnection()
     for number in range(1000):
         made.left(content(b"%d" % number), link)
@@ -212,7 +212,7 @@ def test_it_can_be_turned_off() -> None:
 
 
 @pytest.mark.parametrize(("instance", "survived"), [("one", True), ("two", False), ("", False)])
-def test_a_replica_that_is_back_says_whether_it_had_died(instance: str, survived: bool) -> None:
+def test_a_reconnected_replica_reports_whether_it_had_died(instance: str, survived: bool) -> None:
     made = replica()
     made.load_reported(report(instance="one"))
     link = made.connection

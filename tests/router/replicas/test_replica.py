@@ -27,24 +27,24 @@ class Counting(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.replica = replica(self.clock)
-        self.under_way: list[int] = []
+        self.in_flight: list[int] = []
         self.reported: float | None = None
-        self.said = 0
+        self.content = 0
 
     @rule()
     def a_request_is_sent(self) -> None:
-        self.under_way.append(self.replica.enter())
+        self.in_flight.append(self.replica.enter())
 
-    @precondition(lambda self: self.under_way)
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def one_ends(self, data: st.DataObject) -> None:
-        index = data.draw(st.integers(0, len(self.under_way) - 1))
-        self.replica.leave(self.under_way.pop(index))
+        index = data.draw(st.integers(0, len(self.in_flight) - 1))
+        self.replica.leave(self.in_flight.pop(index))
 
     @rule(waiting=st.integers(0, 9), running=st.integers(0, 9))
     def a_report_comes(self, waiting: int, running: int) -> None:
         self.replica.load_reported(report(waiting=waiting, running=running))
-        self.reported, self.said = self.clock.now(), waiting + running
+        self.reported, self.content = self.clock.now(), waiting + running
 
     @rule(seconds=st.floats(0, 2))
     def time_passes(self, seconds: float) -> None:
@@ -61,15 +61,15 @@ class Counting(RuleBasedStateMachine):
     @invariant()
     def depth_is_what_is_known(self) -> None:
         depth = self.replica.snapshot(STALE).depth
-        assert depth >= self.replica.inflight == len(self.under_way)
+        assert depth >= self.replica.inflight == len(self.in_flight)
         fresh = self.reported is not None and self.clock.now() - self.reported <= STALE
         if not fresh:
-            assert depth == len(self.under_way)
+            assert depth == len(self.in_flight)
         else:
-            assert self.said <= depth <= self.said + len(self.under_way)
+            assert self.content <= depth <= self.content + len(self.in_flight)
 
     def teardown(self) -> None:
-        for entered in self.under_way:
+        for entered in self.in_flight:
             self.replica.leave(entered)
         self.replica.load_reported(report())
         assert self.replica.snapshot(STALE).depth == 0
@@ -78,7 +78,7 @@ class Counting(RuleBasedStateMachine):
 TestCounting = Counting.TestCase
 
 
-def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken() -> None:
+def test_a_draining_or_unready_replica_is_closed_and_a_hung_one_is_broken() -> None:
     clock = ManualClock()
     each = replica(clock)
     each.load_reported(report(draining=True))
@@ -101,7 +101,7 @@ def hung_and_back(clock: ManualClock) -> Replica:
     return each
 
 
-def test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others() -> None:
+def test_a_replica_that_hung_gets_a_single_probe_first() -> None:
     each = hung_and_back(ManualClock())
     with ReplicaAttempt(each) as probe:
         assert not allows(each)
@@ -111,7 +111,7 @@ def test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others() -> 
     assert allows(each) and each.breaker.state == "closed"
 
 
-def test_one_that_hung_until_its_connection_was_lost_is_asked_once_as_well() -> None:
+def test_a_replica_lost_while_hung_gets_a_single_probe_first() -> None:
     each = replica(ManualClock())
     each.mark_hung(1.5)
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_one_that_hung_until_its_connection_was_lost_is_asked_once_as_well() -> 
         probe.start()
     each.disconnected("gone")
     each.health_reported(is_serving=True)
-    assert each.breaker.state == "closed", "one that was only restarted is trusted"
+    assert each.breaker.state == "closed", "a restarted replica is trusted"
 
 
 def test_idle_replica_that_hung_recovers_by_its_reports() -> None:
@@ -137,7 +137,7 @@ def test_idle_replica_that_hung_recovers_by_its_reports() -> None:
     assert str(each.breaker.state) == "closed"
 
 
-def test_one_whose_probe_failed_is_not_taken_at_its_word() -> None:
+def test_a_replica_whose_probe_failed_does_not_recover_by_reports() -> None:
     clock = ManualClock()
     each = hung_and_back(clock)
     with ReplicaAttempt(each) as probe:
@@ -148,7 +148,7 @@ def test_one_whose_probe_failed_is_not_taken_at_its_word() -> None:
     assert each.breaker.state == "half_open"
 
 
-def test_a_probe_that_shows_nothing_lets_the_next_one_through_at_once() -> None:
+def test_a_probe_without_an_outcome_is_followed_by_another() -> None:
     clock = ManualClock()
     each = replica(clock)
     each.breaker.trip()
@@ -159,4 +159,4 @@ def test_a_probe_that_shows_nothing_lets_the_next_one_through_at_once() -> None:
     assert allows(each)
     with ReplicaAttempt(each), ReplicaAttempt(each) as intruder:
         intruder.report_no_outcome()
-        assert not allows(each), "only the probe itself can say so"
+        assert not allows(each), "only the probe itself frees its slot"

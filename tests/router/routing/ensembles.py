@@ -1,4 +1,4 @@
-"""A small ensemble with everything a decision can meet, and opinions about it."""
+"""A small ensemble with every feature of routing, and classifier results for it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ DIGEST = "c" * 64
 
 
 def opinion(**probabilities: float) -> Distribution:
-    """What is left belongs to reject."""
+    """The rest of the probability belongs to reject."""
     return made({**probabilities, REJECT: 1.0 - sum(probabilities.values())})
 
 
@@ -79,7 +79,7 @@ ENSEMBLES = st.builds(
 
 
 class FixedOpinions:
-    """A classifier that thinks the same of every text, or does not answer."""
+    """A classifier with the same result for every text, or without a result."""
 
     digest = DIGEST
 

@@ -1,4 +1,4 @@
-"""Where exactly something begins: at a threshold one is sure, at a floor one is let in."""
+"""Exact boundaries: confidence equal to a threshold is sufficient, priority equal to a floor is admitted."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from octet.config.ensemble import ShadowConfig
 from octet.v1 import error_pb2 as wire
 from router.routing.dispatch_plan import FleetStatus, IntentKnobs
 from tests.router.routing.ensembles import ENSEMBLE
-from tests.router.routing.standings import Meeting, found, meetings, met, never
+from tests.router.routing.sample_states import Meeting, found, meetings, met, never
 
 SURE = {"algo": 0.75, "stl": 0.2}
 

@@ -1,4 +1,4 @@
-"""What a replica is asked says what the caller and the decision said, and nothing gets lost on the way."""
+"""The request to a replica contains everything from the caller and the decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,8 @@ from octet.v1 import inference_pb2 as wire
 from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, reception, replica_request, sensible
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
+from tests.router.routing.sample_requests import received, reception, replica_request, sensible
 
 POLICY = RoutingPolicy(ENSEMBLE)
 ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
@@ -21,7 +21,7 @@ SURE = opinion(algo=0.8, debug=0.15)
 
 
 @given(ASKS, opinions(), st.floats(0, 86_400), st.booleans())
-def test_a_replica_is_asked_for_what_was_decided(
+def test_the_replicas_request_matches_the_decision(
     ask: Request, thought: Distribution, seconds_left: float, second: bool
 ) -> None:
     decision = POLICY.decide(ask, thought, DIGEST)
@@ -48,7 +48,7 @@ def test_a_replica_is_asked_for_what_was_decided(
 
 
 def _everything_said(request: Any) -> str:
-    """Only the gap between two system prompts is new."""
+    """Only the separator between two system prompts is added."""
     first, *rest = (message.content for message in request.chat.messages)
     for specialist in ENSEMBLE.specialists:
         if specialist.system and first.startswith(f"{specialist.system}\n\n"):
@@ -63,7 +63,7 @@ def _everything_said(request: Any) -> str:
         (None, [("system", "You know algorithms."), ("user", "why?")]),
     ],
 )
-def test_the_specialists_system_prompt_stands_first_and_the_callers_stays(
+def test_the_specialists_system_prompt_comes_before_the_callers(
     own: str | None, messages: list[tuple[str, str]]
 ) -> None:
     said = [wire.Message(role="user", content="why?")]
@@ -74,13 +74,13 @@ def test_the_specialists_system_prompt_stands_first_and_the_callers_stays(
     assert [(message.role, message.content) for message in request.chat.messages] == messages
 
 
-def test_without_a_system_prompt_of_its_own_a_conversation_goes_on_as_it_is() -> None:
+def test_without_a_system_prompt_the_conversation_is_unchanged() -> None:
     ask = received(prompt="{x}", body="data")
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), SpecialistConfig("stl"), (), 1.0)
     assert [(message.role, message.content) for message in request.chat.messages] == [("user", "{x}\n\ndata")]
 
 
-def test_the_second_choice_brings_its_own() -> None:
+def test_the_second_choice_has_its_own_system_prompt() -> None:
     ask = received()
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.primary, decision.second_choice) == ("algo", "debug")

@@ -1,4 +1,4 @@
-"""Rules and classifier read what the user wants, whatever else was said."""
+"""Rules and classifier read the user's turns only."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +8,8 @@ from octet.v1 import inference_pb2 as wire
 from router.routing.classifier.linear import load_default
 from router.routing.policy import RoutingPolicy
 from router.routing.validation import ENOUGH_CHARS, MAX_ROUTING_CHARS, SHORT_TURN_CHARS, routing_text
-from tests.router.routing.asking import received
-from tests.router.routing.talks import FIRST, FOLLOW_UPS, NEW_QUESTIONS
+from tests.router.routing.sample_conversations import FIRST, FOLLOW_UPS, NEW_QUESTIONS
+from tests.router.routing.sample_requests import received
 
 STAY = 0.9
 POLICY = RoutingPolicy(default_ensemble())
@@ -45,7 +45,7 @@ def test_only_user_messages_are_read(turns: list[wire.Message]) -> None:
 
 
 @given(TURNS, TURNS)
-def test_an_assistants_answer_in_between_changes_nothing(before: list[wire.Message], after: list[wire.Message]) -> None:
+def test_assistant_turns_do_not_change_the_decision(before: list[wire.Message], after: list[wire.Message]) -> None:
     plain = [*before, turn_of("user", "yes"), *after]
     answered = [
         *before,
@@ -56,7 +56,7 @@ def test_an_assistants_answer_in_between_changes_nothing(before: list[wire.Messa
     assert routing_text(plain) == routing_text(answered)
 
 
-def test_a_short_turn_is_read_with_what_it_answers() -> None:
+def test_a_short_turn_is_read_with_earlier_turns() -> None:
     question = "Fix this CMakeLists, it does not find my library"
     talk = [
         turn_of("user", question),
@@ -66,21 +66,21 @@ def test_a_short_turn_is_read_with_what_it_answers() -> None:
     assert routing_text(talk) == f"{question}\n\nyes, do that"
 
 
-def test_earlier_turns_are_read_until_there_is_enough() -> None:
+def test_earlier_turns_are_read_up_to_the_limit() -> None:
     talk = [turn_of("user", f"{n}" * 100) for n in range(9)] + [turn_of("user", "yes")]
     text = routing_text(talk)
     assert text.split("\n\n") == ["6" * 100, "7" * 100, "8" * 100, "yes"]
     assert len(text) - 100 < ENOUGH_CHARS + 10
 
 
-def test_of_too_much_the_beginning_and_the_end_are_read() -> None:
+def test_of_long_text_the_beginning_and_the_end_are_read() -> None:
     text = routing_text([turn_of("user", "why?" + "x" * 2 * MAX_ROUTING_CHARS + "because")])
     assert len(text) == MAX_ROUTING_CHARS
     assert text.startswith("why?") and text.endswith("because")
 
 
 def answered_by(*said: str) -> str:
-    """Whom the default ensemble asks after these turns of a user; empty for nobody."""
+    """Return the specialist that the default ensemble chooses after these user turns; empty if it rejects."""
     ask = received(messages=[turn_of("user", text) for text in said])
     return POLICY.decide(ask, CLASSIFIER.classify([ask.text])[0], CLASSIFIER.digest).primary
 

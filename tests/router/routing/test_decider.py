@@ -1,4 +1,4 @@
-"""The classifier is asked only where it decides, and missed only where it is asked."""
+"""The classifier is used only where it decides."""
 
 import asyncio
 
@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, reception, sensible
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
+from tests.router.routing.sample_requests import received, reception, sensible
 
 POLICY = RoutingPolicy(ENSEMBLE)
 ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
 
 
 @given(ASKS, opinions() | st.none(), st.booleans())
-def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, is_cached: bool) -> None:
+def test_live_and_pure_decisions_are_equal(ask: Request, thought: Distribution | None, is_cached: bool) -> None:
     classifier = FixedOpinions(thought, is_cached=is_cached)
     decision = asyncio.run(POLICY.classify_and_decide(ask, classifier))
     notes = decision.notes if thought is None else ()
@@ -29,7 +29,7 @@ def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, 
     assert any("did not answer: its breaker is open" in note for note in notes) == (needed and thought is None)
 
 
-def test_a_cached_opinion_is_not_asked_for_again() -> None:
+def test_a_cached_distribution_is_not_computed_again() -> None:
     classifier = FixedOpinions(opinion(stl=0.9), is_cached=True)
     decision = asyncio.run(POLICY.classify_and_decide(received(), classifier))
     assert decision.primary == "stl" and classifier.num_asked == 0

@@ -15,7 +15,7 @@ VALUES = st.lists(PIECES, min_size=1, max_size=4).map("".join)
 
 
 @given(st.lists(PIECES, max_size=6), VALUES, VALUES)
-def test_only_the_templates_own_places_are_filled(pieces: list[str], prompt: str, body: str) -> None:
+def test_only_the_templates_own_placeholders_are_filled(pieces: list[str], prompt: str, body: str) -> None:
     template = "".join(["{prompt}", *pieces, "{body}"])
     wanted = ""
     rest = template

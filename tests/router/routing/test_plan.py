@@ -1,4 +1,4 @@
-"""Laws of the plan, whatever is asked and however things stand."""
+"""Properties of the dispatch plan for random requests and fleet states."""
 
 from dataclasses import replace
 from random import Random
@@ -14,9 +14,9 @@ from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import error_pb2 as wire
 from router.routing.dispatch_plan import MAX_BETWEEN_BYTES, FleetStatus, IntentKnobs, LaneStatus
 from router.routing.policy import limit_adapters, requested_adapters
-from tests.router.routing.asking import received
 from tests.router.routing.ensembles import ENSEMBLE
-from tests.router.routing.standings import (
+from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_states import (
     DICE,
     Dice,
     Meeting,
@@ -40,14 +40,14 @@ _SAID = {"": "the configuration", "escalation": "escalation", "operator": "an op
 
 
 def stand_ins(meeting: Meeting) -> list[str]:
-    """Everybody who may answer for the primary, in order: said again, plainly."""
+    """Compute the specialists that may answer for the primary, in order, by another method."""
     second = meeting.decision.second_choice
     names = [second] if meeting.ask.force else [meeting.fallback(meeting.decision.primary), second]
     return [name for name in names if name and name != meeting.decision.primary]
 
 
 def lead_of(meeting: Meeting) -> str:
-    """Who would be asked first, where somebody would."""
+    """Return the specialist that would be tried first, if any."""
     able = (name for name in stand_ins(meeting) if can_stand_in(meeting, name))
     primary = meeting.decision.primary
     return primary if meeting.serves(primary) else next(able, "")
@@ -72,7 +72,7 @@ def test_only_serving_specialists_that_the_caller_allows_answer(meeting: Meeting
 @settings(max_examples=250)
 @given(meetings(), DICE)
 def test_order_of_precedence(meeting: Meeting, dice: Dice) -> None:
-    """The primary where it serves, else the first stand-in that does; the second choice where load is taken off."""
+    """The primary if it serves, else the first fallback that does; the second choice under load."""
     plan = meeting.plan(dice)
     primary = meeting.decision.primary
     able = [name for name in stand_ins(meeting) if can_stand_in(meeting, name)]
@@ -100,12 +100,12 @@ def test_order_of_precedence(meeting: Meeting, dice: Dice) -> None:
     assert plan.between.instead_of == ("" if first == primary else primary)
     assert bool(plan.between.why) == (first != primary)
     to_ask = first if plan.candidates else lead
-    assert plan.between.lead == ("" if to_ask == primary else to_ask), "also where it was away"
+    assert plan.between.lead == ("" if to_ask == primary else to_ask), "also if it was unavailable"
 
 
 @settings(max_examples=250)
 @given(meetings(), DICE)
-def test_the_second_way_serves_and_takes_the_priority(meeting: Meeting, dice: Dice) -> None:
+def test_the_second_candidate_serves_and_admits_the_priority(meeting: Meeting, dice: Dice) -> None:
     plan = meeting.plan(dice)
     for way in plan.candidates:
         assert meeting.ask.priority >= meeting.floor(way.specialist)
@@ -115,7 +115,7 @@ def test_the_second_way_serves_and_takes_the_priority(meeting: Meeting, dice: Di
 
 
 @given(meetings())
-def test_a_refusal_says_everything(meeting: Meeting) -> None:
+def test_a_refusal_names_reason_and_limits(meeting: Meeting) -> None:
     plan = meeting.plan()
     if plan.refusal is None:
         return
@@ -166,7 +166,7 @@ def test_shadows(meeting: Meeting, dice: Dice) -> None:
 @settings(max_examples=250)
 @given(meetings(), DICE)
 def test_adapters(meeting: Meeting, dice: Dice) -> None:
-    """The caller's own and no others, or those of the lane; never more than the caller allows."""
+    """Either the caller's adapters or those of the lane, within the caller's limit."""
     plan = meeting.plan(dice)
     ask = meeting.ask
     for way in plan.candidates:
@@ -185,7 +185,7 @@ def test_adapters(meeting: Meeting, dice: Dice) -> None:
 
 
 @given(meetings(initial=True))
-def test_as_configured_nothing_stands_between(meeting: Meeting) -> None:
+def test_without_changes_the_plan_follows_the_decision(meeting: Meeting) -> None:
     ask, decision = meeting.ask, meeting.decision
     plan = meeting.plan()
     if plan.refusal is not None:
@@ -197,12 +197,12 @@ def test_as_configured_nothing_stands_between(meeting: Meeting) -> None:
             requested_adapters(ask, meeting.ensemble.specialist(way.specialist)), ask.max_experts
         )
     assert plan.between.correctness == "closed" and not plan.between.why and not plan.between.knobs_by
-    assert not any(way.lane_id for way in plan.candidates), "nothing is known yet of what the replicas run"
+    assert not any(way.lane_id for way in plan.candidates), "the lanes of the replicas are not known yet"
     assert plan.shadow is None and not plan.sample and not plan.between.lane
 
 
 @given(meetings(), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=4))
-def test_the_same_again(meeting: Meeting, rolls: list[float]) -> None:
+def test_the_plan_is_deterministic(meeting: Meeting, rolls: list[float]) -> None:
     one, other = meeting.plan(throwing(*rolls)), meeting.plan(throwing(*rolls))
     assert (one.candidates, one.shadow, one.sample, one.between) == (
         other.candidates,
@@ -213,7 +213,7 @@ def test_the_same_again(meeting: Meeting, rolls: list[float]) -> None:
 
 
 @given(meetings(), st.sampled_from(["x", "ß", "😀"]), st.integers(1, 300))
-def test_a_receipt_has_room_for_it(meeting: Meeting, letter: str, length: int) -> None:
+def test_the_plan_fits_in_a_receipt(meeting: Meeting, letter: str, length: int) -> None:
     long = letter * length
     specialists = {
         name: replace(
@@ -228,7 +228,7 @@ def test_a_receipt_has_room_for_it(meeting: Meeting, letter: str, length: int) -
     assert replace(meeting, standing=standing).plan(always).between.ByteSize() <= MAX_BETWEEN_BYTES
 
 
-def test_a_receipt_has_room_for_the_longest_names() -> None:
+def test_the_longest_names_fit_in_a_receipt() -> None:
     names = {name: f"{name}{'n' * 64}"[:64] for name in ("algo", "stl")}
     ensemble = replace(
         QUIET,
@@ -253,7 +253,7 @@ def test_a_receipt_has_room_for_the_longest_names() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])
-def test_rates_are_kept(rate: float) -> None:
+def test_random_rates_are_respected(rate: float) -> None:
     ensemble = replace(
         QUIET,
         shadow=ShadowConfig(fresh_rate=1 - rate, demoted_rate=rate),
@@ -291,16 +291,16 @@ def test_forced_request_gets_no_shadow() -> None:
     assert listed.shadow is not None and listed.shadow.candidate.specialist == "debug"
 
 
-def test_nothing_is_taken_off_a_stand_in() -> None:
+def test_a_fallback_is_not_relieved() -> None:
     meeting = met(QUIET, sure={"algo": 0.6, "debug": 0.3})
     pressed = {(UNSPECIFIED_INTENT, "stl"): IntentKnobs(0.9, 0, "escalation", is_escalated=True)}
     standing = replace(demote(meeting.standing, "algo"), knob_overrides=pressed)
     plan = replace(meeting, standing=standing).plan(never)
     assert [way.specialist for way in plan.candidates] == ["stl", "debug"]
-    assert plan.shadow is None, "how sure it was of algo says nothing of stl"
+    assert plan.shadow is None, "the confidence is about algo, not stl"
 
 
-def test_the_fallback_takes_the_intent() -> None:
+def test_the_fallback_answers_for_the_intent() -> None:
     meeting = met(QUIET, intent="build-fix")
     assert [way.specialist for way in meeting.plan().candidates] == ["build", "debug"]
     plan = replace(meeting, standing=demote(meeting.standing, "build")).plan()
@@ -332,7 +332,7 @@ def test_forced_specialist_answers_or_none_does() -> None:
     assert listed.shadow is not None and listed.shadow.candidate.specialist == "algo"
 
 
-def test_an_excluded_fallback_does_not_stand_in() -> None:
+def test_an_excluded_fallback_does_not_answer() -> None:
     meeting = met(
         QUIET, demote(found(FleetStatus.initial(QUIET)), "algo"), exclude_specialists=["stl"], sure={"algo": 0.95}
     )
@@ -341,7 +341,7 @@ def test_an_excluded_fallback_does_not_stand_in() -> None:
     assert refusal is not None and "no fallback is configured" in refusal.error.message
 
 
-def test_a_stand_in_without_the_named_adapter_does_not_stand_in() -> None:
+def test_a_fallback_without_the_named_adapter_does_not_answer() -> None:
     standing = demote(found(FleetStatus.initial(QUIET)), "algo")
     assert met(QUIET, standing, adapters=["mine"]).plan().refusal is not None
     knows = replace(standing.specialists["stl"], adapter_names={"mine": "mine.7"})
@@ -366,7 +366,7 @@ def test_under_pressure_the_second_choice_goes_first() -> None:
     assert [way.specialist for way in plan.candidates] == ["algo", "debug"] and plan.shadow is None
 
 
-def test_a_threshold_set_by_hand_is_about_shadows_alone() -> None:
+def test_a_threshold_set_by_an_operator_affects_only_shadows() -> None:
     meeting = met(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3})
     by_hand = {("codegen", "algo"): IntentKnobs(0.9, 0, "operator")}
     plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=by_hand)).plan(never)
@@ -424,7 +424,7 @@ def test_specialists_that_may_answer() -> None:
     assert {each for each in seen if standing.may_answer(*each, "algo")} == {("algo-0", "r1"), ("algo-0", "")}
     (way, *_) = met(QUIET, standing).plan().candidates
     assert {each for each in seen if way.fits(*each, {"fast", "small", "more"})} == {("algo-0", "r1"), ("algo-0", "")}
-    assert not way.fits("algo-0", "r1", {"fast"}), "it does not hold the whole lane"
+    assert not way.fits("algo-0", "r1", {"fast"}), "it lacks an adapter of the lane"
     (chosen, *_) = met(QUIET, standing, adapters=["mine"]).plan().candidates
-    assert chosen.fits("algo-0", "r1", ()), "that is for the replica to say"
+    assert chosen.fits("algo-0", "r1", ()), "the replica decides"
     assert not chosen.fits("algo-0", "r2", ()) and not chosen.fits("algo-1", "r1", ())

@@ -1,4 +1,4 @@
-"""Who decides, in which order, and what a decision may never do."""
+"""The order of the deciders, and properties of every decision."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +16,6 @@ from router.refusals import no_specialist
 from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, reception, sensible
 from tests.router.routing.ensembles import (
     DIGEST,
     ENSEMBLE,
@@ -28,6 +27,7 @@ from tests.router.routing.ensembles import (
     opinion,
     opinions,
 )
+from tests.router.routing.sample_requests import received, reception, sensible
 
 POLICY = RoutingPolicy(ENSEMBLE)
 ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
@@ -36,13 +36,13 @@ SURE = opinion(stl=0.81, algo=0.11)
 
 
 @given(ASKS, opinions() | st.none(), ENSEMBLES)
-def test_the_same_again_is_the_same(ask: Request, thought: Distribution | None, ensemble: Ensemble) -> None:
+def test_decisions_are_deterministic(ask: Request, thought: Distribution | None, ensemble: Ensemble) -> None:
     first = RoutingPolicy(ensemble).decide(ask, thought, DIGEST, ("noted",))
     assert RoutingPolicy(ensemble).decide(ask, thought, DIGEST, ("noted",)) == first
 
 
 @given(ASKS, opinions() | st.none(), ENSEMBLES)
-def test_what_needs_no_classifier_is_never_changed_by_one(
+def test_decisions_without_the_classifier_ignore_it(
     ask: Request, thought: Distribution | None, ensemble: Ensemble
 ) -> None:
     policy = RoutingPolicy(ensemble)
@@ -69,7 +69,9 @@ def test_excluded_specialists_do_not_answer(ask: Request, thought: Distribution 
 
 
 @given(ASKS, opinions(), ENSEMBLES)
-def test_a_distribution_is_one_over_what_is_left(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
+def test_the_distribution_is_normalized_without_excluded_specialists(
+    ask: Request, thought: Distribution, ensemble: Ensemble
+) -> None:
     decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     if not decision.classifier_digest:
         return
@@ -81,7 +83,7 @@ def test_a_distribution_is_one_over_what_is_left(ask: Request, thought: Distribu
 
 
 @given(ASKS, opinions(), ENSEMBLES)
-def test_thresholds_mean_what_the_configuration_says(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
+def test_thresholds_follow_the_configuration(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
     decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     if not decision.classifier_digest:
         return
@@ -171,11 +173,11 @@ def test_force_goes_before_intent_before_rule_before_classifier() -> None:
         ({"exclude_specialists": list(NAMES)}, "the caller excluded every specialist"),
     ],
 )
-def test_why_is_a_sentence_for_people(fields: dict[str, object], why: str) -> None:
+def test_the_reason_is_a_sentence(fields: dict[str, object], why: str) -> None:
     assert POLICY.decide(received(**fields), SURE, DIGEST).why == why
 
 
-def test_a_rule_that_is_overruled_is_noted_and_the_next_one_asked() -> None:
+def test_an_overruled_rule_is_recorded_and_the_next_one_tried() -> None:
     ask = received(prompt=f"{LINKER}\nin my thread pool", exclude_specialists=["build"], intent="build-fix")
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.source, decision.decided_by, decision.second_choice) == ("rule", "pool", "stl")
@@ -186,7 +188,7 @@ def test_a_rule_that_is_overruled_is_noted_and_the_next_one_asked() -> None:
     )
 
 
-def test_only_the_first_two_of_a_forced_list_are_ever_asked() -> None:
+def test_only_the_first_two_forced_specialists_are_used() -> None:
     decision = POLICY.decide(received(force_specialists=["stl", "algo", "debug"], intent="build-fix"), None, "")
     assert (decision.primary, decision.second_choice) == ("stl", "algo")
     assert len(decision.notes) == 2
@@ -200,13 +202,13 @@ def test_labels_of_foreign_specialists_count_as_reject() -> None:
     assert dict(decision.distribution)[REJECT] == pytest.approx(0.8)
 
 
-def test_silence_is_never_taken_for_a_decision() -> None:
+def test_a_missing_distribution_is_never_a_decision() -> None:
     unheard = POLICY.decide(received(), None, "", ("the classifier did not answer: it stalled",))
     assert unheard.source == "unrouted" and "unavailable" in unheard.why and len(unheard.notes) == 1
     assert no_specialist(unheard).code is grpc.StatusCode.UNAVAILABLE
-    heard = POLICY.decide(received(), opinion(stl=0.1), DIGEST)
+    normal = POLICY.decide(received(), opinion(stl=0.1), DIGEST)
     excluded = POLICY.decide(received(exclude_specialists=list(NAMES)), None, "")
-    for decision in (heard, excluded):
+    for decision in (normal, excluded):
         refusal = no_specialist(decision)
         assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
         assert refusal.error.reason == wire.ERROR_REASON_NO_SPECIALIST and decision.why in refusal.error.message
@@ -248,7 +250,7 @@ def test_unknown_intent_is_refused_with_the_known_ones() -> None:
         {"structure": wire.Structure(regex="a")},
     ],
 )
-def test_whatever_decides_is_in_the_requests_digest(change: dict[str, object]) -> None:
+def test_every_deciding_field_is_in_the_requests_digest(change: dict[str, object]) -> None:
     before = POLICY.decide(received(), SURE, DIGEST).request_digest
     assert POLICY.decide(received(**change), SURE, DIGEST).request_digest != before
     other = POLICY.decide(received(seed=3, session_id="s", request_id="r"), SURE, DIGEST)

@@ -1,4 +1,4 @@
-"""A receipt tells everything and stays small, whatever was asked and whatever was answered."""
+"""A receipt is complete and small for every request and answer."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from router.receipts import MAX_RECEIPT_BYTES, ReceiptDraft, decision_to_wire, r
 from router.request import Request, RoutingDecision, TraceContext, identify_session
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, reception, sensible
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
+from tests.router.routing.sample_requests import received, reception, sensible
 
 ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
 POLICY = RoutingPolicy(ENSEMBLE)
@@ -93,7 +93,7 @@ def test_any_receipt_is_small_and_names_its_request(ask: Request, thought: Distr
     )
 
 
-def test_a_receipt_tells_the_whole_way() -> None:
+def test_a_receipt_describes_every_step() -> None:
     ask = received(request_id="r1", session_id="s1", priority=7)
     draft = ReceiptDraft(ask, ask.arrival, 1234)
     draft.decided(POLICY.decide(ask, opinion(algo=0.8, debug=0.15), DIGEST), ask.arrival + 0.5)
@@ -144,11 +144,11 @@ STEPS = st.one_of(
 
 
 @given(st.lists(st.tuples(STEPS, st.sampled_from(["", "write_pending", "to_wire", "routed_event"])), max_size=8))
-def test_a_draft_tells_the_same_whenever_it_was_written_up(steps: list[tuple[tuple[str, Any], str]]) -> None:
+def test_a_draft_gives_the_same_receipt_at_any_time(steps: list[tuple[tuple[str, Any], str]]) -> None:
     late, early, between = (ReceiptDraft(worst_ask(), 0.0, 5) for _ in range(3))
-    for (name, told), look in steps:
+    for (name, arguments), look in steps:
         for draft in (late, early, between):
-            getattr(draft, name)(*told)
+            getattr(draft, name)(*arguments)
         early.write_pending()
         if look:
             getattr(between, look)()

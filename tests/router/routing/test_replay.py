@@ -1,4 +1,4 @@
-"""Same request, same configuration, same classifier: same decision. Anything else is noticed and named."""
+"""Equal request, configuration and classifier give the same decision; replay names every difference."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from router.receipts import ReceiptDraft
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from router.routing.replay import replay
-from tests.router.routing.asking import reception, sensible
 from tests.router.routing.ensembles import (
     DIGEST,
     ENSEMBLE,
@@ -25,6 +24,7 @@ from tests.router.routing.ensembles import (
     opinion,
     opinions,
 )
+from tests.router.routing.sample_requests import reception, sensible
 
 REQUESTS = sensible(NAMES, INTENTS)
 THOUGHT = opinion(stl=0.6, algo=0.3)
@@ -32,7 +32,7 @@ PLAIN = wire.InferRequest(prompt="explain iterators")
 
 
 class Thinks:
-    """The classifier itself, as replay asks it."""
+    """A classifier for replay."""
 
     labels = NAMES
 
@@ -45,7 +45,7 @@ class Thinks:
 
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
-    """As a router writes it."""
+    """Make a receipt like a router."""
     ask = reception().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
     draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)
@@ -60,7 +60,7 @@ def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribu
     Distribution(((REJECT, 1.0),)),
     True,
 )
-def test_a_decision_is_the_same_again(
+def test_a_replayed_decision_is_the_same(
     message: wire.InferRequest, ensemble: Ensemble, thought: Distribution, silent: bool
 ) -> None:
     receipt = receipt_of(message, ensemble, None if silent else thought)

@@ -1,4 +1,4 @@
-"""Detectors recognise what tools write and leave alone what people say about it."""
+"""Detectors recognise output of tools and ignore prose about it."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def test_every_detector_a_configuration_may_name_is_there_and_proven() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), CASES, ids=[f"{name}: {kind}" for name, kind, _ in CASES])
-def test_what_a_tool_wrote_is_recognised_in_any_company(name: str, kind: str, text: str) -> None:
+def test_tool_output_is_recognised_within_other_text(name: str, kind: str, text: str) -> None:
     alone = detected(name, text)
     assert alone is not None
     assert 1 <= alone.line <= text.count("\n") + 1
@@ -41,7 +41,7 @@ def test_what_a_tool_wrote_is_recognised_in_any_company(name: str, kind: str, te
 
 
 @pytest.mark.parametrize("kind", texts.NOTHING)
-def test_what_people_say_is_nobodys_report(kind: str) -> None:
+def test_prose_is_no_tool_output(kind: str) -> None:
     assert [name for name in DETECTORS if detected(name, texts.NOTHING[kind])] == []
 
 
@@ -52,14 +52,14 @@ def test_kinds_are_distinguished(name: str) -> None:
 
 
 @given(st.sampled_from(CASES), BORDERS, BORDERS)
-def test_talk_around_a_report_hides_nothing(case: tuple[str, str, str], before: str, after: str) -> None:
+def test_text_around_a_report_does_not_hide_it(case: tuple[str, str, str], before: str, after: str) -> None:
     name, _, text = case
     if name != "sfinae-heavy":
         assert detected(name, f"{before}\n{text}\n{after}") is not None
 
 
 @given(st.text(max_size=400))
-def test_any_text_is_read_without_complaint(text: str) -> None:
+def test_any_text_is_scanned_without_errors(text: str) -> None:
     for name in DETECTORS:
         finding = detected(name, text)
         assert finding is None or (1 <= finding.line <= text.count("\n") + 1 and "\n" not in str(finding))
@@ -76,7 +76,7 @@ def test_literal_pieces_count_once_each(pieces: list[str], words: list[str], at_
     assert matched == (len(set(pieces) & set(words)) >= at_least)
 
 
-def test_a_rule_without_a_known_detector_is_no_rule() -> None:
+def test_a_rule_needs_a_known_detector() -> None:
     with pytest.raises(KeyError, match="crystal-ball"):
         compile_rule(RuleConfig("x", "y", detect="crystal-ball"))
 
@@ -87,6 +87,6 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, min_size=1, max_size=3).map("".join))
-def test_reading_the_words_first_hides_no_mark(text: str, piece: str) -> None:
+def test_the_word_index_misses_no_detector(text: str, piece: str) -> None:
     assert ScannedText(text).find(TextMark(piece)) == text.find(piece)
     assert ScannedText(f"{text}{piece}{text}").find(TextMark(piece)) >= 0

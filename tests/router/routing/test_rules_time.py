@@ -1,7 +1,7 @@
-"""No text makes a detector slow: twice the text is at most twice the work, whatever it says."""
+"""No text makes a detector slow: the work is linear in the length of the text."""
 
 import re
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.router.routing import texts
 
 MEGABYTE = 1_000_000
 SECONDS = 0.2
-"""A hundred times the work of reading it once, and far below what backtracking or rescanning would take."""
+"""Far more than one scan takes, and far less than backtracking or repeated scans."""
 PIECES = [
     "template<template<",
     "template <enable_if<",
@@ -51,20 +51,24 @@ ALL_WORDS = " ".join(
     for text in cases.values()
     for word in re.findall(r"\w+", text)
 )
-"""Everything a mark is made of, and no mark."""
+"""All words of the reports, without any report."""
 
 
 @pytest.mark.parametrize("piece", [*PIECES, ALL_WORDS], ids=[*(ascii(piece) for piece in PIECES), "words"])
-def test_a_megabyte_of_the_worst_is_read_in_no_time(piece: str) -> None:
+def test_a_hostile_megabyte_is_scanned_quickly(piece: str) -> None:
     text = (piece * (MEGABYTE // len(piece) + 1))[:MEGABYTE]
-    began = process_time()
+    assert min(scan_seconds(text) for _ in range(3)) < SECONDS
+
+
+def scan_seconds(text: str) -> float:
+    began = thread_time()
     page = ScannedText(text)
     for detect in DETECTORS.values():
         detect(page)
-    assert process_time() - began < SECONDS
+    return thread_time() - began
 
 
 @pytest.mark.parametrize("report", [texts.STACK_TRACE["gdb"], texts.SANITIZER["valgrind"], texts.BUILD["make"]])
-def test_a_report_behind_a_megabyte_of_talk_is_found(report: str) -> None:
+def test_a_report_behind_a_megabyte_of_text_is_found(report: str) -> None:
     page = ScannedText("so it goes, on and on\n" * (MEGABYTE // 22) + report)
     assert any(detect(page) for detect in DETECTORS.values())

@@ -1,4 +1,4 @@
-"""A conversation's key: who names it, and who can never have the same."""
+"""The key of a conversation: its source, and its uniqueness."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +8,8 @@ from router.quality.shadow_copy import to_shadow_request
 from router.request import NO_SESSION, SESSION_METADATA_KEY, identify_session
 from router.routing.dispatch_plan import Candidate
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, replica_request
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, opinion
+from tests.router.routing.sample_requests import received, replica_request
 
 NAMES = st.text(max_size=6)
 GIVEN = st.text(min_size=1, max_size=6)
@@ -28,7 +28,7 @@ def test_session_id_before_metadata_before_user(
     source, name = next((source, shown) for source, said, shown in asked if said)
     assert (session.source, session.name) == (source, name)
     assert len(session.key) == (0 if session.source == "none" else 32)
-    assert session == identify_session(session_id, {**metadata, "beside": "it"}, user, salt), "nothing else is read"
+    assert session == identify_session(session_id, {**metadata, "beside": "it"}, user, salt), "no other field is read"
 
 
 @given(GIVEN, SALTS)
@@ -49,7 +49,7 @@ def test_two_keys_are_the_same_only_for_the_same_name_and_salt(one: str, two: st
 
 
 @given(GIVEN, SALTS)
-def test_a_users_id_does_not_travel(user: str, salt: bytes) -> None:
+def test_a_users_id_is_not_sent(user: str, salt: bytes) -> None:
     session = identify_session("", NOTHING, "user " + user, salt)
     assert session.name == "" and ("user " + user).encode() not in session.key
 

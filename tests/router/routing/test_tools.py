@@ -1,4 +1,4 @@
-"""Tools on their way through the router: checked at its door, in the request's digest, sent on as they came."""
+"""Tools are validated, part of the request's digest, and passed on unchanged."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import pytest
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.routing.policy import RoutingPolicy
-from tests.router.routing.asking import received, replica_request
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, opinion
-from tests.router.routing.standings import always, met
+from tests.router.routing.sample_requests import received, replica_request
+from tests.router.routing.sample_states import always, met
 
 POLICY = RoutingPolicy(ENSEMBLE)
 SURE = opinion(algo=0.8, debug=0.15)
@@ -20,9 +20,9 @@ TOLD = wire.Message(role="tool", content="found", tool_call_id="a")
 REQUIRED = wire.ToolChoice(mode=wire.ToolChoice.REQUIRED, one_at_most=True)
 
 
-def test_a_replica_is_given_tools_and_calls_as_they_came() -> None:
+def test_tools_and_calls_are_passed_on_unchanged() -> None:
     ask = received(messages=[ASKED, CALLED, TOLD], tools=[TOOL], tool_choice=REQUIRED)
-    assert ask.text == ASKED.content, "only what a user says decides"
+    assert ask.text == ASKED.content, "only user turns decide"
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert list(request.chat.tools) == [TOOL] and request.chat.tool_choice == REQUIRED
     assert list(request.chat.messages)[-3:] == [ASKED, CALLED, TOLD]
@@ -91,12 +91,12 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("field", "fields"), REFUSED)
-def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
+def test_an_invalid_tool_names_its_field(field: str, fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
         received(**{"messages": [ASKED], **fields})
     assert refused.value.error.field == field and refused.value.error.limit
     assert len(refused.value.error.value) < 200
 
 
-def test_a_name_may_be_as_long_as_any_vendors() -> None:
+def test_tool_names_may_be_as_long_as_vendors_allow() -> None:
     assert received(messages=[ASKED], tools=[named("x" * 128)])

@@ -1,4 +1,4 @@
-"""W3C trace context: a valid header goes on, anything else begins a trace."""
+"""W3C trace context: a valid header is continued, anything else begins a trace."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def tracer(draws: bytes = b"\x07") -> Tracer:
 
 
 @given(TRACE, SPAN, FLAGS)
-def test_a_valid_header_goes_on(trace_id: str, span: str, flags: int) -> None:
+def test_a_valid_trace_is_continued(trace_id: str, span: str, flags: int) -> None:
     trace = tracer().receive(f"00-{trace_id}-{span}-{flags:02x}")
     assert (trace.trace_id, trace.parent_id, trace.flags) == (trace_id, span, flags & 3)
     child = parse_traceparent(tracer().outgoing(trace).headers[0][1])
@@ -31,7 +31,7 @@ def test_a_valid_header_goes_on(trace_id: str, span: str, flags: int) -> None:
     st.text(max_size=80)
     | st.builds(lambda at, what: GOOD[:at] + what + GOOD[at + 1 :], st.integers(0, 54), st.text(max_size=2))
 )
-def test_whatever_comes_there_is_a_valid_child(header: str) -> None:
+def test_any_header_gives_a_valid_span(header: str) -> None:
     trace = tracer().receive(header)
     assert parse_traceparent(tracer().outgoing(trace).headers[0][1]) is not None
     assert trace.trace_id == "07" * 16 or trace.trace_id in header
@@ -52,16 +52,16 @@ def test_whatever_comes_there_is_a_valid_child(header: str) -> None:
         "cc" + GOOD[2:] + "more",
     ],
 )
-def test_what_the_standard_calls_invalid_begins_a_trace(header: str) -> None:
+def test_an_invalid_header_begins_a_trace(header: str) -> None:
     assert parse_traceparent(header) is None
     assert tracer().receive(header).parent_id == ""
 
 
-def test_a_later_version_may_say_more() -> None:
+def test_a_later_version_may_have_more_fields() -> None:
     assert parse_traceparent("cc" + GOOD[2:] + "-what-the-future-brings") == parse_traceparent(GOOD)
 
 
-def test_an_id_of_zeros_is_never_given() -> None:
+def test_an_id_of_zeros_is_never_used() -> None:
     trace = tracer(b"\0").receive(None)
     assert parse_traceparent(tracer(b"\0").outgoing(trace).headers[0][1]) is not None
 
@@ -81,14 +81,14 @@ def test_an_id_of_zeros_is_never_given() -> None:
         (f"a={'x' * 250},b={'y' * 250},c={'z' * 250}", f"a={'x' * 250},b={'y' * 250}"),
     ],
 )
-def test_a_state_is_passed_on_whole_as_far_as_it_fits(state: str, kept: str) -> None:
+def test_trace_state_is_passed_on_within_its_limit(state: str, kept: str) -> None:
     assert clean_tracestate(state) == kept
     headers = dict(tracer().outgoing(tracer().receive(GOOD, state)).headers)
     assert headers.get("tracestate", "") == kept and parse_traceparent(headers["traceparent"]) is not None
 
 
 @given(st.text(max_size=2000) | st.text("ab=,@ \t", max_size=2000))
-def test_whatever_the_state_is_what_goes_on_is_short_and_printable(state: str) -> None:
+def test_passed_on_trace_state_is_short_and_printable(state: str) -> None:
     kept = clean_tracestate(state)
     assert len(kept) <= 512 and kept.isascii() and (kept.isprintable() or not kept)
     assert clean_tracestate(kept) == kept

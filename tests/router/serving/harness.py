@@ -1,4 +1,4 @@
-"""A router behind a real socket, before replicas behind theirs."""
+"""A router behind a real socket, with replicas behind their own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,34 +21,34 @@ _SERVICE = "/octet.v1.Inference/"
 
 
 class NoOpinions:
-    """Nobody asks: requests say whom they want."""
+    """A classifier that is never called: every request names its specialist."""
 
     digest = "0" * 64
 
     def cached(self, text: str, tenant: str = "") -> Distribution | None:
-        raise AssertionError(f"asked about {text!r}")
+        raise AssertionError(f"classified {text!r}")
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
-        raise AssertionError(f"asked about {text!r}")
+        raise AssertionError(f"classified {text!r}")
 
 
 def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: RouterConfig | None = None) -> Ensemble:
     return Ensemble(
         specialists=tuple(SpecialistConfig(name, max_running=8) for name in names),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
-        dispatch=dispatch or DispatchConfig(),
-        router=router or RouterConfig(default_timeout=20.0),
+        dispatch=dispatch or quick(),
+        router=router or RouterConfig(default_timeout=120.0),
     )
 
 
 @dataclass
-class Heard:
+class CallResult:
     """All events of one call."""
 
     routed: list[wire.Receipt] = field(default_factory=list)
     chunks: list[wire.Chunk] = field(default_factory=list)
     receipt: wire.Receipt | None = None
-    """Of the last event, or beside the status."""
+    """From the last event, or from the trailing metadata."""
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: error_pb2.Error | None = None
 
@@ -64,10 +64,10 @@ class Heard:
     def reason(self) -> int:
         return error_pb2.ERROR_REASON_UNSPECIFIED if self.error is None else self.error.reason
 
-    def hear(self, event: wire.InferEvent) -> None:
-        """In the order the contract promises."""
+    def add(self, event: wire.InferEvent) -> None:
+        """Check the order of events that the protocol promises."""
         kind = event.WhichOneof("event")
-        assert self.receipt is None, "nothing comes after the receipt"
+        assert self.receipt is None, "the receipt is the last event"
         if kind == "routed":
             assert not self.chunks
             self.routed.append(event.routed)
@@ -102,27 +102,27 @@ class Routed:
         )
         return method(request, **options)
 
-    async def ask(self, request: wire.InferRequest, **options: Any) -> Heard:
-        heard = Heard()
+    async def ask(self, request: wire.InferRequest, **options: Any) -> CallResult:
+        result = CallResult()
         try:
             async for event in self.generate(request, **options):
-                heard.hear(event)
+                result.add(event)
         except grpc.aio.AioRpcError as error:
-            heard.end(error)
-        return heard
+            result.end(error)
+        return result
 
     async def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
         """Raises AioRpcError."""
         method = self.channel.unary_unary(f"{_SERVICE}{name}", type(request).SerializeToString, answer.FromString)
         return await method(request, **options)
 
-    async def refused(self, name: str, request: Any, answer: Any, **options: Any) -> Heard:
-        heard = Heard()
+    async def refused(self, name: str, request: Any, answer: Any, **options: Any) -> CallResult:
+        result = CallResult()
         try:
             await self.call(name, request, answer, **options)
         except grpc.aio.AioRpcError as error:
-            heard.end(error)
-        return heard
+            result.end(error)
+        return result
 
     async def until(self, condition: Any, seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
@@ -130,7 +130,7 @@ class Routed:
                 await asyncio.sleep(0.01)
 
     async def idle(self) -> None:
-        """Until every count is back at zero."""
+        """Wait until every count is back at zero."""
         await self.until(lambda: not len(self.server.live) and not self.num_inflight)
 
     @property
@@ -150,7 +150,7 @@ async def routing(
     otlp: str = "",
     **settings: Any,
 ) -> AsyncIterator[Routed]:
-    """`settings` are the ensemble's own."""
+    """`settings` are arguments of `ensemble_of`."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
     door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys, otlp=otlp)
@@ -171,4 +171,5 @@ def asking(text: str = "hello", specialist: str = "writer", **fields: Any) -> wi
 
 
 def quick(**changes: Any) -> DispatchConfig:
-    return replace(DispatchConfig(), **changes)
+    """A replica that a busy machine keeps from reporting is not hung, unless `changes` say so."""
+    return replace(DispatchConfig(hang_seconds=60.0), **changes)

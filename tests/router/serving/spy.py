@@ -1,4 +1,4 @@
-"""A replica that does as it is told, word by word: what it was asked is written down."""
+"""A replica whose behaviour a test defines, and which records its requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,7 +34,7 @@ class Spy:
         self.metadata: list[dict[str, Any]] = []
         self.seconds_left: list[float] = []
         self.heartbeats: list[int] = []
-        """Milliseconds, as every watch of its load asked for."""
+        """The milliseconds that each watch of its load requested."""
         self.reports = True
         self.last_report: wire.LoadReport | None = None
         """Sent once by every watch, which is silent from then on."""
@@ -43,7 +43,7 @@ class Spy:
         self.port = 0
         self.counts: list[wire.GenerateRequest] = []
         self.count: int | BaseException | None = None
-        """What it says when asked for one; None: nothing, ever."""
+        """The response to CountTokens; None means that it never responds."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""What comes through the router is what the replica said, with a receipt."""
+"""A routed answer is the replica's own answer with a receipt."""
 
 import asyncio
 
@@ -7,21 +7,22 @@ import pytest
 
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
-from tests.router.serving.harness import Heard, asking, routing
+from tests.router.serving.harness import CallResult, asking, routing
+from tests.router.serving.test_propagation import STEADY
 from tests.specialist.server import harness as replicas
 from tests.specialist.server.harness import QUICK, serving, sim
 
 
-async def test_a_stream_is_the_replicas_own_answer_and_its_receipt_tells_all() -> None:
+async def test_a_stream_is_the_replicas_answer_with_a_complete_receipt() -> None:
     async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
-        heard = await routed.ask(asking("why?", request_id="r-1", max_tokens=24, seed=7, session_id="s", priority=3))
+        result = await routed.ask(asking("why?", request_id="r-1", max_tokens=24, seed=7, session_id="s", priority=3))
         chat = specialist_pb2.Chat(messages=[specialist_pb2.Message(role="user", content="why?")])
         sampling = specialist_pb2.Sampling(temperature=0.0, top_p=1.0, repetition_penalty=1.0)
         plain = specialist_pb2.GenerateRequest(chat=chat, max_tokens=24, seed=7, sampling=sampling)
         direct = await replicas.ask(served.client, plain)
-        assert heard.code is grpc.StatusCode.OK
-        assert (heard.tokens, heard.text) == (direct.tokens, direct.text)
-        receipt = heard.receipt
+        assert result.code is grpc.StatusCode.OK
+        assert (result.tokens, result.text) == (direct.tokens, direct.text)
+        receipt = result.receipt
         assert receipt is not None and direct.usage is not None
         assert receipt.request_id == "r-1"
         assert (receipt.specialist, receipt.replica, receipt.breaker) == ("writer", "writer-0", "closed")
@@ -30,28 +31,28 @@ async def test_a_stream_is_the_replicas_own_answer_and_its_receipt_tells_all() -
         assert [each.reason for each in receipt.attempts] == [error_pb2.ERROR_REASON_UNSPECIFIED]
         times = receipt.timings
         assert 0 <= times.decided <= times.dispatched <= times.accepted <= times.first_chunk <= times.total
-        assert len(heard.routed) == 1 and heard.routed[0].decision == receipt.decision
+        assert len(result.routed) == 1 and result.routed[0].decision == receipt.decision
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="r-1"), wire.Receipt)
         assert kept == receipt
 
 
-async def test_the_whole_answer_at_once_is_the_stream_put_together() -> None:
+async def test_the_answer_at_once_equals_the_stream() -> None:
     async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
         request = asking("why?", max_tokens=24, sampling=wire.Sampling(num_logprobs=1))
-        heard = await routed.ask(request)
+        result = await routed.ask(request)
         whole = await routed.call("Infer", request, wire.InferResponse)
-        assert (whole.text, tuple(whole.token_ids)) == (heard.text, heard.tokens)
-        assert list(whole.logprobs) == [each for chunk in heard.chunks for each in chunk.logprobs]
+        assert (whole.text, tuple(whole.token_ids)) == (result.text, result.tokens)
+        assert list(whole.logprobs) == [each for chunk in result.chunks for each in chunk.logprobs]
         assert whole.receipt.usage.completion_tokens == len(whole.token_ids)
 
 
-async def test_route_decides_as_generate_does_and_generates_nothing() -> None:
+async def test_route_decides_like_generate_without_generating() -> None:
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
-        told = await routed.call("Route", asking(), wire.Receipt)
-        heard = await routed.ask(asking())
-        assert heard.receipt is not None
-        assert told.decision == heard.receipt.decision
-        assert not told.HasField("usage") and not told.attempts
+        preview = await routed.call("Route", asking(), wire.Receipt)
+        result = await routed.ask(asking())
+        assert result.receipt is not None
+        assert preview.decision == result.receipt.decision
+        assert not preview.HasField("usage") and not preview.attempts
 
 
 @pytest.mark.parametrize("method", ["Generate", "Infer", "Route"])
@@ -60,7 +61,7 @@ async def test_route_decides_as_generate_does_and_generates_nothing() -> None:
     [
         (asking("  "), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
         (asking(priority=10), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
-        (asking(specialist="nobody"), grpc.StatusCode.NOT_FOUND, error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST),
+        (asking(specialist="unknown"), grpc.StatusCode.NOT_FOUND, error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST),
     ],
 )
 async def test_every_refusal_carries_its_receipt(
@@ -68,28 +69,28 @@ async def test_every_refusal_carries_its_receipt(
 ) -> None:
     async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
         answer = wire.InferResponse if method == "Infer" else wire.Receipt
-        heard = await routed.ask(request_) if method == "Generate" else await routed.refused(method, request_, answer)
-        assert (heard.code, heard.reason) == (code, reason)
-        assert heard.receipt is not None and heard.receipt.error.reason == reason
-        assert heard.error is not None and heard.error.field
+        result = await routed.ask(request_) if method == "Generate" else await routed.refused(method, request_, answer)
+        assert (result.code, result.reason) == (code, reason)
+        assert result.receipt is not None and result.receipt.error.reason == reason
+        assert result.error is not None and result.error.field
 
 
-async def test_what_the_replica_refuses_is_passed_on_in_its_own_words() -> None:
+async def test_a_replicas_refusal_is_passed_on_unchanged() -> None:
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
-        heard = await routed.ask(asking(adapters=["absent"]))
-        assert (heard.code, heard.reason) == (
+        result = await routed.ask(asking(adapters=["absent"]))
+        assert (result.code, result.reason) == (
             grpc.StatusCode.NOT_FOUND,
             error_pb2.ERROR_REASON_UNKNOWN_ADAPTER,
         )
-        assert heard.error is not None and "absent" in heard.error.value
-        assert heard.receipt is not None and len(heard.receipt.attempts) == 1
+        assert result.error is not None and "absent" in result.error.value
+        assert result.receipt is not None and len(result.receipt.attempts) == 1
         too_long = await routed.ask(asking("word " * 800))
         assert too_long.reason == error_pb2.ERROR_REASON_PROMPT_TOO_LONG
         assert served.server.handler.num_live == 0
 
 
-async def test_an_id_is_one_live_requests_and_cancel_ends_it_with_a_receipt() -> None:
-    async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
+async def test_a_live_request_id_is_unique_and_cancel_ends_it_with_a_receipt() -> None:
+    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
         long = asking(request_id="mine", max_tokens=400, ignore_eos=True)
         first = asyncio.create_task(routed.ask(long))
         await routed.until(lambda: routed.num_inflight)
@@ -99,11 +100,11 @@ async def test_an_id_is_one_live_requests_and_cancel_ends_it_with_a_receipt() ->
             error_pb2.ERROR_REASON_DUPLICATE_REQUEST,
         )
         await routed.call("Cancel", wire.CancelRequest(request_id="mine"), wire.CancelResponse)
-        heard = await first
-        assert (heard.code, heard.reason) == (grpc.StatusCode.CANCELLED, error_pb2.ERROR_REASON_CANCELLED)
-        assert heard.receipt is not None and heard.receipt.error.reason == error_pb2.ERROR_REASON_CANCELLED
+        result = await first
+        assert (result.code, result.reason) == (grpc.StatusCode.CANCELLED, error_pb2.ERROR_REASON_CANCELLED)
+        assert result.receipt is not None and result.receipt.error.reason == error_pb2.ERROR_REASON_CANCELLED
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="mine"), wire.Receipt)
-        assert kept == heard.receipt, "the refused namesake left no trace"
+        assert kept == result.receipt, "the refused duplicate left no receipt"
         await served.idle()
         served.check_whole()
         await routed.idle()
@@ -118,14 +119,14 @@ async def test_an_id_is_one_live_requests_and_cancel_ends_it_with_a_receipt() ->
             )
 
 
-async def test_even_what_cannot_be_read_gets_a_receipt() -> None:
+async def test_a_malformed_request_gets_a_receipt() -> None:
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
         for method in ("Generate", "Infer", "Route"):
-            heard = Heard()
+            result = CallResult()
             try:
                 await routed.channel.unary_unary(f"/octet.v1.Inference/{method}")(b"\x12\x02\xff\xfe")
             except grpc.aio.AioRpcError as error:
-                heard.end(error)
-            assert heard.code is grpc.StatusCode.INVALID_ARGUMENT
-            assert heard.reason == error_pb2.ERROR_REASON_MALFORMED
-            assert heard.receipt is not None and heard.receipt.error.reason == heard.reason
+                result.end(error)
+            assert result.code is grpc.StatusCode.INVALID_ARGUMENT
+            assert result.reason == error_pb2.ERROR_REASON_MALFORMED
+            assert result.receipt is not None and result.receipt.error.reason == result.reason

@@ -1,4 +1,4 @@
-"""Replicas that refuse, fail, hang, drain and talk nonsense: who is asked again, how often, and what is said."""
+"""Replicas that refuse, fail, hang, drain or break the protocol: retries, their limits, and the refusals."""
 
 import asyncio
 import time
@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from octet.clock import SystemClock
 from octet.config.ensemble import DispatchConfig
 from octet.rpc.handlers import UNREAD_FIELD, Context
 from octet.rpc.refusal import (
@@ -27,7 +28,7 @@ from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from router.control.state import SharedState
 from router.dispatch.replicas.fleet import Watchdog
-from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
+from tests.router.serving.harness import CallResult, Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, Behaviour, Spy, answer, hang, spying
 from tests.specialist.server.harness import run
 
@@ -38,11 +39,23 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 async def lane(
     *behaviours: Behaviour, dispatch: DispatchConfig | None = None
 ) -> AsyncIterator[tuple[Routed, list[Spy]]]:
-    """A router before replicas of one specialist that behave so."""
+    """Run a router with replicas of one specialist with these behaviours."""
     async with AsyncExitStack() as stack:
         spies = [await stack.enter_async_context(spying(behave)) for behave in behaviours]
         places = {"writer": [spy.address for spy in spies]}
         yield await stack.enter_async_context(routing(places, dispatch=dispatch)), spies
+
+
+class ShiftedClock(SystemClock):
+    """The system clock, so many seconds ahead."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = lambda: time.monotonic() + seconds
+
+
+def advance_breakers(routed: Routed, seconds: float) -> None:
+    for replica in routed.server.fleet.replicas:
+        replica.breaker._clock = ShiftedClock(seconds)
 
 
 def refusing(refusal: Refusal) -> Behaviour:
@@ -52,11 +65,12 @@ def refusing(refusal: Refusal) -> Behaviour:
     return behave
 
 
-def saying(*events: object, then: Refusal | None = None, seconds: float = 0.0) -> Behaviour:
+def sending(*events: object, then: Refusal | None = None, hangs: bool = False) -> Behaviour:
     async def behave(_: specialist_pb2.GenerateRequest, context: Context) -> None:
         for event in events:
             await context.write(event)
-        await asyncio.sleep(seconds)
+        if hangs:
+            await asyncio.Event().wait()
         if then is not None:
             raise then
 
@@ -71,23 +85,23 @@ def saying(*events: object, then: Refusal | None = None, seconds: float = 0.0) -
         refusing(queue_full("waiting", 1, 2.0)),
         refusing(replica_failed()),
         refusing(engine_failed("x")),
-        saying(ACCEPTED, then=engine_failed("x")),
-        saying(ACCEPTED),
-        saying(specialist_pb2.GenerateEvent()),
-        saying(CHUNK, USAGE),
-        saying(USAGE),
-        saying(ACCEPTED, ACCEPTED, CHUNK, USAGE),
-        saying(ACCEPTED, USAGE, CHUNK),
-        saying(ACCEPTED, USAGE, USAGE),
+        sending(ACCEPTED, then=engine_failed("x")),
+        sending(ACCEPTED),
+        sending(specialist_pb2.GenerateEvent()),
+        sending(CHUNK, USAGE),
+        sending(USAGE),
+        sending(ACCEPTED, ACCEPTED, CHUNK, USAGE),
+        sending(ACCEPTED, USAGE, CHUNK),
+        sending(ACCEPTED, USAGE, USAGE),
     ],
 )
 async def test_before_the_first_token_another_replica_answers(behave: Behaviour) -> None:
     async with lane(behave, answer) as (routed, (bad, good)):
         num_answered = 0
         while not bad.asked:
-            heard = await routed.ask(asking())
-            assert (heard.code, heard.text) == (grpc.StatusCode.OK, "x")
-            assert heard.receipt is not None and heard.receipt.replica == "writer-1"
+            result = await routed.ask(asking())
+            assert (result.code, result.text) == (grpc.StatusCode.OK, "x")
+            assert result.receipt is not None and result.receipt.replica == "writer-1"
             num_answered += 1
         assert len(good.asked) == num_answered
         assert routed.num_inflight == 0
@@ -105,32 +119,32 @@ async def test_before_the_first_token_another_replica_answers(behave: Behaviour)
 async def test_no_other_replica_is_asked_after_the_first_token(
     more: tuple[specialist_pb2.GenerateEvent, ...], then: Refusal | None, reason: int
 ) -> None:
-    behave = saying(ACCEPTED, CHUNK, *more, then=then)
+    behave = sending(ACCEPTED, CHUNK, *more, then=then)
     async with lane(behave, behave) as (routed, (bad, worse)):
-        heard = await routed.ask(asking())
-        assert (heard.reason, heard.text) == (reason, "x")
-        assert heard.receipt is not None and heard.receipt.error.reason == reason
+        result = await routed.ask(asking())
+        assert (result.reason, result.text) == (reason, "x")
+        assert result.receipt is not None and result.receipt.error.reason == reason
         assert len(bad.asked) + len(worse.asked) == 1
 
 
 async def test_invalid_request_is_refused_without_a_retry() -> None:
     behave = refusing(invalid_field("stop", "shorter", "long"))
     async with lane(behave, behave) as (routed, (one, two)):
-        heard = await routed.ask(asking())
-        assert heard.code is grpc.StatusCode.INVALID_ARGUMENT
+        result = await routed.ask(asking())
+        assert result.code is grpc.StatusCode.INVALID_ARGUMENT
         assert len(one.asked) + len(two.asked) == 1
 
 
-async def test_full_everywhere_tells_the_soonest_return() -> None:
+async def test_full_everywhere_returns_the_earliest_retry_after() -> None:
     later, sooner = refusing(queue_full("waiting", 1, 9.0)), refusing(queue_full("waiting", 1, 2.0))
     async with lane(later, sooner) as (routed, (_one, _two)):
-        heard = await routed.ask(asking())
-        assert heard.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert heard.error is not None and heard.error.retry_after_ms == 2000
-        assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+        result = await routed.ask(asking())
+        assert result.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert result.error is not None and result.error.retry_after_ms == 2000
+        assert result.receipt is not None and len(result.receipt.attempts) == 2
 
 
-async def test_retries_never_outrun_their_bucket() -> None:
+async def test_retries_never_exceed_their_budget() -> None:
     behave = refusing(engine_failed("x"))
     dispatch = quick(retry_burst=5.0)
     async with lane(behave, behave, dispatch=dispatch) as (routed, (one, two)):
@@ -156,60 +170,60 @@ async def test_request_refused_for_capacity_tries_a_few_others_free_of_charge() 
 
 
 async def test_share_of_requests_lost_together_is_retried_and_the_others_are_refused() -> None:
-    dispatch = quick(retry_burst=0.0, hang_seconds=0.4, heartbeat_seconds=0.1)
-    queued = saying(ACCEPTED, seconds=60)
+    dispatch = quick(retry_burst=0.0, hang_seconds=3.0, heartbeat_seconds=0.1)
+    queued = sending(ACCEPTED, hangs=True)
     async with lane(queued, queued, dispatch=dispatch) as (routed, (bad, good)):
         asked = [asyncio.create_task(routed.ask(asking())) for _ in range(26)]
         await routed.until(lambda: bad.num_live + good.num_live == 26)
         num_bad, num_good = bad.num_live, good.num_live
         good.behave, bad.reports = answer, False
         await routed.until(lambda: sum(task.done() for task in asked) == num_bad)
-        heard = [task.result() for task in asked if task.done()]
-        lost = [each.error for each in heard if each.error is not None]
+        result = [task.result() for task in asked if task.done()]
+        lost = [each.error for each in result if each.error is not None]
         assert {error.reason for error in lost} == {error_pb2.ERROR_REASON_REPLICA_LOST}
         times = {error.retry_after_ms for error in lost}
-        assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "not all at once"
-        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "of all that were under way, 15 %"
+        assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "retries are spread"
+        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "15 % of all requests in flight"
         for task in asked:
             task.cancel()
 
 
-async def test_a_request_that_fails_its_replicas_is_tried_twice_and_no_more() -> None:
+async def test_a_request_that_fails_its_replicas_is_tried_twice() -> None:
     behave = refusing(engine_failed("x"))
     async with lane(behave, behave, behave) as (routed, spies):
-        heard = await routed.ask(asking())
-        assert heard.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
+        result = await routed.ask(asking())
+        assert result.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
         assert sum(len(spy.asked) for spy in spies) == 2
 
 
 async def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() -> None:
-    dispatch = quick(failures=2, cool_down=1.5, max_cool_down=1.5)
+    dispatch = quick(failures=2, cool_down=600, max_cool_down=600)
     async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
         while len(bad.asked) < 2:
             await routed.ask(asking())
         for _ in range(10):
             await routed.ask(asking())
-        assert len(bad.asked) == 2, "an open breaker lets nobody through"
+        assert len(bad.asked) == 2, "an open breaker lets no request through"
         bad.behave = answer
-        await asyncio.sleep(1.6)
-        heard = []
+        advance_breakers(routed, 600)
+        result = []
         while len(bad.asked) <= 3:  # a probe, and then it closes again
-            heard.append(await routed.ask(asking()))
-        assert [each.receipt.breaker for each in heard if each.receipt].count("half_open") == 1
+            result.append(await routed.ask(asking()))
+        assert [each.receipt.breaker for each in result if each.receipt].count("half_open") == 1
 
 
-async def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
-    dispatch = quick(failures=1, cool_down=1.5, max_cool_down=60)
+async def test_a_cancelled_probe_is_followed_by_another() -> None:
+    dispatch = quick(failures=1, cool_down=600, max_cool_down=3600)
     async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
         while not bad.asked:
             await routed.ask(asking())
         bad.behave = hang
-        await asyncio.sleep(1.6)
+        advance_breakers(routed, 600)
         calls = []
         while len(bad.asked) < 2:
             calls.append(routed.generate(asking()))
             await asyncio.sleep(0.02)
-        await asyncio.sleep(0.4)  # it is reported that somebody is there, whom a second one would rather not join
+        await routed.until(lambda: any(each.report and each.report.running for each in routed.server.fleet.replicas))
         for call in calls:
             call.cancel()
         await routed.idle()
@@ -217,10 +231,10 @@ async def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
         bad.behave = answer
         for _ in range(20):
             await routed.ask(asking())
-        assert len(bad.asked) > 3, "long before another cool-down is over"
+        assert len(bad.asked) > 3, "another cool-down is not over"
 
 
-async def test_a_caller_that_goes_as_its_replica_is_lost_is_not_answered_by_another() -> None:
+async def test_a_cancelled_request_whose_replica_is_lost_is_not_retried() -> None:
     async with lane(hang, hang) as (routed, (one, two)):
         running = asyncio.create_task(routed.ask(asking()))
         await routed.until(lambda: one.num_live + two.num_live == 1)
@@ -229,78 +243,78 @@ async def test_a_caller_that_goes_as_its_replica_is_lost_is_not_answered_by_anot
         attempt.abandon("it was stopped")
         live.end(cancelled())
         one.behave = two.behave = answer
-        heard = await running
-        assert heard.reason == error_pb2.ERROR_REASON_CANCELLED
+        result = await running
+        assert result.reason == error_pb2.ERROR_REASON_CANCELLED
         assert len(one.asked) + len(two.asked) == 1
 
 
-async def test_the_last_replica_is_asked_whatever_its_breaker_says() -> None:
+async def test_the_last_replica_gets_requests_in_any_breaker_state() -> None:
     async with lane(refusing(replica_failed())) as (routed, (spy,)):
         for _ in range(6):
-            heard = await routed.ask(asking())
-            assert heard.reason == error_pb2.ERROR_REASON_REPLICA_FAILED
+            result = await routed.ask(asking())
+            assert result.reason == error_pb2.ERROR_REASON_REPLICA_FAILED
         assert len(spy.asked) == 6
         spy.behave = answer
         assert (await routed.ask(asking())).code is grpc.StatusCode.OK
 
 
 async def test_unreachable_specialist_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a replica that might come back nor the next attempt to connect is waited for."""
+    """The request waits neither for a replica that might come back nor for the next attempt to connect."""
     monkeypatch.setattr("router.dispatch.replicas.replica.WAIT_SECONDS", 60.0)
     monkeypatch.setattr("router.dispatch.http2.channel._FIRST_BACKOFF_SECONDS", 60.0)
     monkeypatch.setattr("router.dispatch.http2.channel._MAX_BACKOFF_SECONDS", 60.0)
     async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
         await routed.ask(asking())
         began = time.monotonic()
-        heard = await routed.ask(asking())
+        result = await routed.ask(asking())
         assert time.monotonic() - began < 30, "a backoff of 60 s has at least 48"
-        assert (heard.code, heard.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
-        assert heard.receipt is not None and heard.receipt.decision.primary == "writer"
+        assert (result.code, result.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
+        assert result.receipt is not None and result.receipt.decision.primary == "writer"
 
 
 async def test_waiting_request_is_not_abandoned() -> None:
     async def slow(_: specialist_pb2.GenerateRequest, context: Context) -> None:
         await context.write(ACCEPTED)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         await context.write(CHUNK)
         await context.write(USAGE)
 
-    async with lane(slow, slow, dispatch=quick(stall_seconds=0.3)) as (routed, spies):
-        heard = await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
-        assert {each.text for each in heard} == {"x"}
+    async with lane(slow, slow, dispatch=quick(stall_seconds=1.5)) as (routed, spies):
+        result = await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
+        assert {each.text for each in result} == {"x"}
         assert sum(len(spy.asked) for spy in spies) == 8
         assert {each.breaker.state for each in routed.server.fleet.replicas} == {"closed"}
 
 
-async def test_an_answer_that_stops_in_the_middle_is_given_up() -> None:
-    behave = saying(ACCEPTED, CHUNK, seconds=60)
+async def test_a_stalled_answer_is_abandoned() -> None:
+    behave = sending(ACCEPTED, CHUNK, hangs=True)
     async with lane(behave, dispatch=quick(stall_seconds=0.5)) as (routed, (spy,)):
-        heard = await routed.ask(asking())
-        assert (heard.text, heard.reason) == ("x", error_pb2.ERROR_REASON_REPLICA_LOST)
+        result = await routed.ask(asking())
+        assert (result.text, result.reason) == ("x", error_pb2.ERROR_REASON_REPLICA_LOST)
         await routed.until(lambda: spy.num_live == 0)
 
 
-async def test_a_replica_that_is_silent_though_it_should_report_is_left_soon() -> None:
-    async with lane(saying(ACCEPTED, seconds=60), answer) as (routed, (bad, _good)):
-        asked: list[asyncio.Task[Heard]] = []
+async def test_a_silent_replica_is_abandoned_soon() -> None:
+    dispatch = quick(hang_seconds=3.0)
+    async with lane(sending(ACCEPTED, hangs=True), answer, dispatch=dispatch) as (routed, (bad, _good)):
+        asked: list[asyncio.Task[CallResult]] = []
         while not bad.asked:
             asked.append(asyncio.create_task(routed.ask(asking())))
             await asyncio.sleep(0.01)
         bad.reports = False
-        began = time.monotonic()
-        heard = await asyncio.gather(*asked)
-        assert time.monotonic() - began < 20
-        assert {each.text for each in heard} == {"x"}
+        async with asyncio.timeout(60):  # their deadline is later
+            result = await asyncio.gather(*asked)
+        assert {each.text for each in result} == {"x"}
         bad.behave, num_asked = answer, len(bad.asked)
         await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
         assert len(bad.asked) == num_asked
         bad.reports = True
         await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
         await asyncio.gather(*(routed.ask(asking()) for _ in range(16)))
-        assert len(bad.asked) > num_asked, "heard from again, asked again"
+        assert len(bad.asked) > num_asked, "a replica that reports again gets requests again"
 
 
-async def test_the_second_choice_takes_over_where_the_primary_cannot() -> None:
+async def test_the_second_choice_answers_for_a_full_primary() -> None:
     full = refusing(queue_full("waiting", 1, 2.0))
     async with (
         spying(full) as bad,
@@ -310,10 +324,10 @@ async def test_the_second_choice_takes_over_where_the_primary_cannot() -> None:
         both = asking(force_specialists=["writer", "poet"])
         decision = (await routed.call("Route", both, wire.Receipt)).decision
         assert (decision.primary, decision.second_choice) == ("writer", "poet")
-        heard = await routed.ask(both)
-        assert heard.receipt is not None
-        assert (heard.receipt.specialist, heard.receipt.decision.primary) == ("poet", "writer")
-        assert [each.specialist for each in heard.receipt.attempts] == ["writer", "poet"]
+        result = await routed.ask(both)
+        assert result.receipt is not None
+        assert (result.receipt.specialist, result.receipt.decision.primary) == ("poet", "writer")
+        assert [each.specialist for each in result.receipt.attempts] == ["writer", "poet"]
         alone = await routed.ask(asking())
         assert alone.reason == error_pb2.ERROR_REASON_QUEUE_FULL
 
@@ -326,21 +340,21 @@ async def test_final_failure_of_the_second_choice_leaves_the_primarys_refusal(se
         spying(refusing(second)) as other,
         routing({"writer": [bad.address], "poet": [other.address]}) as routed,
     ):
-        heard = await routed.ask(asking(force_specialists=["writer", "poet"]))
-        assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
-        assert heard.error is not None and heard.error.retry_after_ms == 2000
-        assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+        result = await routed.ask(asking(force_specialists=["writer", "poet"]))
+        assert result.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+        assert result.error is not None and result.error.retry_after_ms == 2000
+        assert result.receipt is not None and len(result.receipt.attempts) == 2
 
 
-async def test_a_specialist_has_room_as_long_as_one_of_its_replicas_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one replica without memory would have the specialist turn everybody away who is not important."""
+async def test_a_specialist_has_capacity_while_one_replica_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one replica without memory would make the specialist refuse low priorities."""
     noted: list[str] = []
     monkeypatch.setattr(SharedState, "record_accepted", lambda *_: noted.append("served"))
     monkeypatch.setattr(SharedState, "record_refused", lambda *_: noted.append("refused"))
     full = refusing(queue_full("in memory", 1, 1.0))
     async with lane(full, answer) as (routed, (bad, _)):
-        heard = [await routed.ask(asking()) for _ in range(12)]
-        assert {each.code for each in heard} == {grpc.StatusCode.OK} and bad.asked
+        result = [await routed.ask(asking()) for _ in range(12)]
+        assert {each.code for each in result} == {grpc.StatusCode.OK} and bad.asked
     assert noted == ["served"] * 12
     noted.clear()
     async with lane(full, full) as (routed, _):
@@ -348,7 +362,7 @@ async def test_a_specialist_has_room_as_long_as_one_of_its_replicas_has(monkeypa
     assert noted == ["refused"]
 
 
-async def test_as_many_as_come_spill_over_to_the_second_choice() -> None:
+async def test_every_request_spills_over_to_the_second_choice() -> None:
     full = refusing(queue_full("waiting", 1, 2.0))
     dispatch = quick(retry_burst=0.0)
     async with (
@@ -356,19 +370,19 @@ async def test_as_many_as_come_spill_over_to_the_second_choice() -> None:
         spying() as good,
         routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
     ):
-        heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(30)]
-        assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(good.asked) == 30
+        result = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(30)]
+        assert {each.code for each in result} == {grpc.StatusCode.OK} and len(good.asked) == 30
 
 
-async def test_what_the_second_choice_answers_fills_the_bucket_that_paid() -> None:
+async def test_an_answer_of_the_second_choice_refills_the_retry_budget() -> None:
     dispatch = quick(retry_burst=1.0, retry_ratio=1.0, failures=1000)
     async with (
         spying(refusing(engine_failed("x"))) as bad,
         spying() as good,
         routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
     ):
-        heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(5)]
-        assert {each.code for each in heard} == {grpc.StatusCode.OK}
+        result = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(5)]
+        assert {each.code for each in result} == {grpc.StatusCode.OK}
 
 
 @pytest.mark.parametrize(
@@ -382,10 +396,10 @@ async def test_what_the_second_choice_answers_fills_the_bucket_that_paid() -> No
         ("context_size", "context_size"),
     ],
 )
-async def test_a_replicas_complaint_names_the_callers_own_field(field: str, callers: str) -> None:
+async def test_a_replicas_refusal_names_the_callers_field(field: str, callers: str) -> None:
     async with lane(refusing(invalid_field(field, "text that can be written", "context"))) as (routed, _):
-        heard = await routed.ask(asking())
-        error = heard.error
+        result = await routed.ask(asking())
+        error = result.error
         assert error is not None
         assert (error.field, error.limit, error.value) == (callers, "text that can be written", "context")
         assert error.message == f"{callers} must be text that can be written, got context"
@@ -399,48 +413,43 @@ async def test_reload_does_not_hide_a_hung_replica(changes: dict[str, float], he
         (replica,) = routed.server.fleet.replicas
         await routed.until(lambda: replica.num_signals > 1)
         spy.reports = False
-        began = time.monotonic()
-        await asyncio.sleep(0.3)
-        await routed.server.reload(ensemble_of("writer", dispatch=quick(**changes)))
+        await routed.server.reload(ensemble_of("writer", dispatch=quick(hang_seconds=1.2, **changes)))
         await routed.until(lambda: replica.is_hung)
-        assert time.monotonic() - began < 20
         assert spy.heartbeats == heartbeats
         spy.reports = True
         await routed.until(lambda: replica.is_usable)
 
 
-def test_a_sweep_that_ends_by_mistake_begins_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    look, num_looks = Watchdog.check, 0
+def test_a_failed_watchdog_is_restarted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    check, num_checks = Watchdog.check, 0
 
-    def stumble(sweep: Watchdog, *given: Any) -> None:
-        nonlocal num_looks
-        num_looks += 1
-        if num_looks == 1:
+    def fail_once(watchdog: Watchdog, *given: Any) -> None:
+        nonlocal num_checks
+        num_checks += 1
+        if num_checks == 1:
             raise RuntimeError("by mistake")
-        look(sweep, *given)
+        check(watchdog, *given)
 
-    async def story() -> None:
-        monkeypatch.setattr(Watchdog, "check", stumble)
+    async def scenario() -> None:
+        monkeypatch.setattr(Watchdog, "check", fail_once)
         async with lane(hang) as (routed, _):
-            heard = await routed.ask(asking(timeout_ms=1000))
-            assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
+            result = await routed.ask(asking(timeout_ms=1000))
+            assert result.reason == error_pb2.ERROR_REASON_DEADLINE
 
-    run(story())
+    run(scenario())
     assert "the watchdog has failed and is restarted" in caplog.text and "by mistake" in caplog.text
 
 
-async def test_a_request_that_did_not_get_through_to_one_replica_is_sent_to_the_next() -> None:
-    """A slow link is the replica's affair as long as the caller has time."""
+async def test_a_request_that_one_replica_could_not_read_is_sent_to_the_next() -> None:
+    """A slow link to one replica leaves the caller time for another."""
     unread = Refusal(
         error_pb2.ERROR_REASON_DEADLINE,
         "it did not come within 20 s",
         field=UNREAD_FIELD,
     )
     async with lane(refusing(unread), refusing(unread)) as (routed, spies):
-        heard = await routed.ask(asking(timeout_ms=30_000))
+        result = await routed.ask(asking(timeout_ms=30_000))
         assert [len(spy.asked) for spy in spies] == [1, 1]
-        assert (heard.code, heard.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
+        assert (result.code, result.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
         spies[0].behave = spies[1].behave = answer
         assert (await routed.ask(asking())).reason == 0

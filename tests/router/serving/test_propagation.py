@@ -1,4 +1,4 @@
-"""What the caller says reaches the replica: deadline, priority, trace, session, and its going away."""
+"""Deadline, priority, trace, session and cancellation of the caller reach the replica."""
 
 import asyncio
 import re
@@ -20,27 +20,29 @@ from router.dispatch.replicas import replica as replicas
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import asking, quick, routing
 from tests.router.serving.spy import ACCEPTED, hang, spying
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.specialist.server.harness import serving, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
+"""A step takes 20 ms."""
 
 
 async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
     async with spying() as spy, routing({"writer": [spy.address]}) as routed:
         header = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
-        heard = await routed.ask(asking("why?", request_id="r", priority=8, seed=3), metadata=(header,))
+        result = await routed.ask(asking("why?", request_id="r", priority=8, seed=3), metadata=(header,))
         await routed.ask(asking())
         first, second = spy.metadata
         found = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", first["traceparent"])
-        assert found is not None and found[1] != "b7ad6b7169203331", "a span of its own"
+        assert found is not None and found[1] != "b7ad6b7169203331", "the router's own span"
         assert TRACE not in second["traceparent"]
-        assert heard.receipt is not None and heard.receipt.trace_id == TRACE
+        assert result.receipt is not None and result.receipt.trace_id == TRACE
         asked = spy.asked[0]
         assert (asked.request_id, asked.priority, asked.seed) == ("r", 8, 3)
         assert [(turn.role, turn.content) for turn in asked.chat.messages] == [("user", "why?")]
 
 
-async def test_the_traces_state_goes_with_it_and_nowhere_without_it() -> None:
+async def test_trace_state_is_passed_on_only_with_a_valid_trace() -> None:
     async with spying() as spy, routing({"writer": [spy.address]}) as routed:
         parent = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
         state = (("tracestate", "vendor=1,other@place=two"), ("tracestate", "third=3"))
@@ -50,16 +52,16 @@ async def test_the_traces_state_goes_with_it_and_nowhere_without_it() -> None:
         assert not any("tracestate" in each for each in spy.metadata[1:])
 
 
-async def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not() -> None:
+async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
     async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
         began = time.monotonic()
-        heard = await routed.ask(asking(timeout_ms=300), timeout=20)
-        assert 0.25 < time.monotonic() - began < 19
-        assert (heard.code, heard.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
-        assert heard.receipt is not None and len(heard.receipt.attempts) == 1
-        assert 200 < spy.asked[0].timeout_ms <= 300
-        await routed.ask(asking(request_id="late", timeout_ms=20_000), timeout=0.3)
-        assert spy.asked[1].timeout_ms <= 300
+        result = await routed.ask(asking(timeout_ms=1500), timeout=60)
+        assert 1.45 < time.monotonic() - began < 59
+        assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+        assert result.receipt is not None and len(result.receipt.attempts) == 1
+        assert 200 < spy.asked[0].timeout_ms <= 1500
+        await routed.ask(asking(request_id="late", timeout_ms=60_000), timeout=1.5)
+        assert spy.asked[1].timeout_ms <= 1500
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
@@ -67,28 +69,27 @@ async def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_doe
         assert [each.reason for each in kept.attempts] == [error_pb2.ERROR_REASON_DEADLINE]
 
 
-async def test_a_first_token_is_waited_for_as_long_as_the_caller_says() -> None:
+async def test_the_first_token_deadline_ends_a_request() -> None:
     async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
         began = time.monotonic()
-        heard = await routed.ask(asking(first_token_timeout_ms=300, timeout_ms=20_000))
-        assert 0.25 < time.monotonic() - began < 19
-        assert (heard.code, heard.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
-        assert heard.error is not None and heard.error.field == "first_token_timeout_ms"
-        assert 200 < spy.asked[0].first_token_timeout_ms <= 300 and spy.asked[0].timeout_ms > 19_000
+        result = await routed.ask(asking(first_token_timeout_ms=1500, timeout_ms=60_000))
+        assert 1.45 < time.monotonic() - began < 59
+        assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+        assert result.error is not None and result.error.field == "first_token_timeout_ms"
+        assert 200 < spy.asked[0].first_token_timeout_ms <= 1500 and spy.asked[0].timeout_ms > 50_000
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
 
 
-async def test_behind_its_first_token_only_the_whole_answers_deadline_counts() -> None:
-    steady = CostModel(0.0, 0.0, 0.0, 0.004, 0.0, 0.0, 0.0, 0.0)
-    async with serving(sim(steady)) as served, routing({"writer": [served.address]}) as routed:
-        heard = await routed.ask(asking(first_token_timeout_ms=400, max_tokens=300, ignore_eos=True))
-        assert heard.code is grpc.StatusCode.OK and len(heard.tokens) == 300
-        assert heard.receipt is not None and heard.receipt.timings.total > 0.4 + 2 * DEADLINE_SLACK
+async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
+    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
+        result = await routed.ask(asking(first_token_timeout_ms=2000, max_tokens=150, ignore_eos=True))
+        assert result.code is grpc.StatusCode.OK and len(result.tokens) == 150
+        assert result.receipt is not None and result.receipt.timings.total > 2 + 2 * DEADLINE_SLACK
 
 
 async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for one is not left to the sweep, which would end it a little later."""
+    """A request that waits for a replica is not left to the watchdog, which would end it later."""
     monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
     monkeypatch.setattr(replicas, "WAIT_SECONDS", 60.0)
     replica = AsyncExitStack()
@@ -97,43 +98,44 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
         lane = routed.server.fleet.replica_sets["writer"]
         await routed.until(lambda: not lane.is_usable)
         began = time.monotonic()
-        heard = await routed.ask(asking(first_token_timeout_ms=200, timeout_ms=20_000))
-        assert 0.15 < time.monotonic() - began < 19
-        assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
-        assert heard.error is not None and heard.error.field == "first_token_timeout_ms"
+        result = await routed.ask(asking(first_token_timeout_ms=200, timeout_ms=60_000))
+        assert 0.15 < time.monotonic() - began < 59
+        assert result.reason == error_pb2.ERROR_REASON_DEADLINE
+        assert result.error is not None and result.error.field == "first_token_timeout_ms"
 
 
 async def test_a_deadline_in_the_middle_of_an_answer_comes_with_its_usage() -> None:
-    async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
-        might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}  # or it might not
-        heard = await routed.ask(asking(timeout_ms=100, max_tokens=400, **might_end))
-        assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
-        assert heard.receipt is not None and heard.receipt.usage.completion_tokens == len(heard.tokens) > 0
+    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
+        might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}  # its length cannot be predicted
+        result = await routed.ask(asking(timeout_ms=2000, max_tokens=400, **might_end))
+        assert result.reason == error_pb2.ERROR_REASON_DEADLINE
+        assert result.receipt is not None and result.receipt.usage.completion_tokens == len(result.tokens) > 0
 
 
-async def test_a_caller_that_goes_takes_its_request_with_it() -> None:
+async def test_a_callers_cancellation_reaches_the_replica() -> None:
     async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
         for request in (asking(), asking()):
             call = routed.generate(request)
             await routed.until(lambda: spy.num_live == 1)
             call.cancel()
-            await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+            await routed.until(lambda: spy.num_live == 0)
         call = routed.generate(asking(request_id="gone"), timeout=20)
         await routed.until(lambda: spy.num_live == 1)
         call.cancel()
-        await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+        await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="gone"), wire.Receipt)
         assert kept.error.reason == error_pb2.ERROR_REASON_CANCELLED
         infer = asyncio.create_task(routed.call("Infer", asking(), wire.InferResponse))
         await routed.until(lambda: spy.num_live == 1)
         infer.cancel()
-        await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+        await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
 
 
 SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Answers take their time, so that a thousand are under way at once."""
+"""Answers are slow, so that hundreds are in flight at once."""
+NUM_STORM = 400
 
 
 async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free() -> None:
@@ -142,17 +144,17 @@ async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_bloc
         router = RouterConfig(max_inflight=1024)
         async with routing({"writer": [one.address, two.address]}, router=router) as routed:
             patient: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "timeout_ms": 3_600_000}
-            calls = [routed.generate(asking(f"{n}", **patient)) for n in range(1000)]
-            await routed.until(lambda: routed.num_inflight > 500, seconds=120)
-            for number in Random(1).sample(range(1000), 1000):
+            calls = [routed.generate(asking(f"{n}", **patient)) for n in range(NUM_STORM)]
+            await routed.until(lambda: routed.num_inflight > NUM_STORM / 2, seconds=120)
+            for number in Random(1).sample(range(NUM_STORM), NUM_STORM):
                 calls[number].cancel()
                 await asyncio.sleep(0)
             await routed.idle()
             for served in (one, two):
                 await served.idle()
                 served.check_whole()
-            heard = await routed.ask(asking())
-            assert heard.code is grpc.StatusCode.OK
+            result = await routed.ask(asking())
+            assert result.code is grpc.StatusCode.OK
 
 
 async def test_stalled_caller_is_cut_without_harm_to_others() -> None:
@@ -163,11 +165,11 @@ async def test_stalled_caller_is_cut_without_harm_to_others() -> None:
 
     impatient = quick(stall_seconds=0.5)
     async with spying(flood) as spy, routing({"writer": [spy.address]}, dispatch=impatient) as routed:
-        call = routed.generate(asking(request_id="deaf"))
+        call = routed.generate(asking(request_id="stalled"))
         await call.read()
-        await routed.until(lambda: len(routed.server.live) == 0, seconds=5)
+        await routed.until(lambda: len(routed.server.live) == 0)
         await routed.until(lambda: spy.num_live == 0)
-        kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="deaf"), wire.Receipt)
+        kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="stalled"), wire.Receipt)
         assert kept.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
         call.cancel()
 
@@ -177,12 +179,12 @@ async def test_requests_beyond_the_limit_are_refused() -> None:
     async with spying(hang) as spy, routing({"writer": [spy.address]}, router=router) as routed:
         calls = [routed.generate(asking()) for _ in range(2)]
         await routed.until(lambda: spy.num_live == 2)
-        heard = await routed.ask(asking())
-        assert (heard.code, heard.reason) == (
+        result = await routed.ask(asking())
+        assert (result.code, result.reason) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             error_pb2.ERROR_REASON_QUEUE_FULL,
         )
-        assert heard.receipt is not None
+        assert result.receipt is not None
         for call in calls:
             call.cancel()
 

@@ -1,4 +1,4 @@
-"""The router as a whole: health, another configuration while it serves, replicas behind TLS."""
+"""The whole router: health, reload while it serves, replicas behind TLS."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ from router.dispatch.transport import ReplicaTls
 from router.routing.policy import RoutingPolicy
 from router.settings import RouterSettings, replica_addresses
 from tests.octet.rpc.pending_calls import codes_of, connected, details_of, send_pending_calls
-from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
+from tests.router.serving.harness import CallResult, Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import hang, spying
 from tests.specialist.server.harness import serving, sim
 from tests.specialist.server.test_tls import tls
@@ -45,7 +45,7 @@ async def test_health_says_serving_when_every_lane_is_warm_and_not_while_drainin
         async with routing(places, warm=False) as routed:
             await routed.until(lambda: routed.server.fleet.waiting_for == ["poet"])
             assert await health(routed) == NOT_SERVING
-            assert (await routed.ask(asking())).code is grpc.StatusCode.OK, "who is there is asked"
+            assert (await routed.ask(asking())).code is grpc.StatusCode.OK, "an available specialist answers"
         async with routing({"writer": [served.address]}) as routed:
             assert await health(routed) == SERVING
             await routed.server.drain()
@@ -55,29 +55,29 @@ async def test_health_says_serving_when_every_lane_is_warm_and_not_while_drainin
 async def test_slow_caller_of_a_draining_router_gets_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Found by the nemesis on a busy machine: gRPC cancelled those whose refusal was on its way."""
-    speak, asked = handlers.refuse, asyncio.Event()
+    """Found by the random faults on a busy machine: gRPC cancelled calls before their refusal was sent."""
+    refuse, asked = handlers.refuse, asyncio.Event()
 
-    async def slowly(context: Any, refusal: Refusal) -> None:
+    async def refuse_slowly(context: Any, refusal: Refusal) -> None:
         asked.set()
         await asyncio.sleep(0.8)
-        await speak(context, refusal)
+        await refuse(context, refusal)
 
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
         watching = _watch_health(routed)
         assert (await watching.read()).status == SERVING
         await routed.server.drain()
-        monkeypatch.setattr(handlers, "refuse", slowly)
+        monkeypatch.setattr(handlers, "refuse", refuse_slowly)
         asking_now = asyncio.create_task(routed.ask(asking()))
         await asked.wait()
-        async with asyncio.timeout(60):  # who only watches holds nobody up
+        async with asyncio.timeout(60):  # a health watch does not delay it
             await routed.server.stop(10)
-        heard = await asking_now
-        assert (heard.code, heard.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
+        result = await asking_now
+        assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
 
 
 async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
-    """Found by the nemesis: gRPC cancelled them without a word."""
+    """Found by the random faults: gRPC cancelled such calls without a reason."""
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
         await routed.server.drain()
         address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
@@ -117,9 +117,9 @@ async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_end
         await asyncio.wait((asked,), timeout=0.3)  # many times what gRPC was given
         assert not asked.done(), "the connection was cut"
         may_refuse.set()
-        heard = await asked
+        result = await asked
         await stopping
-    assert (heard.code, heard.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
+    assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
 
 
 async def test_calls_wait_while_listeners_close_and_health_checks_do_not() -> None:
@@ -147,27 +147,28 @@ async def test_reload_under_load_fails_no_request_and_applies_to_later_ones() ->
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
         over = asyncio.Event()
 
-        async def load() -> list[Heard]:
-            heard = []
+        result: list[CallResult] = []
+
+        async def load() -> None:
             while not over.is_set():
-                heard.append(await routed.ask(asking()))
-            return heard
+                result.append(await routed.ask(asking()))
 
         loads = [asyncio.create_task(load()) for _ in range(4)]
         before = ensemble_of("writer")
         for failures in (4, 5, 6):
             changed = replace(before, dispatch=quick(failures=failures), default_specialist="writer")
             await routed.server.reload(changed)
-            await asyncio.sleep(0.1)
-            told = await routed.call("Route", asking(), wire.Receipt)
-            assert told.decision.config_digest == RoutingPolicy(changed).digest
+            num_before = len(result)
+            await routed.until(lambda num=num_before: len(result) > num + 8)
+            preview = await routed.call("Route", asking(), wire.Receipt)
+            assert preview.decision.config_digest == RoutingPolicy(changed).digest
             assert routed.server.fleet.replica_sets["writer"].dispatch.failures == failures
         over.set()
-        heard = [each for task in loads for each in await task]
-        assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(heard) > 10
+        await asyncio.gather(*loads)
+        assert {each.code for each in result} == {grpc.StatusCode.OK}
 
 
-async def test_a_file_is_followed_and_a_bad_one_changes_nothing(
+async def test_a_changed_file_is_reloaded_and_an_invalid_one_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "ensemble.yaml"
@@ -181,9 +182,9 @@ async def test_a_file_is_followed_and_a_bad_one_changes_nothing(
         path.write_text(text + "default_specialist: writer\n")
         await routed.until(lambda: service.policy.digest != first)
         second = service.policy.digest
-        path.write_text(text + "default_specialist: nobody\n")
+        path.write_text(text + "default_specialist: unknown\n")
         await routed.until(lambda: "was not reloaded" in caplog.text)
-        assert service.policy.digest == second and "nobody" in caplog.text
+        assert service.policy.digest == second and "unknown" in caplog.text
 
 
 async def test_a_request_keeps_the_policy_it_began_with() -> None:
@@ -195,12 +196,12 @@ async def test_a_request_keeps_the_policy_it_began_with() -> None:
         await routed.server.reload(changed)
         assert routed.server.service.policy.digest != before
         await routed.call("Cancel", wire.CancelRequest(request_id="r"), wire.CancelResponse)
-        heard = await running
-        assert heard.reason == error_pb2.ERROR_REASON_CANCELLED
-        assert heard.receipt is not None and heard.receipt.decision.config_digest == before
+        result = await running
+        assert result.reason == error_pb2.ERROR_REASON_CANCELLED
+        assert result.receipt is not None and result.receipt.decision.config_digest == before
 
 
-async def test_a_router_shows_its_certificate_to_replicas_that_ask(pki: Path) -> None:
+async def test_a_router_presents_its_certificate_to_replicas(pki: Path) -> None:
     async with serving(tls=tls(pki)) as served:
         shown = ReplicaTls(pki / "ca.pem", pki / "caller.pem", pki / "caller.key")
         async with routing({"writer": [served.address]}, replica_tls=shown) as routed:
@@ -214,10 +215,10 @@ async def test_a_router_shows_its_certificate_to_replicas_that_ask(pki: Path) ->
     ("given", "complaint"),
     [
         ({}, "no addresses are configured for writer"),
-        ({"nobody": ("127.0.0.1:1",)}, "there is no specialist 'nobody'"),
+        ({"unknown": ("127.0.0.1:1",)}, "there is no specialist 'unknown'"),
         ({"writer": ("127.0.0.1",)}, "an address is"),
     ],
 )
-def test_replicas_that_cannot_be_are_refused_at_the_start(given: dict[str, tuple[str, ...]], complaint: str) -> None:
+def test_invalid_replica_addresses_are_refused_at_the_start(given: dict[str, tuple[str, ...]], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replica_addresses(ensemble_of("writer"), RouterSettings(replicas=given))

@@ -1,4 +1,4 @@
-"""Requests that may have killed a replica, from the caller's side of the router."""
+"""Requests that may have killed a replica, seen through the whole router."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,14 +24,14 @@ async def test_content_is_hashed_once_and_only_while_there_are_suspects(
     monkeypatch.setattr(request, "digest_parts", counted)
     async with spying() as spy, routing({"writer": [spy.address]}) as routed:
         assert (await routed.ask(asking())).reason == 0 and not hashed
-        routed.server.quarantine.died_with(lambda: b"somebody else", ReplicaConnection())
+        routed.server.quarantine.died_with(lambda: b"another prompt", ReplicaConnection())
         for num_asked in (1, 2):
             assert (await routed.ask(asking())).reason == 0
             assert len(hashed) == num_asked
 
 
 @pytest.mark.parametrize("leave", ["hang up", "deadline"])
-async def test_a_caller_that_leaves_before_its_replica_dies_was_there(leave: str) -> None:
+async def test_a_request_that_left_shortly_before_its_replica_died_is_a_suspect(leave: str) -> None:
     async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
         await left(routed, spy, leave)
         assert len(routed.server.quarantine) == 0
@@ -45,8 +45,8 @@ async def left(routed: Routed, spy: Spy, leave: str) -> None:
         await routed.ask(asking(timeout_ms=300))
     else:
         call = routed.generate(asking())
-        hearing = asyncio.create_task(call.read())
+        reading = asyncio.create_task(call.read())
         await routed.until(lambda: spy.asked)
         call.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
+        await asyncio.gather(reading, return_exceptions=True)
     await routed.idle()

@@ -1,1 +1,1 @@
-"""How well every specialist does, and what is told of it."""
+"""Tests of service level objectives."""

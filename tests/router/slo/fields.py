@@ -1,4 +1,4 @@
-"""Structured fields as RFC 9651 has them, read strictly: as much of it as the header uses."""
+"""A strict reader of RFC 9651 structured fields, as far as the header uses them."""
 
 import re
 from typing import TypeAlias

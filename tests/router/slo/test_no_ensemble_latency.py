@@ -1,5 +1,4 @@
-"""There is no latency of the whole ensemble: not on the wire, not in an answer, not in a header, not in a metric, and
-on no board. Every way of looking for one finds one that is planted."""
+"""No message, answer, header, metric or board has a latency of the whole ensemble. Every search finds a planted one."""
 
 import importlib
 import json
@@ -18,12 +17,18 @@ from octet.v1 import slo_pb2
 from router.quality.slo import SLO_HEADER
 from tests.router.http.harness import Fronted
 from tests.router.serving.harness import asking
-from tests.router.slo.law import json_offenders, metric_offenders, queries_in, query_offenders, wire_offenders
+from tests.router.slo.latency_search import (
+    json_offenders,
+    metric_offenders,
+    queries_in,
+    query_offenders,
+    wire_offenders,
+)
 from tests.router.slo.test_published import door, every_dialect
 
 MONITORING = Path(__file__).parents[3] / "helm" / "monitoring"
 NO_ANSWER = ("/openapi.json", "/v1/overview/events")
-"""A document about answers, and a stream that does not end; what it says is what /v1/overview says."""
+"""A document about answers, and an endless stream with the content of /v1/overview."""
 
 
 def all_messages() -> list[Descriptor]:
@@ -35,7 +40,7 @@ def all_messages() -> list[Descriptor]:
 
 
 def planted(fields: dict[str, str], name: str = "Offender") -> Descriptor:
-    """A message with these, each a number or a message of slo.proto."""
+    """Make a message with these fields, each a number or a message of slo.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"planted/{name}.proto", package="planted", syntax="proto3", dependency=["octet/v1/slo.proto"]
     )
@@ -76,38 +81,38 @@ def test_no_message_has_a_latency_of_several_specialists() -> None:
         ({"ended_unix_ms": "double", "timeout_ms": "double"}, False),
     ],
 )
-def test_a_message_that_is_planted_is_found(fields: dict[str, str], is_found: bool) -> None:
-    """Also where it only holds one that tells it: that one belongs to nobody then."""
+def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> None:
+    """Also if it only contains a message with a latency, which then has no specialist."""
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 
-async def told(fronted: Fronted) -> dict[str, Any]:
-    """By path, whatever can be read without saying which."""
+async def published(fronted: Fronted) -> dict[str, Any]:
+    """Return the body of every path that needs no parameter."""
     routes = [route for route in fronted.app.routes if isinstance(route, Route)]
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and "{" not in route.path]
     return {path: await fronted.get(path) for path in paths if path not in NO_ANSWER}
 
 
-async def test_no_answer_of_a_running_router_tells_one() -> None:
+async def test_no_answer_of_a_running_router_has_an_ensemble_latency() -> None:
     async with door() as fronted:
         for specialist in ("writer", "critic"):
             for _ in range(3):
                 await fronted.routed.ask(asking(specialist=specialist, max_tokens=4))
-        for heard in await every_dialect(fronted):
-            assert SLO_HEADER in heard.headers and heard.headers["x-octet-specialist"] == "writer"
+        for response in await every_dialect(fronted):
+            assert SLO_HEADER in response.headers and response.headers["x-octet-specialist"] == "writer"
         slos = fronted.routed.server.slos
         await fronted.routed.until(lambda: [each.ttft.samples for each in slos.all()] == [11, 3])
-        answers = await told(fronted)
+        answers = await published(fronted)
         assert [each["ttft"]["samples"] for each in answers["/v1/slo"].json["slos"]] == [11, 3]
         num_metrics = 0
-        for path, heard in answers.items():
-            assert SLO_HEADER not in heard.headers, f"{path} is nobody's"
-            if heard.headers.get("content-type", "").startswith("application/json"):
-                assert list(json_offenders(heard.json)) == [], path
+        for path, response in answers.items():
+            assert SLO_HEADER not in response.headers, f"{path} is about no single specialist"
+            if response.headers.get("content-type", "").startswith("application/json"):
+                assert list(json_offenders(response.json)) == [], path
             elif path.startswith("/metrics"):
                 num_metrics += 1
-                assert heard.status == 200
-                assert metric_offenders(heard.body.decode()) == [], path
+                assert response.status == 200
+                assert metric_offenders(response.body.decode()) == [], path
         assert num_metrics == sum(path.startswith("/metrics") for path in answers)
 
 
@@ -128,7 +133,7 @@ async def test_no_answer_of_a_running_router_tells_one() -> None:
         ({"at_unix_ms": 1, "step_seconds": 10, "unrouted_per_second": 2, "error": {"retry_after_ms": 4}}, 0),
     ],
 )
-def test_an_answer_that_is_planted_is_found(answer: Any, num_found: int) -> None:
+def test_a_planted_answer_is_found(answer: Any, num_found: int) -> None:
     assert len(list(json_offenders(answer))) == num_found
 
 
@@ -149,7 +154,7 @@ def test_an_answer_that_is_planted_is_found(answer: Any, num_found: int) -> None
         ("octet_requests_total 3\n", 0),
     ],
 )
-def test_a_metric_that_is_planted_is_found(exposition: str, num_found: int) -> None:
+def test_a_planted_metric_is_found(exposition: str, num_found: int) -> None:
     assert len(metric_offenders(exposition)) == num_found
 
 
@@ -159,7 +164,7 @@ def test_no_board_and_no_rule_mixes_specialists() -> None:
         yaml.safe_load(path.read_text()) for path in sorted([*MONITORING.rglob("*.yml"), *MONITORING.rglob("*.yaml")])
     ]
     queries = [query for content in [*boards, *rules] for query in queries_in(content)]
-    assert not boards or queries, "a board without a query is not read right"
+    assert not boards or queries, "every board has queries"
     assert {query: found for query in queries if (found := query_offenders(query))} == {}
 
 
@@ -186,7 +191,7 @@ def test_no_board_and_no_rule_mixes_specialists() -> None:
         "sum by (le) (sum by (le, specialist) (rate(gen_ai_server_time_to_first_token_bucket[5m])))",
     ],
 )
-def test_a_query_that_is_planted_is_found(query: str) -> None:
+def test_a_planted_query_is_found(query: str) -> None:
     assert query_offenders(query)
     assert [each for board in ({"panels": [{"targets": [{"expr": query}]}]},) for each in queries_in(board)] == [query]
 
@@ -206,5 +211,5 @@ def test_a_query_that_is_planted_is_found(query: str) -> None:
         "max by (specialist) (avg_over_time(octet_request_latency_seconds[5m]))",
     ],
 )
-def test_a_query_that_keeps_the_specialist_is_none(query: str) -> None:
+def test_a_query_that_keeps_the_specialist_is_allowed(query: str) -> None:
     assert query_offenders(query) == []

@@ -1,4 +1,4 @@
-"""Slices come back as they were written; what somebody else wrote there is a slice or a typed error."""
+"""Slices round-trip, and untrusted bytes are a slice or a typed error."""
 
 from math import inf
 
@@ -28,12 +28,12 @@ def slices(draw: st.DrawFn) -> SloSlice:
 
 
 @given(slices())
-def test_a_slice_comes_back_as_it_was(content: SloSlice) -> None:
+def test_a_slice_round_trips(content: SloSlice) -> None:
     assert unpack_slice("writer", pack_slice("writer", content)) == content
 
 
 @given(slices(), slices())
-def test_two_slices_are_one(one: SloSlice, other: SloSlice) -> None:
+def test_two_slices_are_merged(one: SloSlice, other: SloSlice) -> None:
     both, turned = SloSlice(), SloSlice()
     for each in (one, other):
         both.merge(each)
@@ -68,7 +68,7 @@ def test_untrusted_bytes_are_a_slice_or_a_typed_error(raw: bytes) -> None:
         ({"tallies": [wire.SloTally(objective="x", target=1)] * 65}, "at most 64"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
+def test_an_impossible_slice_is_refused(fields: dict[str, object], says: str) -> None:
     message = wire.SloSlice(**{"version": SLICE_VERSION, "specialist": "writer", **fields})  # type: ignore[arg-type]
     with pytest.raises(BadSlice, match=says):
         unpack_slice("writer", message.SerializeToString())

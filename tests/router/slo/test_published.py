@@ -1,4 +1,4 @@
-"""The same figures through every door: beside each answer, at /v1/slo and in GetSlo."""
+"""The same figures in each answer, at /v1/slo and in GetSlo."""
 
 import json
 from collections.abc import AsyncIterator
@@ -30,15 +30,15 @@ SECONDS = st.floats(0, 90_000, allow_nan=False)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told is not told again: each test sees what it did."""
+    """Disable the cache, so that each test sees its own requests."""
     monkeypatch.setattr(slo, "CACHE_SECONDS", 0.0)
 
 
 @asynccontextmanager
 async def door() -> AsyncIterator[Fronted]:
-    plain_one = ensemble_of("writer", "critic", router=RouterConfig(default_timeout=20.0))
-    writer = replace(plain_one.specialists[0], slo=TARGETS)
-    ensemble = replace(plain_one, specialists=(writer, plain_one.specialists[1]))
+    plain = ensemble_of("writer", "critic", router=RouterConfig(default_timeout=120.0))
+    writer = replace(plain.specialists[0], slo=TARGETS)
+    ensemble = replace(plain, specialists=(writer, plain.specialists[1]))
     async with (
         serving(sim()) as one,
         serving(sim()) as other,
@@ -76,47 +76,51 @@ async def _infer(fronted: Fronted, body: dict[str, Any]) -> HttpResponse:
     return await fronted.post(json.dumps(said).encode(), "/v1/infer")
 
 
-async def test_every_answer_over_http_carries_its_specialists_line() -> None:
+async def test_every_http_answer_carries_its_specialists_slo_header() -> None:
     async with door() as fronted:
         answers = await every_dialect(fronted)
-        for number, heard in enumerate(answers):
-            assert heard.status == 200, heard.body
-            told = members(heard.headers[SLO_HEADER])
-            assert heard.headers["x-octet-specialist"] == "writer"
-            assert told["window"] == {"s": 300}
+        for number, response in enumerate(answers):
+            assert response.status == 200, response.body
+            published = members(response.headers[SLO_HEADER])
+            assert response.headers["x-octet-specialist"] == "writer"
+            assert published["window"] == {"s": 300}
             if number:
-                assert told["ttft"]["n"] >= number and set(told["ttft"]) == {"p50", "p95", "p99", "n"}
-                assert told.get("itl", {"n": 0})["n"] <= 7 * (number + 1), "all of an answer may come together"
-                assert set(told["first-token"]) == {"p95", "n"}
+                assert published["ttft"]["n"] >= number and set(published["ttft"]) == {"p50", "p95", "p99", "n"}
+                assert published.get("itl", {"n": 0})["n"] <= 7 * (number + 1), (
+                    "all chunks of an answer may arrive together"
+                )
+                assert set(published["first-token"]) == {"p95", "n"}
         assert members(answers[-1].headers[SLO_HEADER])["itl"]["n"] >= 1
         critic = await fronted.ask(model="octet/critic")
-        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "its own, and no other's"
+        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "the specialist's own figures"
         refused = await fronted.ask(max_tokens=8, model="octet/writer", octet={"adapters": ["absent"]})
         assert refused.status == 404
-        assert members(refused.headers[SLO_HEADER])["ttft"]["n"] == len(answers), "who refuses says how it does"
+        assert members(refused.headers[SLO_HEADER])["ttft"]["n"] == len(answers), (
+            "a refusing specialist publishes its figures"
+        )
         for path in ("/v1/models", "/healthz", "/v1/slo", "/v1/absent"):
-            assert SLO_HEADER not in (await fronted.get(path)).headers, "nobody answered it"
+            assert SLO_HEADER not in (await fronted.get(path)).headers, "no specialist answered"
 
 
-async def test_every_answer_over_grpc_carries_its_specialists_line() -> None:
+async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
     async with door() as fronted:
         for number in range(3):
             call = fronted.routed.generate(asking(max_tokens=4))
-            told = members(dict(await call.initial_metadata())[SLO_HEADER])
-            assert ("ttft" in told) == (number > 0)
+            published = members(dict(await call.initial_metadata())[SLO_HEADER])
+            assert ("ttft" in published) == (number > 0)
             events = [event async for event in call]
             assert events[-1].receipt.specialist == "writer"
             method = fronted.routed.channel.unary_unary(
                 "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
             )
             whole = method(asking(specialist="critic", max_tokens=4))
-            told = members(dict(await whole.initial_metadata())[SLO_HEADER])
-            assert told["ttft"]["n"] == number + 1, "a whole answer is one of those that are told of"
+            published = members(dict(await whole.initial_metadata())[SLO_HEADER])
+            assert published["ttft"]["n"] == number + 1, "a whole answer counts, too"
             assert (await whole).receipt.specialist == "critic"
         refused = fronted.routed.generate(asking(adapters=["absent"]))
         with pytest.raises(grpc.aio.AioRpcError) as error:
             [event async for event in refused]
-        assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client may try again by itself"
+        assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client may retry"
 
 
 async def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:
@@ -147,7 +151,7 @@ async def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:
         assert "did you mean writer?" in str(error.value.details())
 
 
-async def test_a_capacity_refusal_burns_and_a_mistake_a_route_or_a_count_does_not() -> None:
+async def test_a_capacity_refusal_burns_and_an_invalid_request_does_not() -> None:
     async def full(*_: object) -> None:
         raise queue_full("waiting", 1, 2.0)
 
@@ -163,13 +167,13 @@ async def test_a_capacity_refusal_burns_and_a_mistake_a_route_or_a_count_does_no
         await sound.call("CountTokens", asking(), wire.CountResponse)
         await sound.ask(asking(adapters=["absent"]))
         assert sound.server.slos.counts("writer")["ttft_p95"] == (0, 0)
-        heard = await crowded.ask(asking())
-        assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+        response = await crowded.ask(asking())
+        assert response.reason == error_pb2.ERROR_REASON_QUEUE_FULL
         assert crowded.server.slos.counts("writer")["ttft_p95"] == (1, 1)
         assert crowded.server.slos.counts("writer")["itl_p50"] == (0, 0)
 
 
-async def test_a_reload_changes_what_is_promised() -> None:
+async def test_a_reload_changes_the_objectives() -> None:
     async with door() as fronted:
         server = fronted.routed.server
         await fronted.routed.ask(asking(max_tokens=2))
@@ -177,12 +181,12 @@ async def test_a_reload_changes_what_is_promised() -> None:
         ensemble = server.service.policy.ensemble
         strict = replace(ensemble.specialists[0], slo=SloTargets(ttft_p99=0.00002))
         await server.reload(replace(ensemble, specialists=(strict, ensemble.specialists[1])))
-        (told,) = (await get_slo(fronted, "writer")).slos
-        assert [(each.name, each.met) for each in told.objectives] == [("ttft_p99", False)]
+        (published,) = (await get_slo(fronted, "writer")).slos
+        assert [(each.name, each.met) for each in published.objectives] == [("ttft_p99", False)]
 
 
 @given(SECONDS, SECONDS, SECONDS, st.integers(0, 10**12), st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
-def test_the_line_can_be_read_whatever_the_figures_are(
+def test_the_slo_header_is_valid_for_all_figures(
     p50: float, p95: float, p99: float, samples: int, rate: float | None, floor: float | None
 ) -> None:
     latency = slo_pb2.Latency(samples=samples, p50=p50, p95=p95, p99=p99)
@@ -191,10 +195,10 @@ def test_the_line_can_be_read_whatever_the_figures_are(
         pass_rate=rate, floor=floor, judged=3, answered=samples, preempted_once=0.25,
     )  # fmt: skip
     line = format_slo_header(slo)
-    told = members(line)
+    published = members(line)
     assert line.isascii() and len(line) < 400
-    assert ("ttft" in told) == ("preempted" in told) == bool(samples)
-    assert ("correctness" in told) == (rate is not None)
-    assert told["window"]["s"] == 12.5
+    assert ("ttft" in published) == ("preempted" in published) == bool(samples)
+    assert ("correctness" in published) == (rate is not None)
+    assert published["window"]["s"] == 12.5
     if samples:
-        assert told["ttft"]["p95"] == pytest.approx(p95, abs=0.0006)
+        assert published["ttft"]["p95"] == pytest.approx(p95, abs=0.0006)

@@ -1,4 +1,4 @@
-"""A whole router: no shadow is in its figures, a restart does not forget them, a store that is away costs nothing."""
+"""A whole router: shadows do not count, a restart keeps the figures, and an unavailable store delays no request."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Twenty tokens a second."""
+"""Twenty tokens per second."""
 CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
@@ -38,7 +38,7 @@ def kept_in(url: str) -> Ensemble:
     return replace(ensemble_of("writer", "critic"), store=StoreConfig(url=url))
 
 
-async def test_a_first_token_counts_once_and_at_once() -> None:
+async def test_a_first_token_is_counted_once_and_immediately() -> None:
     async with (
         serving(sim(SLOW)) as one,
         serving(sim()) as other,
@@ -47,9 +47,11 @@ async def test_a_first_token_counts_once_and_at_once() -> None:
         slos = routed.server.slos
         call = routed.generate(asking(max_tokens=200, ignore_eos=True))
         await routed.until(lambda: samples(routed) == [1, 0])
-        told = slos.of("writer")
-        assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has ten seconds to go"
-        assert told.ttft.p50 >= told.admission_to_first_token.p50
+        published = slos.of("writer")
+        assert (published.admission_to_first_token.samples, published.answered) == (1, 0), (
+            "the answer takes ten more seconds"
+        )
+        assert published.ttft.p50 >= published.admission_to_first_token.p50
         call.cancel()
         await routed.idle()
         await routed.ask(asking(specialist="critic", max_tokens=4))
@@ -57,7 +59,7 @@ async def test_a_first_token_counts_once_and_at_once() -> None:
         assert samples(routed) == [1, 1]
 
 
-async def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_its_own() -> None:
+async def test_a_demotion_burns_nothing_and_an_unavailable_fallback_burns_its_own() -> None:
     promised = SloTargets(ttft_p95=5.0)
     specialists = (
         SpecialistConfig("writer", fallback="editor", slo=promised),
@@ -72,15 +74,15 @@ async def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_i
         (editor,) = [each.name for each in routed.server.fleet.replicas if each.specialist == "editor"]
         drain = operator_pb2.DrainReplicaRequest(replica=editor, change=CHANGE)
         await operate(routed, "DrainReplica", drain, operator_pb2.ReplicaInfo)
-        heard = await ask(routed)
-        assert heard.reason == wire.ERROR_REASON_NO_REPLICA and heard.receipt is not None
-        assert (heard.receipt.decision.primary, heard.receipt.between.lead) == ("writer", "editor")
-        assert receipt_labels(heard.receipt).specialist == "editor"
+        response = await ask(routed)
+        assert response.reason == wire.ERROR_REASON_NO_REPLICA and response.receipt is not None
+        assert (response.receipt.decision.primary, response.receipt.between.lead) == ("writer", "editor")
+        assert receipt_labels(response.receipt).specialist == "editor"
         await routed.until(lambda: slos.counts("editor")["ttft_p95"] == (1, 1))
         await operate(routed, "HoldBreaker", held("editor"), operator_pb2.BreakerInfo)
-        heard = await ask(routed)
-        assert heard.reason == wire.ERROR_REASON_DEMOTED and heard.receipt is not None
-        assert receipt_labels(heard.receipt).specialist == "writer"
+        response = await ask(routed)
+        assert response.reason == wire.ERROR_REASON_DEMOTED and response.receipt is not None
+        assert receipt_labels(response.receipt).specialist == "writer"
         await routed.idle()
         assert slos.counts("writer")["ttft_p95"] == (0, 0) and slos.counts("editor")["ttft_p95"] == (1, 1)
 
@@ -101,14 +103,14 @@ async def test_a_shadow_counts_for_no_specialist() -> None:
             lambda: all(control.fleet_status.specialists[each].lane.lane_id for each in ("writer", "critic"))
         )
         for _ in range(6):
-            heard = await routed.ask(wire.InferRequest(prompt="hello", max_tokens=4))
-            assert heard.receipt is not None and heard.receipt.specialist == "writer"
+            response = await routed.ask(wire.InferRequest(prompt="hello", max_tokens=4))
+            assert response.receipt is not None and response.receipt.specialist == "writer"
         await routed.until(lambda: routed.server.services.shadows.counters.answered > 0)
         await routed.until(lambda: samples(routed)[0] == 6)
-        assert samples(routed) == [6, 0], "the critic has computed, and for nobody"
+        assert samples(routed) == [6, 0], "the shadow was computed and does not count"
 
 
-async def test_a_restart_does_not_forget_the_window(tmp_path: Path) -> None:
+async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
     ensemble = kept_in(f"sqlite:{tmp_path / 'state.db'}")
     async with serving(sim()) as one, serving(sim()) as other:
         places = {"writer": [one.address], "critic": [other.address]}
@@ -121,16 +123,16 @@ async def test_a_restart_does_not_forget_the_window(tmp_path: Path) -> None:
             await routed.ask(asking(max_tokens=4))
             await routed.until(lambda: samples(routed) == [5, 0])
             assert routed.server.slos.of("writer").routers == 2
-            assert routed.server.slos.counts("writer") == {}, "nothing is promised, and nothing was since the start"
+            assert routed.server.slos.counts("writer") == {}, "there is no objective, and no request since the start"
 
 
-async def test_a_store_that_is_away_costs_a_request_nothing_and_the_figures_are_its_own() -> None:
+async def test_an_unavailable_store_delays_no_request() -> None:
     async with serving(sim()) as one, serving(sim()) as other:
         places = {"writer": [one.address], "critic": [other.address]}
         async with routing(places, ensemble=kept_in(NOWHERE)) as routed:
             assert routed.server.services.store.trouble
             for _ in range(3):
-                heard = await routed.ask(asking(max_tokens=4))
-                assert heard.error is None
+                response = await routed.ask(asking(max_tokens=4))
+                assert response.error is None
             await routed.until(lambda: samples(routed) == [3, 0])
             assert routed.server.slos.of("writer").routers == 1

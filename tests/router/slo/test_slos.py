@@ -1,4 +1,4 @@
-"""What is published is what was measured, of one specialist and no other; promises are counted exactly."""
+"""Published figures equal the measurements of one specialist; objectives are counted exactly."""
 
 from dataclasses import replace
 from math import ceil
@@ -14,7 +14,7 @@ from octet.v1 import error_pb2 as errors
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
 from router.quality.slo import CACHE_SECONDS, MOST_BURN_RATE, MissedFirstToken, burn_rate
-from tests.router.slo.asks import ASK, ENSEMBLE, SLO, TARGETS, Router
+from tests.router.slo.measured_router import ASK, ENSEMBLE, SLO, TARGETS, Router
 
 LATENCIES = st.lists(st.floats(0.001, 5.0), min_size=1, max_size=60)
 
@@ -29,12 +29,12 @@ def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float])
     for each in samples:
         router.answers(each)
         router.slos.gaps("writer", [each])
-    told = router.told()
-    assert told.ttft.samples == told.itl.samples == told.answered == len(samples)
+    published = router.published()
+    assert published.ttft.samples == published.itl.samples == published.answered == len(samples)
     for share, ttft, itl in (
-        (0.5, told.ttft.p50, told.itl.p50),
-        (0.95, told.ttft.p95, told.itl.p95),
-        (0.99, told.ttft.p99, told.itl.p99),
+        (0.5, published.ttft.p50, published.itl.p50),
+        (0.95, published.ttft.p95, published.itl.p95),
+        (0.99, published.ttft.p99, published.itl.p99),
     ):
         assert ttft == itl == pytest.approx(exact(samples, share), rel=RELATIVE_ERROR)
     objective = router.objective("ttft_p95")
@@ -42,12 +42,12 @@ def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float])
     assert [burn.samples for burn in objective.burns] == [len(samples)] * 2
     assert [burn.rate for burn in objective.burns] == pytest.approx([breached / len(samples) / 0.05] * 2)
     assert objective.met == (breached <= 0.05 * len(samples))
-    assert objective.current == told.ttft.p95
+    assert objective.current == published.ttft.p95
     assert router.slos.counts("writer")["ttft_p95"] == (len(samples), breached)
     assert router.slos.counts("writer")["itl_p95"] == (len(samples), sum(each > 0.05 for each in samples))
 
 
-def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
+def test_every_specialist_has_its_own_figures() -> None:
     router = Router()
     router.answers(0.2)
     router.answers(3.0, specialist="critic")
@@ -57,28 +57,28 @@ def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
     assert (writer.specialist, critic.specialist) == ("writer", "critic")
     assert (writer.ttft.samples, critic.ttft.samples) == (1, 1)
     assert critic.ttft.p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
-    assert not critic.objectives, "nothing was promised of it"
+    assert not critic.objectives, "it has no objective"
     with pytest.raises(Refusal, match="there is no 'ensemble'"):
         router.slos.of("ensemble")
 
 
 def test_missing_measurements_are_left_out() -> None:
-    told = Router().told("writer")
-    assert not any(told.ttft.HasField(name) for name in ("p50", "p95", "p99"))
-    assert not told.HasField("preempted_once") and not told.HasField("pass_rate")
-    for objective in told.objectives:
+    published = Router().published("writer")
+    assert not any(published.ttft.HasField(name) for name in ("p50", "p95", "p99"))
+    assert not published.HasField("preempted_once") and not published.HasField("pass_rate")
+    for objective in published.objectives:
         assert objective.met and not objective.HasField("current")
         assert not any(burn.HasField("rate") for burn in objective.burns)
 
 
-def test_the_window_forgets_before_the_long_one() -> None:
+def test_the_short_window_expires_before_the_long_one() -> None:
     router = Router()
     router.answers(2.0)
     router.clock.sleep(SLO.window - 1)
-    assert router.told().ttft.samples == 1
+    assert router.published().ttft.samples == 1
     router.clock.sleep(SLO.window / 10 + 1)
-    assert router.told().ttft.samples == 0
-    assert not router.told().HasField("preempted_once")
+    assert router.published().ttft.samples == 0
+    assert not router.published().HasField("preempted_once")
     short, long = router.objective("ttft_p95").burns
     assert (short.samples, long.samples, long.rate) == (0, 1, pytest.approx(20))
     router.clock.sleep(SLO.long_window)
@@ -86,7 +86,7 @@ def test_the_window_forgets_before_the_long_one() -> None:
     assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "since the start"
 
 
-def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
+def test_the_preempted_share_is_of_answered_requests() -> None:
     router = Router()
     for preempted in (0, 1, 3, 0):
         router.answers(0.1, preempted=preempted)
@@ -94,34 +94,34 @@ def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
     cut_off.timings.accepted, cut_off.timings.first_chunk = 0.1, 0.2
     router.slos.began("writer", 0.2, 0.1)
     router.slos.ended(ASK, cut_off)
-    told = router.told()
-    assert (told.answered, told.preempted_once) == (4, 0.5)
-    assert told.ttft.samples == 5, "it had its first token"
-    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "and is counted once"
+    published = router.published()
+    assert (published.answered, published.preempted_once) == (4, 0.5)
+    assert published.ttft.samples == 5, "it had a first token"
+    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "it is counted once"
 
 
 def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
     router = Router()
     router.slos.began("writer", 2.0, 1.5)
-    told = router.told()
-    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 0)
+    published = router.published()
+    assert (published.ttft.samples, published.admission_to_first_token.samples, published.answered) == (1, 1, 0)
     assert router.slos.counts("writer")["ttft_p95"] == (1, 1)
     receipt = wire.Receipt(specialist="writer")
     receipt.timings.accepted, receipt.timings.first_chunk = 0.5, 2.0
     router.clock.sleep(SLO.window / 3)
     router.slos.ended(ASK, receipt)
-    told = router.told()
-    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 1)
+    published = router.published()
+    assert (published.ttft.samples, published.admission_to_first_token.samples, published.answered) == (1, 1, 1)
     assert router.slos.counts("writer")["admission_to_first_token_p95"] == (1, 1)
 
 
-def test_an_answer_without_a_token_has_no_first_one() -> None:
+def test_an_answer_without_tokens_has_no_first_token() -> None:
     router = Router()
     receipt = wire.Receipt(specialist="writer")
     receipt.timings.accepted, receipt.timings.total = 0.1, 9.0
     router.slos.ended(ASK, receipt)
-    told = router.told()
-    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (0, 0, 1)
+    published = router.published()
+    assert (published.ttft.samples, published.admission_to_first_token.samples, published.answered) == (0, 0, 1)
     assert router.slos.counts("writer")["ttft_p95"] == (0, 0)
 
 
@@ -154,8 +154,8 @@ def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds
     router = Router()
     router.fails(reason, waited, given_seconds)
     assert router.slos.counts("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
-    told = router.told()
-    assert (told.ttft.samples, told.answered) == (0, 0), "there was no first token"
+    published = router.published()
+    assert (published.ttft.samples, published.answered) == (0, 0), "there was no first token"
     assert router.objective("ttft_p95").met != counts
     assert router.objective("admission_to_first_token_p95").burns[0].samples == 0
 
@@ -179,16 +179,16 @@ def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds
 def test_an_end_between_admission_and_the_first_token(
     reason: int, waited: float, accepted: float | None, given_seconds: float, counts: bool
 ) -> None:
-    """The target is 0.4 s from there; what was never admitted is none of its samples."""
+    """The target is 0.4 s after admission; requests that were never admitted do not count."""
     router = Router()
     router.fails(reason, waited, given_seconds, accepted)
     assert router.slos.counts("writer")["admission_to_first_token_p95"] == ((1, 1) if counts else (0, 0))
-    assert router.told().admission_to_first_token.samples == 0
+    assert router.published().admission_to_first_token.samples == 0
     assert router.objective("admission_to_first_token_p95").met != counts
 
 
-def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> None:
-    """A reason that is new must be put somewhere."""
+def test_every_error_reason_is_classified() -> None:
+    """A new reason must be classified."""
     names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
     at_once = {names[each] for each in names if MissedFirstToken(each, 0.0, 0.0).breaches(1.0)}
     in_time = {names[each] for each in names if MissedFirstToken(each, 2.0, 0.0).breaches(1.0)} - at_once
@@ -225,7 +225,7 @@ def test_a_refusal_counts_for_the_first_asked() -> None:
     assert router.slos.counts("writer")["ttft_p95"] == (2, 2)
 
 
-def test_another_target_counts_from_now_on_and_the_old_one_comes_back_with_what_was_counted() -> None:
+def test_a_new_target_counts_from_now_and_an_old_one_keeps_its_counts() -> None:
     router = Router()
     router.answers(0.3)
     assert router.objective("ttft_p95").burns[0].samples == 1
@@ -233,7 +233,7 @@ def test_another_target_counts_from_now_on_and_the_old_one_comes_back_with_what_
     router.slos.reload(replace(ENSEMBLE, specialists=(stricter, ENSEMBLE.specialists[1])))
     objective = router.objective("ttft_p95")
     assert (objective.target, objective.burns[0].samples) == (0.2, 0)
-    assert not objective.met, "what is current is beyond it"
+    assert not objective.met, "the current value exceeds it"
     router.answers(0.1)
     assert router.objective("ttft_p95").met
     router.slos.reload(ENSEMBLE)
@@ -245,28 +245,33 @@ def test_a_dropped_objective_is_not_published() -> None:
     router = Router()
     bare = replace(ENSEMBLE.specialists[0], slo=SloTargets(), floor=None)
     router.slos.reload(replace(ENSEMBLE, specialists=(bare, ENSEMBLE.specialists[1])))
-    assert not router.told().objectives
+    assert not router.published().objectives
 
 
-def test_another_window_keeps_what_is_there() -> None:
+def test_a_new_window_keeps_the_samples() -> None:
     router = Router()
     router.answers(0.3)
     router.slos.reload(replace(ENSEMBLE, slo=SloConfig(window=120.0, long_window=1200.0)))
     router.answers(0.3)
     router.clock.sleep(SLO.window * 1.5)
-    told = router.told()
-    assert (told.window_seconds, told.ttft.samples) == (120.0, 2)
+    published = router.published()
+    assert (published.window_seconds, published.ttft.samples) == (120.0, 2)
     assert router.objective("ttft_p95").burns[1].samples == 2
 
 
-def test_correctness_is_what_the_breaker_of_the_lane_that_serves_knows() -> None:
+def test_correctness_is_the_pass_rate_of_the_serving_lane() -> None:
     serving = operator_pb2.BreakerInfo(
         specialist="writer", lane_status="serving", pass_rate=0.8, samples=50, floor=0.9, window_seconds=86_400
     )
     candidate = operator_pb2.BreakerInfo(specialist="writer", lane_status="candidate", pass_rate=0.1, samples=9)
     router = Router(breakers=[serving, candidate])
-    told, objective = router.told(), router.objective("correctness")
-    assert (told.pass_rate, told.judged, told.floor, told.correctness_window_seconds) == (0.8, 50, 0.9, 86_400)
+    published, objective = router.published(), router.objective("correctness")
+    assert (published.pass_rate, published.judged, published.floor, published.correctness_window_seconds) == (
+        0.8,
+        50,
+        0.9,
+        86_400,
+    )
     assert (objective.target, objective.share, objective.current, objective.met) == (0.9, 0.9, 0.8, False)
     assert objective.burns[0].rate == pytest.approx(2.0)
     router.slos.verified("writer", passed=True)
@@ -275,17 +280,17 @@ def test_correctness_is_what_the_breaker_of_the_lane_that_serves_knows() -> None
 
 
 @pytest.mark.parametrize(("samples", "says"), [(1, False), (19, False), (20, True)])
-def test_correctness_on_too_few_samples_breaks_no_promise(samples: int, says: bool) -> None:
+def test_correctness_on_too_few_samples_burns_nothing(samples: int, says: bool) -> None:
     breaker = operator_pb2.BreakerInfo(specialist="writer", pass_rate=0.0, samples=samples, floor=0.9, min_samples=20)
     router = Router(breakers=[breaker])
-    told, objective = router.told(), router.objective("correctness")
-    assert (told.pass_rate, told.judged) == (0.0, samples), "what is known is told"
+    published, objective = router.published(), router.objective("correctness")
+    assert (published.pass_rate, published.judged) == (0.0, samples), "the known rate is published"
     (burn,) = objective.burns
     assert (objective.met, objective.HasField("current"), burn.HasField("rate")) == (not says, says, says)
     assert burn.samples == samples
 
 
-def test_a_burn_rate_is_a_number_whatever_may_fail() -> None:
+def test_a_burn_rate_is_always_a_number() -> None:
     assert burn_rate((0, 0), 0.95) is None
     assert burn_rate((100, 5), 0.95) == pytest.approx(1.0)
     assert burn_rate((100, 100), 0.95) == pytest.approx(20.0)

@@ -1,1 +1,1 @@
-"""Laws of training."""
+"""Tests of training."""

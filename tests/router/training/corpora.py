@@ -1,4 +1,4 @@
-"""A small labelled corpus of another field, in three kinds of text."""
+"""A small labelled corpus of another field, with three labels."""
 
 from router.routing.training.records import LabelledPrompt
 

@@ -1,4 +1,4 @@
-"""What is said to hold 95 times in 100 does."""
+"""Intervals hold in 95 of 100 cases."""
 
 from math import isclose
 from random import Random
@@ -21,7 +21,7 @@ def test_a_share_lies_in_its_interval_and_both_ends_are_shares(hits: int, more: 
         mirrored = share_interval(more, total)
         assert isclose(mirrored[0], 1 - high, abs_tol=1e-9) and isclose(mirrored[1], 1 - low, abs_tol=1e-9)
         wider = share_interval(hits * 4, total * 4)
-        assert low <= wider[0] + 1e-9 and wider[1] <= high + 1e-9, "four times as many say more"
+        assert low <= wider[0] + 1e-9 and wider[1] <= high + 1e-9, "four times as many cases narrow the interval"
 
 
 def test_the_textbook_agrees() -> None:
@@ -41,8 +41,8 @@ def test_with_the_fewest_the_quantile_has_an_end_and_with_fewer_it_has_none(shar
 
 
 @pytest.mark.parametrize(("share", "total"), [(0.9, 36), (0.9, 200), (0.5, 60), (0.1, 300)])
-def test_the_quantile_is_where_it_is_said_to_be(share: float, total: int) -> None:
-    """Of uniform numbers the quantile is the share itself."""
+def test_the_quantile_lies_in_its_interval(share: float, total: int) -> None:
+    """The quantile of uniform numbers is the share itself."""
     low, high = quantile_ranks(share, total)
     random, rounds, hits = Random(0), 1500, 0
     for _ in range(rounds):
@@ -51,6 +51,6 @@ def test_the_quantile_is_where_it_is_said_to_be(share: float, total: int) -> Non
     assert hits / rounds >= 0.94
 
 
-def test_many_cases_are_no_trouble() -> None:
+def test_many_cases_are_handled() -> None:
     low, high = quantile_ranks(0.9, 50_000)
     assert 44_700 < low < 45_000 < high < 45_300

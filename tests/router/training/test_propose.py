@@ -1,4 +1,4 @@
-"""What is proposed does what its rule says, and nothing is proposed on too little."""
+"""A proposed threshold follows its rule, and needs enough data."""
 
 from math import ceil
 
@@ -54,7 +54,7 @@ def test_a_threshold_is_the_next_hundredth(confidence: float) -> None:
 
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=250))
-def test_a_row_counts_what_lies_below_it(comparisons: list[Comparison]) -> None:
+def test_a_row_counts_all_cases_below_its_threshold(comparisons: list[Comparison]) -> None:
     curve = ThresholdCurve(points_of(comparisons))
     for row in (*curve.rows(), curve.at(1.0)):
         below = [one for one in comparisons if one.confidence is not None and one.confidence < row.threshold]
@@ -63,7 +63,7 @@ def test_a_row_counts_what_lies_below_it(comparisons: list[Comparison]) -> None:
         assert row.disagreements == sum(not one.agreed for one in below)
         assert row.saves == outcomes.count(("failed", "passed"))
         assert row.losses == outcomes.count(("passed", "failed"))
-    assert curve.rows()[-1].shadowed == curve.total, "the last row reaches as far as the data"
+    assert curve.rows()[-1].shadowed == curve.total, "the last row covers all data"
 
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES, st.sampled_from(["saves", "disagreements"]))
@@ -98,7 +98,7 @@ def test_a_budget_takes_the_largest_threshold_within_it(comparisons: list[Compar
     assert outcome.low <= outcome.threshold <= outcome.high + 1 / GRID
 
 
-def test_only_what_a_threshold_ordered_counts() -> None:
+def test_only_shadows_for_low_confidence_count() -> None:
     seen = [
         made(0.2, "failed", "passed", intent="review"),
         made(0.3, "failed", "passed"),

@@ -1,4 +1,4 @@
-"""`octet router tune`: from a router, from a file, and what it says."""
+"""`octet router tune` from a router and from a file."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,15 @@ import yaml
 from octet.cli import main
 from octet.config.loader import read_ensemble
 from octet.v1 import operator_pb2 as wire
-from tests.router.operator.harness import operated
-from tests.router.operator.memory import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.harness import running_operator
 
 Captured = pytest.CaptureFixture[str]
 TUNE = ("router", "tune")
 
 
 def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire.Comparison]:
-    """The less sure the primary is, the more often only the shadow is right."""
+    """With less confidence of the primary, the shadow alone is right more often."""
     random, made = Random(seed), []
     for number in range(num):
         confidence = random.random() / 2
@@ -44,9 +44,9 @@ def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire
     return made
 
 
-def test_a_file_says_the_same_as_the_router_and_its_advice_can_be_followed(tmp_path: Path, capsys: Captured) -> None:
+def test_a_file_gives_the_same_advice_as_the_router(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "comparisons.jsonl"
-    with operated(Rows(comparisons(600))) as at:
+    with running_operator(Rows(comparisons(600))) as at:
         assert main([*TUNE, "--address", at.address, "--export", str(file), "--json"]) == 0
         live = json.loads(capsys.readouterr().out)
         assert main([*TUNE, "--address", at.address]) == 0
@@ -54,7 +54,7 @@ def test_a_file_says_the_same_as_the_router_and_its_advice_can_be_followed(tmp_p
         (line,) = [each.strip() for each in text.splitlines() if "octet router tune'" in each]
         assert line.startswith("octet knobs set review.shadow_threshold=")
         assert main(["knobs", "set", line.split()[3], "--address", at.address]) == 0
-        knobs = {knob.name: knob.value for knob in at.memory.knobs()}
+        knobs = {knob.name: knob.value for knob in at.control.knobs()}
     capsys.readouterr()
     assert main([*TUNE, "--from", str(file), "--json"]) == 0
     stored = json.loads(capsys.readouterr().out)
@@ -75,8 +75,8 @@ def test_a_file_says_the_same_as_the_router_and_its_advice_can_be_followed(tmp_p
     assert max(map(len, lines)) <= 120
 
 
-def test_too_little_is_no_proposal_and_what_is_missing_is_said(capsys: Captured) -> None:
-    with operated(Rows(comparisons(40))) as at:
+def test_too_little_data_gives_no_proposal_and_a_reason(capsys: Captured) -> None:
+    with running_operator(Rows(comparisons(40))) as at:
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
     assert "no proposal: 36 requests in which only the shadow was right are needed, " in text
@@ -84,16 +84,16 @@ def test_too_little_is_no_proposal_and_what_is_missing_is_said(capsys: Captured)
     assert "proposed:" not in text and "intents:" not in text
 
 
-def test_shadows_that_never_help_are_said_to(capsys: Captured) -> None:
-    with operated(Rows([wire.Comparison(why="low_confidence", confidence=0.1, primary_outcome="passed",
+def test_useless_shadows_are_reported(capsys: Captured) -> None:
+    with running_operator(Rows([wire.Comparison(why="low_confidence", confidence=0.1, primary_outcome="passed",
                                         shadow_outcome="passed", agreed=True)] * 500)) as at:  # fmt: skip
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
     assert "36 are missing" in text and "shadowing may not be worth its cost" in text
 
 
-def test_nothing_at_all_and_only_the_last_hour(capsys: Captured) -> None:
-    with operated(Rows(comparisons(400))) as at:
+def test_no_data_and_data_of_the_last_hour(capsys: Captured) -> None:
+    with running_operator(Rows(comparisons(400))) as at:
         assert main([*TUNE, "--address", at.address, "--last", "100s", "--budget", "0.5", "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert report["intents"]["review"]["shadows"] == 100
@@ -119,7 +119,7 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: Captured, line: str, says: 
     assert said.startswith(f"octet router tune: {file}:3: ") and says in said
 
 
-def test_bytes_that_are_no_text_and_no_file_at_all(tmp_path: Path, capsys: Captured) -> None:
+def test_binary_and_missing_files(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(b"\xff\n")
     assert main([*TUNE, "--from", str(file)]) == 2
@@ -129,7 +129,7 @@ def test_bytes_that_are_no_text_and_no_file_at_all(tmp_path: Path, capsys: Captu
 
 
 @pytest.mark.parametrize("options", [("--catch", "1"), ("--catch", "x"), ("--budget", "0"), ("--last", "soon")])
-def test_options_that_cannot_be(capsys: Captured, options: tuple[str, str]) -> None:
+def test_invalid_options(capsys: Captured, options: tuple[str, str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*TUNE, *options])
     assert caught.value.code == 2 and f"got {options[1]!r}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Training is a pure function of its records, agrees with scikit-learn, and never calibrates on what it has seen."""
+"""Training is a pure function of its records, agrees with scikit-learn, and calibrates on unseen sources."""
 
 import hashlib
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_the_same_records_give_the_same_bytes() -> None:
     assert decode_model(first.data).digest == hashlib.sha256(second.data).hexdigest()
 
 
-def test_another_field_is_learnt() -> None:
+def test_another_field_can_be_learned() -> None:
     classifier = decode_model(train(small_corpus()).data)
     assert classifier.labels == ("sql", "shell", "reject")
     tops = [d.top for d in classifier.classify(["join these tables", "grep in all files", "a song for my cake"])]
@@ -57,11 +57,11 @@ def test_no_source_is_on_both_sides() -> None:
 
 
 def test_a_left_out_source_is_not_known() -> None:
-    """A word that gives the label away in one source alone cannot help that source."""
-    told = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
-    labels = collect_labels(told)
-    plain, marked = left_out_probabilities(small_corpus(), labels), left_out_probabilities(told, labels)
-    asks = np.array([record.source == "asks" for record in told])
+    """A word that reveals the label in one source alone cannot help that source."""
+    marked_records = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
+    labels = collect_labels(marked_records)
+    plain, marked = left_out_probabilities(small_corpus(), labels), left_out_probabilities(marked_records, labels)
+    asks = np.array([record.source == "asks" for record in marked_records])
     assert np.abs(plain[asks] - marked[asks]).max() < 0.2
     assert not np.array_equal(plain[~asks], marked[~asks])
 
@@ -73,7 +73,7 @@ def test_one_source_is_too_few() -> None:
 
 @settings(max_examples=20)
 @given(st.floats(0.4, 3.0), st.integers(0, 2**32 - 1))
-def test_the_temperature_that_bent_the_probabilities_is_found(temperature: float, seed: int) -> None:
+def test_a_known_temperature_is_recovered(temperature: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     logits = random.normal(size=(4000, 4)) * 2
     truth = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
@@ -96,8 +96,8 @@ def test_labels_come_in_order_and_reject_last() -> None:
 
 
 @pytest.mark.slow
-def test_the_committed_file_is_what_the_committed_corpus_gives() -> None:
-    """To the bit where the same BLAS adds in the same order; elsewhere to what rounding to 16 bits can hide."""
+def test_the_committed_classifier_is_trained_from_the_committed_corpus() -> None:
+    """Bit for bit with the same BLAS, otherwise up to rounding to 16 bits."""
     committed, again = decode_model(DEFAULT_FILE.read_bytes()), decode_model(train(read_records(corpus_files())).data)
     if committed.digest == again.digest:
         return

@@ -1,4 +1,4 @@
-"""Real compilers in the real sandbox; what is compiled beforehand is kept from run to run, as it is for users."""
+"""Real compilers in the real sandbox; precompiled headers are kept between runs, as for users."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ def found(name: str) -> str:
 
 
 def make_cpp(driver: str, mode: SandboxMode = "namespaces", **changes: Any) -> CppVerifier:
-    """With so much time by the clock that a busy machine does not matter."""
+    """The wall clock limit is long enough for a busy machine."""
     limits = VerifierLimits(
         changes.pop("cpu_seconds", 10.0), changes.pop("clock_seconds", 300.0), changes.pop("answer_bytes", 32 << 20)
     )

@@ -55,11 +55,11 @@ PASSES: Mapping[str, str] = {
     "a file that is not there": "#if __has_include(</etc/passwd>)\n#error it leaks\n#endif\nint main() {}\n",
     "nor there": '#if __has_include("/proc/self/environ") || __has_include("/etc/hostname")\n#error it leaks\n#endif\nint main() {}\n',
 }
-"""Harmless, or harmless here."""
+"""Sources that do no harm in the sandbox."""
 
 COMMON = (
     *("another's file", "by a macro", "the environment", "an endless file", "itself, in circles"),
     *("templates that double", "macros that multiply", "errors without end", "whether there is a file"),
     *("what only an assembler would read", "zeros", "no character at all", "nor there"),
 )
-"""Those that are tried with every run of the tests."""
+"""The sources of the short run."""

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Answers as people get them, judged by real compilers: fair to fragments, strict with programs."""
+"""Typical answers, verified by real compilers: lenient with fragments, strict with programs."""
 
 import asyncio
 import logging
@@ -107,7 +107,7 @@ def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
 
 
 @pytest.mark.slow
-def test_another_compiler_says_the_same() -> None:
+def test_another_compiler_gives_the_same_verdict() -> None:
     verdicts = all_judged(make_cpp("g++"), [ANSWERS[name][1] for name in SOME])
     assert {name: v for name, v in zip(SOME, verdicts, strict=True) if v.outcome != ANSWERS[name][0]} == {}
 
@@ -121,7 +121,7 @@ def test_names_of_the_question_are_known() -> None:
     assert judged(make_cpp(driver), answer.replace("w.width *", "w.height *"), question).outcome == "failed"
 
 
-def test_a_whole_program_has_no_excuse() -> None:
+def test_a_whole_program_must_compile() -> None:
     question = "```cpp\nint main() { int y = 2; return y }\n```"
     assert judged(make_cpp("clang++"), "```cpp\nint main() { return y; }\n```", question).outcome == "failed"
     assert judged(make_cpp("clang++"), "```cpp\nint f() { return y; }\n```", question).outcome == "skipped"
@@ -176,7 +176,7 @@ def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_headers_that_go_bad_are_compiled_anew(tmp_path: Path) -> None:
+def test_corrupt_precompiled_headers_are_compiled_again(tmp_path: Path) -> None:
     async def outcomes() -> list[tuple[str, bool]]:
         compiler = probe_compiler(find_compiler(found("clang++")))
         verifier = CppVerifier(
@@ -225,8 +225,8 @@ class _Slow(Sandbox):
         return await super().run(caged, given, replace(limits, seconds=0.001))
 
 
-def test_waiting_for_a_turn_takes_nothing_of_an_answers_time() -> None:
-    """Others' compilers and parsers run between two of its runs."""
+def test_waiting_for_a_slot_does_not_count_as_time_of_an_answer() -> None:
+    """Runs for other answers come between two of its runs."""
 
     async def allowed() -> list[float]:
         sandbox = _Crowded("namespaces", VerifierPool())
@@ -239,7 +239,7 @@ def test_waiting_for_a_turn_takes_nothing_of_an_answers_time() -> None:
 
 
 class _Crowded(Sandbox):
-    """Every turn comes late, takes two seconds and finds a mistake."""
+    """Every run starts late, takes two seconds and reports an error."""
 
     def __init__(self, mode: SandboxMode, pool: VerifierPool) -> None:
         super().__init__(mode, pool)
@@ -251,8 +251,8 @@ class _Crowded(Sandbox):
         return SandboxResult("exited", 1, f"{ANSWER_FILE}:1:1: error: a mistake\n", 0.0, 2.0)
 
 
-def test_the_event_loop_goes_on_meanwhile() -> None:
-    """On the loop that the router has: ticks come while a bomb burns and is ended by a cancellation."""
+def test_the_event_loop_runs_during_verification() -> None:
+    """On the router's event loop: it runs while an expensive source is compiled and then cancelled."""
 
     async def ticking() -> tuple[int, float]:
         verifier = make_cpp("clang++")
@@ -272,7 +272,7 @@ def test_the_event_loop_goes_on_meanwhile() -> None:
 
     ticks, worst = uvloop.run(ticking())
     assert ticks == 50
-    assert worst < 5, "the loop stood still"
+    assert worst < 5, "the event loop was blocked"
     assert not _zombies()
 
 

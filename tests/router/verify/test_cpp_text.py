@@ -1,4 +1,4 @@
-"""C++ is cut where it can be cut, nothing of it is lost, and no text takes long."""
+"""C++ is split at declarations without losing text, in linear time."""
 
 import time
 
@@ -30,7 +30,7 @@ code = st.lists(bits, max_size=12).map("\n".join) | st.text(max_size=200)
 
 
 @given(code)
-def test_what_is_masked_keeps_its_place(text: str) -> None:
+def test_masked_text_keeps_its_position(text: str) -> None:
     mask = mask_literals(text)
     assert len(mask) == len(text)
     assert all(after in (before, " ") for before, after in zip(text, mask, strict=True))
@@ -101,7 +101,7 @@ def test_line_directives_are_removed(directive: str) -> None:
     "code",
     ['auto s = R"(\n#line 1 "x"\n)";', "// \n#define line 1\n#pragma once\n", "/*\n# 1 x\n*/", 'f("#line 1");', "#\n"],
 )
-def test_what_only_looks_like_it_stays(code: str) -> None:
+def test_similar_lines_are_no_line_directives(code: str) -> None:
     assert strip_line_directives(code) == code
 
 
@@ -151,7 +151,7 @@ def test_code_that_the_answer_calls_wrong_is_expendable() -> None:
     assert [heading for heading in WRONG_HEADINGS if not is_excused(heading=heading)] == []
 
 
-def test_what_is_left_out_is_left_out() -> None:
+def test_ellipses_are_removed() -> None:
     text = strip_ellipses("int f() { ... }\n  ...\ntry {} catch (...) {}\ntemplate <class... T> void g(T... t);\n…\n")
     assert text.split() == "int f() {} try {} catch (...) {} template <class... T> void g(T... t);".split()  # noqa: SIM905
 
@@ -209,7 +209,7 @@ MORE_BITS = ("`", "```cpp\n", "... \n", "'", "main", "\\\n", "a ", ";\n", "x = 1
 
 @pytest.mark.parametrize("bit", (*BITS, *MORE_BITS), ids=repr)
 def test_no_text_takes_long_to_read(bit: str) -> None:
-    """Quadratic time would be minutes."""
+    """Quadratic time would take minutes."""
     text = bit * (LONG // len(bit)) + "`"
     started = time.process_time()
     for answer in (text, f"```cpp\n{text}\n```"):

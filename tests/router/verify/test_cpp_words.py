@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""No answer is passed over for its own words, whatever it has a compiler say; for what is really missing here it is."""
+"""An answer is skipped only for headers that are really missing, not for its own error texts."""
 
 import pytest
 from hypothesis import given
@@ -103,7 +103,7 @@ def test_an_error_directive_is_plainly_wrong_however_it_is_written(
 
 
 @given(words=words, code=st.sampled_from(["", "#include <vector>\n", "int main() {}"]))
-def test_a_missing_header_is_one_that_is_included_and_whose_lack_is_fatal(words: str, code: str) -> None:
+def test_a_missing_header_is_included_and_its_error_is_fatal(words: str, code: str) -> None:
     for said in (f"{ANSWER_FILE}:1:1: fatal error: {words}\n", f"{ANSWER_FILE}:1:1: error: {MISSING_HEADER}\n"):
         complaint = parse_compile_error(said, code)
         assert complaint is not None and complaint.kind != "header"
@@ -141,7 +141,7 @@ def test_a_later_standard_is_tried_where_it_is_mentioned() -> None:
     assert not hints("expected ';'", "int x // std::print")
 
 
-def test_what_an_answer_includes_and_uses() -> None:
+def test_headers_and_names_that_an_answer_uses() -> None:
     code = (
         '# include <a/b.h>\n%:include "c.h"\n/*\n#include <d.h>\n*/ const char* e = "std::print"; std :: println();\n'
     )

@@ -1,4 +1,4 @@
-"""Whatever is between fences is found, however a model writes them."""
+"""Code between fences is found in every notation."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Sources that mean harm get a verdict: within their limits, without a word of anybody's files."""
+"""Hostile sources get a verdict within their limits, without content of other files."""
 
 import tempfile
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Python parses, JSON is JSON, and nothing that is nested kills anybody but its own process."""
+"""Python and JSON are parsed, and deep nesting kills only the parsing process."""
 
 import json
 from typing import Any

@@ -21,7 +21,7 @@ def humaneval_failures(folder: Path, step: int) -> dict[str, str]:
 
 
 def drrepair_rates(folder: Path, step: int) -> tuple[float, float]:
-    """Of the broken ones that fail, and of the mended ones that pass."""
+    """Return the share of broken programs that fail, and of fixed ones that pass."""
     pairs = list(drrepair(folder))[::step]
     broken = all_judged(make_cpp("clang++"), [fenced(one) for one, _ in pairs])
     mended = all_judged(make_cpp("clang++"), [fenced(one) for _, one in pairs])

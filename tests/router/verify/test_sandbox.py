@@ -1,5 +1,5 @@
-"""From inside the sandbox nothing outside can be read, written, reached or outlived: a program that tries it all is run
-in place of the compiler."""
+"""A program in the sandbox can read, write and reach nothing outside and does not outlive it: a probe that tries
+everything runs in place of the compiler."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ LIMITS = SandboxLimits(cpu=5, seconds=120, memory=1 << 30)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Where everybody may go: what shuts the probe out is the sandbox alone."""
+    """World-readable, so that only the sandbox keeps the probe out."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -85,14 +85,14 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe
 
 
 def test_a_socket_that_listens_outside_stays_out_of_reach(mode: SandboxMode, probe: str) -> None:
-    """Not for want of a listener: whoever is not caged does get through."""
+    """There is a listener: a process outside the sandbox can connect."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
         result = ended(mode, caged([probe, str(os.getpid()), "/"]))
     assert "socket 2 =Operation not permitted" in result.output
 
 
-def test_what_is_shown_cannot_be_written(mode: SandboxMode, folder: Path) -> None:
+def test_visible_files_cannot_be_written(mode: SandboxMode, folder: Path) -> None:
     program = shutil.which("touch")
     assert program is not None
     shown = folder / "shown"
@@ -143,7 +143,7 @@ def test_a_file_grows_only_so_far(folder: Path) -> None:
 def test_no_process_and_no_file_is_left_when_it_is_cancelled(
     mode: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orphans come to this process, and none does."""
+    """This process adopts orphans, and there are none."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sandbox_child.libc.prctl(36, 1, 0, 0, 0)
@@ -192,8 +192,8 @@ def test_the_stronger_mode_is_chosen() -> None:
     assert sandbox_child.landlock_version(sandbox_child.libc) > 0
 
 
-def test_it_needs_no_root(probe: str) -> None:
-    """Somebody without powers gets the same cage, by way of a user namespace."""
+def test_the_sandbox_needs_no_root(probe: str) -> None:
+    """A user without privileges gets the same sandbox through a user namespace."""
     python = shutil.which("python3", path="/usr/bin") if os.geteuid() == 0 else sys.executable
     if python is None:
         pytest.skip("no Python that others than root can run")
@@ -222,7 +222,7 @@ def test_only_the_outermost_paths_are_shown(tmp_path: Path) -> None:
 
 
 def _offspring() -> list[int]:
-    """Children of this process, and theirs."""
+    """Return the children of this process and their children."""
     found_now: set[int] = set()
     new = {os.getpid()}
     while new:

@@ -1,4 +1,4 @@
-"""A schema means what JSON Schema says it means, and what is not known of it is refused."""
+"""Schemas follow JSON Schema, and unsupported keywords are refused."""
 
 import json
 from pathlib import Path

@@ -13,7 +13,7 @@ from tests.bench.test_cli import TRACE
 from tests.octet.cli.chat.terminal import ROOT
 from tests.octet.cli.commands.tree import tree
 from tests.octet.client.server import scripted
-from tests.router.operator.harness import operated
+from tests.router.operator.harness import running_operator
 
 WITHOUT = {
     "router": "serves until it is stopped; its one line is what `octet serve --json` puts into JSON",
@@ -55,7 +55,7 @@ def documents(capsys: Captured) -> list[Any]:
 
 
 def test_operators_get_one_document(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         for asked in ASKED:
             assert main([*asked, "--json", "--address", at.address]) == 0, asked
             (document,) = documents(capsys)

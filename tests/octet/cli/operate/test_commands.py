@@ -18,8 +18,8 @@ from octet.cli import main
 from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
-from tests.router.operator.harness import Operated, operated
-from tests.router.operator.memory import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.harness import OperatorHarness, running_operator
 
 ROOT = Path(__file__).parents[4]
 Captured = pytest.CaptureFixture[str]
@@ -37,12 +37,12 @@ CHANGES = (
 )
 
 
-def octet(at: Operated, *arguments: str) -> int:
+def octet(at: OperatorHarness, *arguments: str) -> int:
     return main([*arguments, "--address", at.address])
 
 
 def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "breaker", "hold", "template", "--open", "--reason", "bad refresh", "--as", "ann") == 0
         assert capsys.readouterr().out == "template is held open by ann: bad refresh: sound\n"
         assert octet(at, "breakers") == 0
@@ -51,7 +51,7 @@ def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
         assert re.fullmatch(r"stl +1 +closed +97\.0% +120 +90\.0% +\d+ d +debug +sound", lines[1])
         assert re.search(r"^template +1 +held open by ann: bad refresh +97\.0%", lines[2])
         assert lines[-1] == "passed: over the last 24 h"
-        at.memory.store_trouble = "the disk is full"
+        at.control.store_trouble = "the disk is full"
         assert octet(at, "breakers") == 0
         assert "The store is unavailable, changes are impossible: the disk is full" in capsys.readouterr().out
         assert octet(at, "breaker", "release", "template") == 3
@@ -59,7 +59,7 @@ def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
 
 
 def test_knobs_are_listed_set_and_released(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "knobs", "set", "review.priority_floor=5", "--reason", "storm", "--as", "ann") == 0
         assert capsys.readouterr().out == "review.priority_floor is 5, set by ann (configured: 0)\n"
         assert octet(at, "knobs") == 0
@@ -71,7 +71,7 @@ def test_knobs_are_listed_set_and_released(capsys: Captured) -> None:
 
 
 def test_an_adapter_is_loaded_promoted_and_rolled_back(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "adapters", "load", "debug", "my-lora") == 0
         assert capsys.readouterr().out == "lane 2 of debug, my-lora, is candidate\n"
         assert octet(at, "adapters", "promote", "debug") == 0
@@ -100,21 +100,21 @@ def test_local_adapter_path_is_resolved_and_others_are_not(tmp_path: Path, capsy
 
 
 def test_replicas_are_drained_and_undrained(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "drain", "template-0", "--reason", "new kernel") == 0
         assert capsys.readouterr().out == "template-0 is drained by operator: 2 running, 0 waiting\n"
         assert octet(at, "replicas") == 0
         out = capsys.readouterr().out
         assert re.search(r"^template-0 +template +drained_by_operator +closed +0 +2 +0 +0\.25 s +- +unix:", out, re.M)
         assert octet(at, "undrain", "template-0") == 0
-        assert at.memory.entries[0].why == "new kernel" and at.memory.entries[1].why == "by hand"
-        assert "@" in at.memory.entries[1].who
+        assert at.control.entries[0].why == "new kernel" and at.control.entries[1].why == "by hand"
+        assert "@" in at.control.entries[1].who
 
 
 def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process number is not the replica number."""
-    monkeypatch.setattr("tests.router.operator.memory.REPLICAS", ("stl-0", "template-0", "template-1"))
-    with operated() as at:
+    monkeypatch.setattr("tests.router.operator.fake_control.REPLICAS", ("stl-0", "template-0", "template-1"))
+    with running_operator() as at:
         for verb in ("drain", "undrain"):
             assert octet(at, verb, "template/1") == 2
             expected = "the process template/1 of octet serve is replica template-0"
@@ -123,7 +123,7 @@ def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monke
         assert "see octet replicas" in capsys.readouterr().err
         assert octet(at, "drain", "stl") == 2
         assert "did you mean stl-0?" in capsys.readouterr().err
-        assert at.memory.entries == []
+        assert at.control.entries == []
 
 
 def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: p
         raise invalid_field("path", limits.pop(), "'/x'")
 
     limits = ["1 to 1024 printable characters", "a directory below the adapter root"]
-    with operated() as at:
-        monkeypatch.setattr(at.memory, "load_adapter", refuse)
+    with running_operator() as at:
+        monkeypatch.setattr(at.control, "load_adapter", refuse)
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert capsys.readouterr().err.endswith(
             "; the root is adapter_root of the configuration, or else the folder of the configuration file, "
@@ -184,7 +184,7 @@ def test_the_shadow_report(capsys: Captured) -> None:
         "similarity": 0.5,
     }
     kept = [wire.Comparison(intent="review", primary="stl", shadow="debug", at_unix_ms=NOW_MS, **outcome)] * 3
-    with operated(Rows(kept)) as at:
+    with running_operator(Rows(kept)) as at:
         assert octet(at, "shadow", "report", "--last", "24h") == 0
         out = capsys.readouterr().out
         assert re.search(r"^review +stl +debug +low_confidence +3 +0% +0\.50 +3 +0% / 100% +0 / 3$", out, re.MULTILINE)
@@ -196,14 +196,14 @@ def test_the_shadow_report(capsys: Captured) -> None:
 
 
 def test_empty_audit(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "audit") == octet(at, "audit", "debug") == 0
     assert capsys.readouterr().out == "no audit entries\nno audit entries about 'debug'\n"
 
 
 @pytest.mark.parametrize("command", [*LISTS, *CHANGES], ids=" ".join)
 def test_json_is_one_complete_object(command: tuple[str, ...], capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         for change in CHANGES[: CHANGES.index(command)] if command in CHANGES else ():
             assert octet(at, *change) == 0
         capsys.readouterr()
@@ -211,7 +211,7 @@ def test_json_is_one_complete_object(command: tuple[str, ...], capsys: Captured)
         (line,) = capsys.readouterr().out.splitlines()
         assert json.loads(line)
         if command in CHANGES:
-            assert len(at.memory.entries) == 1 + CHANGES.index(command)
+            assert len(at.control.entries) == 1 + CHANGES.index(command)
 
 
 @pytest.mark.parametrize("command", [*LISTS, *CHANGES, ("events",)], ids=" ".join)
@@ -226,14 +226,14 @@ def test_unreachable_router_is_one_line_with_advice(command: tuple[str, ...], ca
 
 
 def test_options_before_the_verb_count(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert main(["knobs", "--address", at.address, "--json", "set", "review.priority_floor=3"]) == 0
         assert json.loads(capsys.readouterr().out)["value"] == 3
         assert main(["adapters", "--address", at.address, "load", "stl", "x", "--timeout", "60"]) == 0
 
 
 def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         assert octet(at, "breaker", "hold", "templat", "--closed", "--reason", "x") == 2
     output = capsys.readouterr().err
     assert output == (
@@ -265,7 +265,7 @@ def test_missing_arguments_are_reported(arguments: tuple[str, ...], says: str, c
 
 
 def test_events_are_printed_until_the_timeout(capsys: Captured) -> None:
-    with operated() as at:
+    with running_operator() as at:
         expected = [
             wire.OperatorEvent(
                 at_unix_ms=NOW_MS, audit=wire.AuditEntry(who="ann", what="drain", subject="stl", why="x")
@@ -274,16 +274,16 @@ def test_events_are_printed_until_the_timeout(capsys: Captured) -> None:
             wire.OperatorEvent(at_unix_ms=NOW_MS, store_trouble=""),
             wire.OperatorEvent(at_unix_ms=NOW_MS, dropped=7),
         ]
-        subscribe = at.memory.events.subscribe
+        subscribe = at.control.events.subscribe
 
         @contextmanager
         def subscribe_and_publish() -> Iterator[Any]:
             with subscribe() as events:
                 for event in expected:
-                    at.memory.events.publish(event)
+                    at.control.events.publish(event)
                 yield events
 
-        at.memory.events.subscribe = subscribe_and_publish  # type: ignore[method-assign]
+        at.control.events.subscribe = subscribe_and_publish  # type: ignore[method-assign]
         assert octet(at, "events", "--timeout", "3") == 0
         words = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert words == [
@@ -298,17 +298,17 @@ def test_events_are_printed_until_the_timeout(capsys: Captured) -> None:
 
 
 def test_ctrl_c_ends_events_and_frees_the_subscription() -> None:
-    with operated() as at:
+    with running_operator() as at:
         command = [sys.executable, "-m", "octet.cli", "events", "--address", at.address]
         running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        at.until(lambda: len(at.memory.events) == 1)
+        at.until(lambda: len(at.control.events) == 1)
         event = wire.OperatorEvent(at_unix_ms=NOW_MS, dropped=1)
-        at.loop.call_soon_threadsafe(at.memory.events.publish, event)
+        at.loop.call_soon_threadsafe(at.control.events.publish, event)
         assert running.stdout is not None and running.stdout.readline().endswith("reads too slowly\n")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err) == (130, "", "")
-        at.until(lambda: len(at.memory.events) == 0)
+        at.until(lambda: len(at.control.events) == 0)
 
 
 def test_operator_commands_load_no_serving_packages() -> None:

@@ -13,7 +13,7 @@ from octet.cli import main
 from octet.clock import SystemClock
 from router.dispatch.replicas.replica import Replica
 from router.dispatch.transport import ReplicaTarget
-from tests.router.operator.harness import operated
+from tests.router.operator.harness import running_operator
 from tests.test_docs import ROOT, example_in, run_example
 
 DOCUMENT = (ROOT / "docs" / "operating.md").read_text()
@@ -26,15 +26,15 @@ REPLICAS = ("stl-0", "template-0", "template-1", "debug-0")
 
 def test_every_documented_command_works(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(COMMANDS) > 20
-    monkeypatch.setattr("tests.router.operator.memory.REPLICAS", REPLICAS)
-    with operated() as at:
+    monkeypatch.setattr("tests.router.operator.fake_control.REPLICAS", REPLICAS)
+    with running_operator() as at:
         for command in COMMANDS:
             name, *arguments = shlex.split(command)
             assert name == "octet"
             assert main([*arguments, "--address", at.address]) == 0, command
             output = capsys.readouterr()
             assert output.err == "" and (output.out or "events" in command)
-        reasons = [entry.why for entry in at.memory.entries]
+        reasons = [entry.why for entry in at.control.entries]
     assert reasons[:2] == ["bad refresh", "the old weights are back"]
 
 
@@ -56,7 +56,7 @@ def test_documented_replica_names_match_the_router() -> None:
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    with operated() as at:
+    with running_operator() as at:
         shown = run_example(example_in("docs/operating.md").replace("localhost:50051", at.address), tmp_path)
-        assert [entry.who for entry in at.memory.entries] == ["deploy-bot", "deploy-bot"]
+        assert [entry.who for entry in at.control.entries] == ["deploy-bot", "deploy-bot"]
     assert shown == "stl closed sound\ntemplate closed sound\ndebug closed sound\n"

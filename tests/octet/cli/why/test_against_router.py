@@ -32,7 +32,7 @@ from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
 from specialist.scheduling.step import Step
 from tests.router.keys.keyed import book_of, made
-from tests.router.serving.harness import Heard, Routed, asking, routing
+from tests.router.serving.harness import CallResult, Routed, asking, routing
 from tests.router.serving.spy import ACCEPTED, Spy, spying
 from tests.specialist.server.harness import QUICK, SLOW, serving, sim
 from tests.system.harness import breaker, operate, until
@@ -71,7 +71,7 @@ def ensemble_without_shadows() -> Ensemble:
     return replace(unsure_ensemble(), specialists=(SpecialistConfig("writer"),))
 
 
-def receipt_of(reply: Heard) -> inference_pb2.Receipt:
+def receipt_of(reply: CallResult) -> inference_pb2.Receipt:
     assert reply.receipt is not None
     return reply.receipt
 

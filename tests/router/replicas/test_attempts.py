@@ -1,0 +1,234 @@
+"""Attempts at replicas are bounded and paid from the retry budget."""
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock
+from octet.config.ensemble import DispatchConfig
+from octet.rpc.refusal import deadline_exceeded, invalid_field, queue_full, unknown_adapter
+from octet.v1 import error_pb2, specialist_pb2
+from router.dispatch.attempts import (
+    AttemptFailure,
+    AttemptSequence,
+    AttemptTarget,
+    FailureKind,
+    replica_lost,
+    replica_unreachable,
+)
+from router.dispatch.replicas.replica import ReplicaSet
+from tests.router.replicas.builders import lane
+
+UNSAFE = ("dropped", "lost", "failed")
+KINDS: list[FailureKind] = ["free", "full", "dropped", "lost", "failed", "final"]
+
+
+def targets(*lanes: ReplicaSet) -> list[AttemptTarget]:
+    return [AttemptTarget(each) for each in lanes]
+
+
+def failure(kind: FailureKind) -> AttemptFailure:
+    refusal = {
+        "full": queue_full("waiting", 1, 3.0),
+        "free": replica_unreachable("x"),
+        "dropped": replica_unreachable("x"),
+        "final": invalid_field("prompt", "another", "this"),
+    }
+    return AttemptFailure(kind, refusal.get(kind, replica_lost("x", kind)))
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=30, max_size=30),
+    counts=st.lists(st.integers(0, 4), min_size=1, max_size=2),
+    burst=st.integers(0, 3),
+    most=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+)
+def test_no_replica_is_tried_twice_and_lost_work_is_paid_for(
+    kinds: list[FailureKind], counts: list[int], burst: int, most: int, seed: int
+) -> None:
+    clock = ManualClock()
+    dispatch = DispatchConfig(max_attempts=most, retry_burst=burst)
+    lanes = [lane(clock, count, dispatch, name) for name, count in zip(("stl", "build"), counts, strict=False)]
+    attempts = AttemptSequence(targets(*lanes), b"", Random(seed))
+    asked: list[tuple[str, FailureKind]] = []
+    last: AttemptFailure | None = None
+    while (replica := attempts.next()) is not None:
+        last = failure(kinds[len(asked)])
+        asked.append((replica.name, last.kind))
+        attempts.failed(last)
+    names, ended = [name for name, _ in asked], [kind for _, kind in asked]
+    by_second = bool(asked) and asked[-1][1] == "final" and not asked[-1][0].startswith("stl")
+    assert len(set(names)) == len(names) <= sum(counts)
+    if not ended[:-1] or "full" not in ended[:-1]:
+        assert [name.startswith("stl") for name in names] == sorted(
+            (name.startswith("stl") for name in names), reverse=True
+        )
+    paid = [kind for kind in (ended[:-1] if by_second else ended) if kind != "free"]
+    assert len(paid) <= most
+    spent = [kind for kind in ended[:-1] if kind in UNSAFE]
+    assert len(spent) == burst - round(lanes[0].retry_budget.tokens), "a request that was not admitted costs no retry"
+    assert sum(kind in UNSAFE for kind in ended) <= 2
+    assert "final" not in ended[:-1]
+    reason = attempts.refusal().error.reason
+    if not paid:
+        assert reason == error_pb2.ERROR_REASON_NO_REPLICA
+        assert by_second or len(names) == sum(counts), "free attempts try every replica"
+    if last is not None and last.kind in ("lost", "dropped") and len(names) < sum(counts):
+        assert attempts.refusal() is last.refusal, "other replicas serve, but were not tried"
+    assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended and not by_second)
+    if ended and set(ended) == {"full"}:
+        assert reason == error_pb2.ERROR_REASON_QUEUE_FULL
+    assert attempts.may_wait == (not paid or set(paid) == {"dropped"})
+
+
+def asked(attempts: AttemptSequence, fails: Mapping[str, FailureKind]) -> list[str]:
+    """Return the tried specialists in order; each fails in the given manner."""
+    order = []
+    while (chosen := attempts.next()) is not None:
+        order.append(chosen.specialist)
+        attempts.failed(failure(fails[chosen.specialist]))
+    return order
+
+
+def test_healthy_second_choice_is_asked_before_a_broken_primary() -> None:
+    clock = ManualClock()
+    lanes = [lane(clock, 2, specialist="stl"), lane(clock, 2, specialist="build")]
+    for replica in lanes[0].replicas.values():
+        replica.mark_hung(2.0)
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0))
+    assert asked(attempts, {"stl": "free", "build": "free"}) == ["build", "build", "stl", "stl"]
+    attempts.start_over()
+    assert attempts.next() is not None
+
+
+@pytest.mark.parametrize(
+    ("primary", "reason"),
+    [
+        ("full", error_pb2.ERROR_REASON_QUEUE_FULL),
+        ("lost", error_pb2.ERROR_REASON_REPLICA_LOST),
+        ("failed", error_pb2.ERROR_REASON_REPLICA_LOST),
+        ("free", error_pb2.ERROR_REASON_NO_REPLICA),
+    ],
+)
+def test_a_failure_of_the_second_choice_keeps_the_primarys_refusal(primary: FailureKind, reason: int) -> None:
+    clock = ManualClock()
+    lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0))
+    for kind in (primary, "final"):
+        assert attempts.next() is not None
+        attempts.failed(failure(kind))
+    assert attempts.next() is None
+    assert attempts.refusal().error.reason == reason
+
+
+def test_an_unhealthy_primary_is_tried_after_the_second_choice() -> None:
+    clock = ManualClock()
+    lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
+    for replica in lanes[0].replicas.values():
+        replica.mark_hung(2.0)
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0))
+    assert asked(attempts, {"stl": "free", "build": "final"}) == ["build", "stl"]
+    assert attempts.may_wait and attempts.refusal().error.reason == error_pb2.ERROR_REASON_NO_REPLICA
+
+
+def test_a_deadline_ends_the_request_at_any_specialist() -> None:
+    clock = ManualClock()
+    attempts = AttemptSequence(
+        targets(lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")), b"", Random(0)
+    )
+    for each in (failure("full"), AttemptFailure("final", deadline_exceeded())):
+        attempts.next()
+        attempts.failed(each)
+    assert attempts.next() is None
+    assert attempts.refusal().error.reason == error_pb2.ERROR_REASON_DEADLINE
+
+
+def filled(each: ReplicaSet, *, refusing: bool = False) -> ReplicaSet:
+    """Report every slot as taken, or a recent refusal."""
+    for replica in each.replicas.values():
+        running = 0 if refusing else 8
+        replica.load_reported(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))
+    return each
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_full_second_choice_gets_no_spilled_request(refusing: bool) -> None:
+    clock = ManualClock()
+    attempts = AttemptSequence(
+        targets(lane(clock, 1, specialist="stl"), filled(lane(clock, 2, specialist="build"), refusing=refusing)),
+        b"",
+        Random(0),
+    )
+    assert attempts.next() is not None
+    attempts.failed(failure("full"))
+    assert attempts.next() is None
+    assert attempts.refusal().error.retry_after_ms == 3000
+
+
+def test_a_full_second_choice_replaces_a_lost_primary() -> None:
+    clock = ManualClock()
+    attempts = AttemptSequence(
+        targets(lane(clock, 1, specialist="stl"), filled(lane(clock, 1, specialist="build"))), b"", Random(0)
+    )
+    assert attempts.next() is not None
+    attempts.failed(failure("free"))
+    chosen = attempts.next()
+    assert chosen is not None and chosen.specialist == "build"
+    assert not attempts.is_spill
+
+
+def test_the_last_attempt_of_a_full_primary_goes_to_the_second_choice() -> None:
+    clock = ManualClock()
+    dispatch = DispatchConfig(max_attempts=3)
+    attempts = AttemptSequence(
+        targets(lane(clock, 5, dispatch, "stl"), lane(clock, 1, dispatch, "build")), b"", Random(0)
+    )
+    order = []
+    while (chosen := attempts.next()) is not None:
+        order.append((chosen.specialist, attempts.is_spill))
+        attempts.failed(failure("full"))
+    assert order == [("stl", False), ("stl", False), ("build", True)]
+
+
+def test_replica_that_may_not_answer_is_never_asked() -> None:
+    clock = ManualClock()
+    stl = lane(clock, 3, specialist="stl")
+    kept = next(iter(stl.replicas))
+    attempts = AttemptSequence([AttemptTarget(stl, may_answer=lambda replica: replica.name == kept)], b"", Random(0))
+    names = []
+    while (chosen := attempts.next()) is not None:
+        names.append(chosen.name)
+        attempts.failed(failure("free"))
+    assert names == [kept]
+
+
+def test_a_replica_without_the_lanes_adapter_is_skipped() -> None:
+    clock = ManualClock()
+    for is_callers, reason in (
+        (False, error_pb2.ERROR_REASON_NO_REPLICA),
+        (True, error_pb2.ERROR_REASON_UNKNOWN_ADAPTER),
+    ):
+        attempts = AttemptSequence([AttemptTarget(lane(clock, 2), ("mine",), is_callers)], b"", Random(0))
+        while attempts.next() is not None:
+            attempts.failed(AttemptFailure("final", unknown_adapter("mine")))
+        assert attempts.refusal().error.reason == reason
+
+
+def test_a_conversation_returns_to_its_last_replica_for_each_lane() -> None:
+    clock = ManualClock()
+    stl, build = lane(clock, 4, specialist="stl"), lane(clock, 4, specialist="build")
+    usual = AttemptSequence(targets(stl), b"chat", Random(0)).next()
+    other = next(each for each in stl.replicas.values() if each is not usual)
+    attempts = AttemptSequence(targets(stl, build), b"chat", Random(0))
+    assert attempts.next() is usual
+    attempts.accepted(other)
+    for seed in range(8):
+        assert AttemptSequence(targets(stl), b"chat", Random(seed)).next() is other
+        assert AttemptSequence([AttemptTarget(stl, ("a",))], b"chat", Random(seed)).next() is usual
+    other.disconnected("it died")
+    assert AttemptSequence(targets(stl), b"chat", Random(1)).next() is usual
+    assert build.affinity.find(b"chat", ()) is None

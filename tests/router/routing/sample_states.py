@@ -1,0 +1,219 @@
+"""Random ensembles, fleet states and requests, each from a seed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import cycle
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from admission.knobs import UNSPECIFIED_INTENT
+from octet.config.ensemble import REJECT, CorrectnessConfig, Ensemble, IntentConfig, ShadowConfig, SpecialistConfig
+from octet.v1 import inference_pb2 as wire
+from router.request import Request, RoutingDecision
+from router.routing.classifier.base import Distribution
+from router.routing.dispatch_plan import (
+    DispatchPlan,
+    FleetStatus,
+    IntentKnobs,
+    LaneStatus,
+    SpecialistStatus,
+    plan_dispatch,
+)
+from router.routing.policy import RoutingPolicy
+from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, made, opinion
+from tests.router.routing.sample_requests import received, reception
+
+CORRECTNESS = ("closed", "closed", "closed", "held_closed", "shadow_only", "recovering", "held_open")
+SERVING = ("closed", "held_closed")
+RATES = (0.0, 0.25, 1.0)
+ADAPTERS = ("fast", "small", "my-lora", "other")
+_NUM_ENSEMBLES = 40
+Dice = Callable[[], float]
+_T = TypeVar("_T")
+
+
+def never() -> float:
+    """No random rate applies, unless it is 1."""
+    return 0.999999
+
+
+def always() -> float:
+    return 0.0
+
+
+def some(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
+    return random.sample(among, random.randint(0, min(most, len(among))))
+
+
+@cache
+def policy_of(seed: int) -> RoutingPolicy:
+    """Fallbacks may be missing or circular."""
+    random = Random(seed)
+    specialists = tuple(
+        replace(each, fallback=random.choice([None, *(name for name in NAMES if name != each.name)]))
+        for each in ENSEMBLE.specialists
+    )
+    intents = tuple(
+        replace(each, shadow_threshold=random.choice(RATES), priority_floor=random.choice([0, 0, 4]))
+        for each in (*ENSEMBLE.intents, IntentConfig(UNSPECIFIED_INTENT))
+    )
+    ensemble = replace(
+        ENSEMBLE,
+        specialists=specialists,
+        intents=intents,
+        shadow=ShadowConfig(fresh_rate=random.choice(RATES), demoted_rate=random.choice(RATES)),
+        correctness=CorrectnessConfig(sample_rate=random.choice(RATES), fresh_sample_rate=random.choice(RATES)),
+        default_specialist=random.choice([None, *NAMES]),
+    )
+    return RoutingPolicy(ensemble)
+
+
+def lane(random: Random, specialist: str, number: int) -> LaneStatus:
+    names = some(random, ADAPTERS, 3)
+    return LaneStatus(
+        number,
+        f"{specialist}|{number}|{'-'.join(names)}",
+        tuple((name, f"{name}.{number}") for name in names),
+        random.choice(["", "r1"]),
+        random.random() < 0.3,
+        frozenset(some(random, (f"{specialist}-0",), 1)),
+    )
+
+
+def specialist_standing(random: Random, specialist: SpecialistConfig) -> SpecialistStatus:
+    correctness = random.choice(CORRECTNESS)
+    serving = lane(random, specialist.name, 1)
+    return SpecialistStatus(
+        specialist.name,
+        serving,
+        correctness,
+        serves=correctness in SERVING,
+        reason="" if correctness in SERVING else f"{specialist.name} passed 3 of 40",
+        unfit_reason=f"no replica of {specialist.name} may answer" if random.random() < 0.2 else "",
+        candidate=lane(random, specialist.name, 2) if random.random() < 0.3 else None,
+        adapter_names={**{name: name for name in specialist.adapters}, **dict(serving.adapters)},
+    )
+
+
+def knobs(random: Random) -> IntentKnobs:
+    return IntentKnobs(
+        random.choice(RATES),
+        random.choice([0, 0, 3, 9]),
+        random.choice(["escalation", "operator"]),
+        random.choice(["", "escalation", "operator"]),
+        random.random() < 0.5,
+    )
+
+
+def standing_of(random: Random, ensemble: Ensemble) -> FleetStatus:
+    places = [(intent, name) for intent in (*INTENTS, UNSPECIFIED_INTENT) for name in NAMES]
+    return replace(
+        FleetStatus.initial(ensemble),
+        specialists={each.name: specialist_standing(random, each) for each in ensemble.specialists},
+        knob_overrides={place: knobs(random) for place in random.sample(places, random.randint(0, 8))},
+        cordoned=frozenset(some(random, ("algo-1",), 1)),
+    )
+
+
+def found(standing: FleetStatus) -> FleetStatus:
+    """The replicas run what is configured."""
+    lanes = {name: replace(each.lane, number=1, lane_id=f"{name}|1|") for name, each in standing.specialists.items()}
+    specialists = {name: replace(each, lane=lanes[name]) for name, each in standing.specialists.items()}
+    return replace(standing, specialists=specialists)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    ask: Request
+    decision: RoutingDecision
+    ensemble: Ensemble
+    standing: FleetStatus
+
+    def plan(self, dice: Dice = never) -> DispatchPlan:
+        self.ask.decision = self.decision
+        return plan_dispatch(self.ask, self.ensemble, self.standing, dice)
+
+    def serves(self, name: str) -> bool:
+        return self.standing.specialists[name].serves
+
+    def fallback(self, name: str) -> str:
+        """Empty if the caller excludes it."""
+        fallback = self.ensemble.specialist(name).fallback or ""
+        return "" if fallback in self.ask.exclude else fallback
+
+    def floor(self, name: str) -> int:
+        return self.standing.knobs(self.ask.intent, name).floor
+
+
+def request(random: Random) -> wire.InferRequest:
+    """Mostly decided by the classifier."""
+    names = random.sample(NAMES, len(NAMES))
+    forced = random.choice([0, 0, 0, 0, 1, 2])
+    asked = wire.InferRequest(
+        prompt=random.choice(["yes", "yes", "yes", "Write a thread pool.", "undefined reference to `foo()'"]),
+        intent=random.choice(["", *INTENTS, UNSPECIFIED_INTENT]),
+        force_specialists=names[:forced],
+        exclude_specialists=names[forced : forced + random.choice([0, 0, 0, 1, 2])],
+        adapters=some(random, ADAPTERS, 2) if random.random() < 0.2 else (),
+        priority=random.randint(0, 9),
+    )
+    if random.random() < 0.3:
+        asked.max_experts = random.randint(1, 4)
+    return asked
+
+
+def thought(random: Random) -> Distribution:
+    weights = {name: random.random() ** 2 for name in NAMES} | {REJECT: 0.1}
+    return made({name: weight / sum(weights.values()) for name, weight in weights.items()})
+
+
+def meeting_of(seed: int, initial: bool = False) -> Meeting:
+    """Decided by the real policy, with specialists in any state."""
+    random = Random(seed)
+    policy = policy_of(random.randrange(_NUM_ENSEMBLES))
+    ask = reception().validate(request(random), None, None)
+    decision = policy.decide(ask, thought(random), DIGEST)
+    if not decision.primary:
+        ask = received(force_specialists=[NAMES[0]])
+        decision = policy.decide(ask, None, "")
+    ensemble = policy.ensemble
+    return Meeting(ask, decision, ensemble, FleetStatus.initial(ensemble) if initial else standing_of(random, ensemble))
+
+
+def meetings(initial: bool = False) -> st.SearchStrategy[Meeting]:
+    return st.integers(0, 1 << 40).map(lambda seed: meeting_of(seed, initial))
+
+
+def met(
+    ensemble: Ensemble, standing: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
+) -> Meeting:
+    """Make one case; `sure` is the classifier's result."""
+    ask = received(**asked)
+    decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
+    return Meeting(ask, decision, ensemble, standing or found(FleetStatus.initial(ensemble)))
+
+
+def demote(standing: FleetStatus, *names: str) -> FleetStatus:
+    changed = {
+        name: replace(
+            standing.specialists[name], correctness="shadow_only", serves=False, reason=f"{name} passed 3 of 40"
+        )
+        for name in names
+    }
+    return replace(standing, specialists={**standing.specialists, **changed})
+
+
+def freshened(standing: FleetStatus, name: str) -> FleetStatus:
+    lane = replace(standing.specialists[name].lane, fresh=True)
+    return replace(standing, specialists={**standing.specialists, name: replace(standing.specialists[name], lane=lane)})
+
+
+def throwing(*rolls: float) -> Dice:
+    """Repeat these numbers."""
+    return cycle(rolls).__next__
+
+
+DICE: st.SearchStrategy[Dice] = st.integers(0, 1 << 40).map(lambda seed: Random(seed).random)

@@ -1,0 +1,177 @@
+"""What a request counts for, however it ends, and which replicas may get its shadow."""
+
+import asyncio
+from collections import Counter, defaultdict
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from octet.clock import ManualClock
+from octet.config.ensemble import CorrectnessConfig, ShadowConfig
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.dispatch.attempts import Quarantine
+from router.dispatch.dispatcher import Dispatcher
+from router.quality.shadow_copy import ShadowTask
+from router.receipts import ReceiptDraft
+from router.request import Request
+from router.routing.dispatch_plan import DispatchPlan, FleetStatus, IntentKnobs
+from router.routing.policy import RoutingPolicy
+from router.serving import RequestPipeline
+from tests.router.routing.ensembles import ENSEMBLE
+from tests.router.routing.sample_states import Meeting, found, met, never
+
+QUIET = replace(
+    ENSEMBLE,
+    shadow=ShadowConfig(fresh_rate=0.0, demoted_rate=0.0),
+    correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
+)
+REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
+
+
+class PipelineHarness:
+    """A request pipeline with a fake dispatcher, which records what is counted."""
+
+    def __init__(self, meeting: Meeting, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
+        self.meeting = meeting
+        self.counted: Counter[str] = Counter()
+        self._outcome = full, accepted, fails
+        control = SimpleNamespace(
+            fleet_status=meeting.standing,
+            record_accepted=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
+            record_refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
+        )
+        shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
+        unused: Any = None
+        self._pipeline = RequestPipeline(
+            unused,
+            _any(control),
+            _any(SimpleNamespace(answer=self._dispatch, quarantine=Quarantine(ManualClock(), lambda: 1.0))),
+            unused,
+            _any(shadows),
+            unused,
+            ManualClock(),
+            never,
+        )
+        self.plan: DispatchPlan | None = None
+
+    async def decide(self, ask: object, classifier: object) -> object:
+        return self.meeting.decision
+
+    async def _dispatch(self, request: Request, plan: DispatchPlan, _: object) -> None:
+        full, request.was_accepted, fails = self._outcome
+        self.plan = plan
+        request.full.update(full)
+        if fails:
+            raise REFUSED
+
+    def asked(self) -> None:
+        ask = self.meeting.ask
+
+        async def finish() -> wire.Receipt:
+            return wire.Receipt()
+
+        unused: Any = None
+        ask.draft = ReceiptDraft(ask, 0.0, 0)
+        ask.policy = RoutingPolicy(self.meeting.ensemble)
+        _any(ask.policy).classify_and_decide = self.decide
+        asyncio.run(self._pipeline.answer(ask, unused, finish))
+
+
+def _any(part: object) -> Any:
+    return part
+
+
+def sure() -> Meeting:
+    return met(QUIET, sure={"algo": 0.9, "stl": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counted"),
+    [
+        ({"accepted": True}, {"served algo": 1, "answered": 1}),
+        ({"accepted": True, "full": ("algo",)}, {"refused algo": 1, "answered": 1}),
+        ({"accepted": True, "full": ("stl",)}, {"served algo": 1, "answered": 1}),
+        ({"accepted": True, "fails": True}, {"served algo": 1}),
+        ({"full": ("algo",), "fails": True}, {"refused algo": 1}),
+        ({"full": ("algo", "stl"), "fails": True}, {"refused algo": 1}),
+        ({"fails": True}, {}),
+    ],
+)
+def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
+    outcome: dict[str, Any], counted: dict[str, int]
+) -> None:
+    """A request refused for another reason than capacity is no demand."""
+    harness = PipelineHarness(sure(), **outcome)
+    if outcome.get("fails"):
+        with pytest.raises(Refusal, match="no replica"):
+            harness.asked()
+    else:
+        harness.asked()
+    assert harness.counted == counted
+
+
+def test_a_request_below_its_priority_floor_is_no_demand() -> None:
+    meeting = sure()
+    standing = replace(meeting.standing, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
+    harness = PipelineHarness(replace(meeting, standing=standing), accepted=True)
+    with pytest.raises(Refusal):
+        harness.asked()
+    assert not harness.counted
+
+
+def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = met(QUIET, found(FleetStatus.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
+    knobs = {("unspecified", "algo"): IntentKnobs(1.0, 0)}
+    standing = replace(meeting.standing, knob_overrides=knobs, cordoned=frozenset({"stl-1"}))
+    tasks: list[ShadowTask] = []
+
+    class RecordingTap:
+        def __init__(self, *given: Any) -> None:
+            tasks.append(given[-1])
+            self.write = None
+
+        def __enter__(self) -> "RecordingTap":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def finished(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("router.serving.AnswerTap", RecordingTap)
+    PipelineHarness(replace(meeting, standing=standing), accepted=True).asked()
+    (task,) = tasks
+    assert task.order.why == "low_confidence" and task.order.candidate.specialist == "stl"
+    replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
+    assert [task.may_answer(replica) for replica in replicas] == [True, False, True]
+
+
+@pytest.mark.parametrize("held", [(), ("fast",), ("fast", "small", "more")])
+@pytest.mark.parametrize("revision", [None, "", "r1", "r2"])
+@pytest.mark.parametrize("name", ["algo-0", "algo-1"])
+@pytest.mark.parametrize("wanted", [(), ("fast", "small")])
+def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_adapters(
+    name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    """A replica without a revision has not reported yet, so its adapters are unknown."""
+    meeting = sure()
+    algo = meeting.standing.specialists["algo"]
+    lane_adapters = tuple((each, each) for each in wanted)
+    lane = replace(algo.lane, revision="r1", adapters=lane_adapters, unfit=frozenset({"algo-1"}))
+    standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": replace(algo, lane=lane)})
+    harness = PipelineHarness(replace(meeting, standing=standing), accepted=True)
+    harness.asked()
+    assert harness.plan is not None
+    fleet: Any = SimpleNamespace(replica_sets=defaultdict(object))
+    nothing: Any = None
+    dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
+    target = dispatcher._target(meeting.ask, harness.plan.candidates[0])
+    assert not target.is_callers, "the lane's own adapters"
+    report = None if revision is None else SimpleNamespace(revision=revision)
+    adapters = frozenset(() if revision is None else held)
+    fits = target.may_answer(_any(SimpleNamespace(name=name, report=report, adapters=adapters)))
+    assert fits == (name == "algo-0" and revision != "r2" and adapters.issuperset(wanted))
