@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,7 @@ from specialist.server.settings import ReplicaSettings
 from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, asking, run, serving, sim
 
 NUM_ABORTS = 1000
+ROUND = 250
 CONCURRENCY = 24
 
 
@@ -116,12 +118,11 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
             answers: list[ReceivedAnswer] = []
             ends = count_ends(served)
             asking_on = asyncio.create_task(keep_asking(served, neighbour, answers))
-            await abort_many(served, rng, NUM_ABORTS // 4)
-            gc.collect()
-            before = resident_bytes()
-            await abort_many(served, rng, NUM_ABORTS - NUM_ABORTS // 4)
-            gc.collect()
-            grown = resident_bytes() - before
+            resident = []
+            for _ in range(NUM_ABORTS // ROUND):
+                await abort_many(served, rng, ROUND)
+                gc.collect()
+                resident.append(resident_bytes())
             asking_on.cancel()
             await asyncio.gather(asking_on, return_exceptions=True)
             await served.idle()
@@ -133,7 +134,8 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
             assert all(received.tokens == alone.tokens for received in let_in), (
                 "an admitted request without a deadline loses nothing"
             )
-            assert grown < 8 << 20, f"{grown:,} bytes more after {NUM_ABORTS * 3 // 4} aborts"
+            grown = [after - before for before, after in pairwise(resident)]
+            assert min(grown) < 2 << 20, f"a leak grows in every round of {ROUND} aborts: {grown} bytes"
 
     run(scenario(), seconds=120)
 
