@@ -25,12 +25,12 @@ _BY_TYPE: dict[int, st.SearchStrategy[Any]] = {
 
 
 def messages(kind: type[Message], most: int = 2) -> st.SearchStrategy[Any]:
-    """`most` limits every list."""
+    """Draw messages of this type; `most` limits the length of every list."""
     return _messages(kind.DESCRIPTOR, most)
 
 
 def whole(kind: type[Message]) -> st.SearchStrategy[Any]:
-    """Set every field, with one item in every list."""
+    """Draw messages with every field set and one item in every list."""
     return _whole(kind.DESCRIPTOR)
 
 
@@ -40,7 +40,7 @@ def _whole(descriptor: Any) -> st.SearchStrategy[Any]:
 
 
 def _is_second_choice(field: FieldDescriptor) -> bool:
-    """Of fields that exclude each other, the last is set."""
+    """Whether the field is in a oneof and is not its first field. Only the first field of a oneof is set."""
     group = field.containing_oneof
     return group is not None and group.fields[0] is not field
 

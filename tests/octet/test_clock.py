@@ -46,6 +46,6 @@ def test_a_system_clock_sleeps_at_least_as_long_as_requested() -> None:
 
 @pytest.mark.parametrize("clock", [ManualClock(), SystemClock()], ids=["manual", "system"])
 @pytest.mark.parametrize("nap", [-1.0, float("nan")])
-def test_no_clock_sleeps_for_what_is_not_a_duration(clock: Clock, nap: float) -> None:
+def test_no_clock_sleeps_for_an_invalid_duration(clock: Clock, nap: float) -> None:
     with pytest.raises(ValueError):
         clock.sleep(nap)

@@ -57,11 +57,11 @@ def test_a_difference_shows_both_sides() -> None:
 
 
 @given(parts, parts)
-def test_digest_of_separates_parts_that_join_alike(one: list[bytes], other: list[bytes]) -> None:
+def test_digest_separates_parts_with_the_same_concatenation(one: list[bytes], other: list[bytes]) -> None:
     assert (digest_parts(one) == digest_parts(other)) == (one == other)
 
 
 @given(st.binary(min_size=1, max_size=6), st.data())
-def test_where_bytes_are_split_matters(whole: bytes, data: st.DataObject) -> None:
+def test_digest_depends_on_where_bytes_are_split(whole: bytes, data: st.DataObject) -> None:
     here, there = data.draw(st.lists(st.integers(0, len(whole)), min_size=2, max_size=2, unique=True))
     assert digest_parts([whole[:here], whole[here:]]) != digest_parts([whole[:there], whole[there:]])

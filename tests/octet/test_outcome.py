@@ -44,7 +44,7 @@ def test_an_answer_that_had_begun_was_not_refused(name: str, begun: bool) -> Non
     assert found in OUTCOMES
 
 
-def test_what_has_no_error_was_answered_by_whoever_did_or_was_to() -> None:
+def test_request_without_an_error_was_answered_by_its_actual_or_chosen_specialist() -> None:
     receipt = wire.Receipt(decision=wire.Decision(primary="stl"))
     assert request_outcome(receipt) == "answered" and responsible_specialist(receipt) == "stl"
     receipt.specialist = "debug"

@@ -23,18 +23,18 @@ class Act:
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: wire.Error | None = None
     with_receipt: bool = True
-    """At the end, or with the error."""
+    """Whether a receipt is sent, at the end or with the error."""
     is_routed: bool = True
     is_nobody: bool = False
-    """The decision that no specialist should answer."""
+    """Whether the decision is that no specialist should answer."""
     hangs: bool = False
-    """Hangs after the text until the caller disconnects."""
+    """Whether the call hangs after the text until the caller disconnects."""
 
 
 def refuse(
     code: grpc.StatusCode, reason: wire.ErrorReason | None = None, after_ms: int | None = None, **more: Any
 ) -> Act:
-    """A bare gRPC status without details."""
+    """Refuse the call; without a reason, the gRPC status has no details."""
     error = wire.Error(reason=reason, message="no", retry_after_ms=after_ms, **more) if reason is not None else None
     return Act(words=(), code=code, error=error, is_routed=False, with_receipt=reason is not None)
 
@@ -61,7 +61,7 @@ class Script:
         self.calls: list[Call] = []
         self.address = ""
         self.stop: Callable[[], None] = lambda: None
-        self.live = Event()  # set when a call hangs
+        self.live = Event()  # Set when a call hangs.
 
     def generate(self, request: wire.InferRequest, context: Any) -> Iterator[wire.InferEvent]:
         act, call = self._next(request, context)

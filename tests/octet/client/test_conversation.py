@@ -29,7 +29,7 @@ class Step:
     text: str
     act: Act
     way: str
-    """send, stream, or leave after the first chunk."""
+    """`send`, `stream`, or `leave`: leave the stream after the first chunk."""
 
     @property
     def is_kept(self) -> bool:

@@ -27,7 +27,8 @@ KINDS: tuple[tuple[type[WireRecord], Any], ...] = (
 
 
 def unspecified_is_empty(found: Any) -> Any:
-    """The only difference: the SDK's label for an unspecified value is empty."""
+    """Return the content with the SDK's label of an unspecified value, which is empty. The labels differ in nothing
+    else."""
     if isinstance(found, dict):
         return {name: unspecified_is_empty(each) for name, each in found.items()}
     if isinstance(found, list):

@@ -39,7 +39,7 @@ def test_record_has_every_field_of_its_message(record: type) -> None:
 
 
 def test_types_of_the_records_are_up_to_date() -> None:
-    """`make proto` writes them."""
+    """`make proto` writes the types."""
     assert Path(records.__file__).with_suffix(".pyi").read_text(encoding="utf-8") == write_stubs()
 
 
@@ -83,7 +83,7 @@ def test_operator_calls_end_to_end() -> None:
 
 
 def once_watched(at: OperatorHarness, change: Callable[[], object]) -> Thread:
-    """Makes a change as soon as a watcher is connected."""
+    """Make a change as soon as a watcher is connected."""
 
     def wait_and_change() -> None:
         at.until(lambda: len(at.control.events) == 1)
@@ -153,7 +153,7 @@ def test_unreachable_router_and_server_without_operator_service() -> None:
     with Operator("127.0.0.1:1") as operator:
         with pytest.raises(Unavailable, match="start it with: octet serve") as caught:
             operator.drain("stl")
-        assert "octet audit" not in str(caught.value), "nothing can have been changed"
+        assert "octet audit" not in str(caught.value), "an unreachable router cannot have made the change"
     with scripted() as script, Operator(script.address) as operator:
         for ask in (operator.knobs, lambda: operator.drain("stl"), lambda: list(operator.audit())):
             with pytest.raises(InvalidRequest, match=r"has no octet\.v1\.Operator"):

@@ -21,7 +21,7 @@ _STRING, _MESSAGE, _ENUM, _DOUBLE = 9, 11, 14, 1
 
 
 def filled(kind: Any) -> Any:
-    """Sets every field to a distinct value."""
+    """Return a message with a distinct value in every field."""
     message = kind()
     for number, field in enumerate(kind.DESCRIPTOR.fields, start=1):
         if field.message_type is not None:
@@ -41,7 +41,7 @@ def filled(kind: Any) -> Any:
 
 
 def missing(message: Any, shown_as: Any, prefix: str = "") -> list[str]:
-    """Fields of the message that are missing in the dictionary."""
+    """Return the fields of the message that are missing in the dictionary."""
     found = []
     for field, _ in message.ListFields():
         name = RENAMED.get(f"{prefix}{field.name}", field.name)
@@ -123,4 +123,4 @@ def test_any_receipt_can_be_formatted(message: wire.Receipt) -> None:
     assert format_decision(receipt.decision) in explain_decision(receipt)
     text = format_receipt(receipt)
     for name in (receipt.specialist, receipt.request_id, receipt.why):
-        assert name.rstrip() in text, "a line does not end in blanks"
+        assert name.rstrip() in text, "the text has no trailing blanks"

@@ -15,7 +15,7 @@ TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def with_router(ask: Callable[[Client], object], cost: CostModel = QUICK) -> None:
-    """Runs a blocking client in its own thread, and checks afterwards that no block is lost."""
+    """Run a blocking client in its own thread, and check afterwards that no block is lost."""
 
     async def scenario() -> None:
         async with serving(sim(cost)) as served, routing({"writer": [served.address]}) as routed:
@@ -72,7 +72,7 @@ def test_refusals_are_typed_and_have_receipts() -> None:
             Busy,
             lambda: client.infer("x", force="writer", max_tokens=400, ignore_eos=True, timeout=3, request_id="late"),
         )
-        assert (late.reason, late.request_id) == ("deadline_unreachable", "late"), "refused at once"
+        assert (late.reason, late.request_id) == ("deadline_unreachable", "late"), "the request is refused at once"
         assert late.receipt is not None and late.retry_after is None
         assert "even alone" in str(late) and str(late).endswith("allow more time, or ask for less")
 
@@ -89,7 +89,7 @@ def test_leaving_a_stream_reaches_the_engine() -> None:
     with_router(ask)
 
 
-async def test_cancelling_by_id_ends_the_stream_of_another() -> None:
+async def test_cancelling_by_id_ends_the_stream_of_another_client() -> None:
     async with serving(sim(SLOW)) as served, routing({"writer": [served.address]}) as routed:
         async with AsyncClient(routed.address) as reader, AsyncClient(routed.address) as other:
             async with reader.stream("x", force="writer", max_tokens=400, ignore_eos=True) as answer:

@@ -46,7 +46,9 @@ def test_basic_stream() -> None:
         7,
     )
     assert 19_000 < call.request.timeout_ms <= 20_000
-    assert call.seconds is not None and 20 < call.seconds < 21, "the server can report that the time is up"
+    assert call.seconds is not None and 20 < call.seconds < 21, (
+        "the call outlasts the request's timeout, so that the server can report it"
+    )
     assert answer.request_id == answer.receipt.request_id == call.request.request_id
 
 
@@ -111,7 +113,7 @@ def test_cancelling_ends_a_wait_for_the_next_attempt() -> None:
         with pytest.raises(Cancelled):
             next(answer)
         canceller.join()
-        assert len(script.calls) == 1, "a wait for the next attempt would have ended in another call"
+        assert len(script.calls) == 1, "the cancelled wait must not end in a second call"
 
 
 def test_cut_off_stream_keeps_its_part() -> None:
@@ -176,7 +178,7 @@ def test_threads_share_a_client() -> None:
 
 @pytest.mark.parametrize("keepalive", [None, 30.0])
 def test_every_channel_reconnects_within_a_second(keepalive: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the options that gRPC is given: its own would wait up to two minutes between two attempts."""
+    """The client sets gRPC's backoff options. By default gRPC waits up to two minutes between two attempts."""
     given: list[dict[str, int]] = []
     for library in (grpc, grpc.aio):
         open_one = library.insecure_channel
@@ -202,7 +204,8 @@ def test_every_channel_reconnects_within_a_second(keepalive: float | None, monke
 
 
 def test_client_reconnects_to_a_restarted_server(tmp_path: Path) -> None:
-    """A long reconnect backoff would make every retry fail. No other test can take a Unix socket meanwhile."""
+    """A long reconnect backoff would make every retry fail. The address is a Unix socket, which no other test can take
+    while the server is down."""
     address = f"unix:{tmp_path}/router"
     with scripted(address=address) as script, Client(address) as client:
         client.infer("x")
@@ -272,7 +275,7 @@ async def test_leaving_an_async_stream_cancels_the_request(how: str) -> None:
             assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
 
 
-def test_an_error_is_caught_by_its_base() -> None:
+def test_error_is_caught_by_its_base_class() -> None:
     with (
         scripted(refuse(grpc.StatusCode.INTERNAL)) as script,
         Client(script.address) as client,

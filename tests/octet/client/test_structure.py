@@ -19,11 +19,11 @@ from octet.v1 import inference_pb2 as wire
         (octet.Choice("yes", "no"), wire.Structure(choice=wire.Choices(choices=["yes", "no"]))),
     ],
 )
-def test_what_is_sent(asked: Any, sent: wire.Structure) -> None:
+def test_options_have_their_wire_form(asked: Any, sent: wire.Structure) -> None:
     assert prepare_request("x", {"structure": asked}).message.structure == sent
 
 
 @pytest.mark.parametrize("asked", ["a+", 3, octet.Json({"maximum": float("nan")}), octet.Regex(3), octet.Choice(1)])  # type: ignore[arg-type]
-def test_what_is_none(asked: Any) -> None:
+def test_invalid_option_is_refused(asked: Any) -> None:
     with pytest.raises(octet.InvalidRequest, match="structure"):
         prepare_request("x", {"structure": asked})

@@ -15,7 +15,7 @@ from octet.v1 import inference_pb2 as wire
 CALL = octet.ToolCall("a", "find", '{"x": 1}')
 
 
-def test_what_is_sent() -> None:
+def test_options_have_their_wire_form() -> None:
     tools = [{"name": "find", "description": "d", "parameters": {"type": "object"}, "strict": True}, {"name": "stop"}]
     messages = [
         {"role": "user", "content": "x"},
@@ -52,7 +52,7 @@ def test_what_is_sent() -> None:
         ("messages", [{"role": "assistant", "tool_calls": [{"id": "a"}]}]),
     ],
 )
-def test_what_is_none(option: str, value: Any) -> None:
+def test_invalid_option_is_refused(option: str, value: Any) -> None:
     with pytest.raises(octet.InvalidRequest, match=option):
         prepare_request(None, {option: value})
 

@@ -39,7 +39,7 @@ DECIDES_NOTHING = {
     )),
 }  # fmt: skip
 NOT_LIVE = {"dispatch.transport"}
-"""Exceptions in a section that is live otherwise."""
+"""Keys that need a restart, in sections that are otherwise live."""
 LIVE = {
     "rules", "intents", "tasks", "default_specialist", "dispatch", "correctness", "shadow", "lanes", "escalation",
     "store.receipts", "store.comparisons", "store.audit", "store.queue",
@@ -135,13 +135,13 @@ def test_path_and_order_of_tables_are_no_change() -> None:
     assert ensemble_digest(BASE) == ensemble_digest(other)
 
 
-def test_the_order_of_rules_decides() -> None:
+def test_changed_order_of_rules_is_a_change() -> None:
     other = replace(BASE, rules=BASE.rules[::-1])
     assert compare_ensembles(BASE, other).reloadable == ("rules",)
     assert ensemble_digest(BASE) != ensemble_digest(other)
 
 
-def test_a_whole_number_and_the_same_with_a_point_are_one() -> None:
+def test_integer_and_equal_float_have_the_same_digest() -> None:
     whole = with_section("classifier")(BASE, replace(BASE.classifier, min_confidence=1))
     point = with_section("classifier")(BASE, replace(BASE.classifier, min_confidence=1.0))
     assert ensemble_digest(whole) == ensemble_digest(point)

@@ -46,7 +46,7 @@ def test_without_a_file_the_default_is_shown(capsys: pytest.CaptureFixture[str])
     assert "1,536 MiB of KV pools plus the weights of demo" in shown
 
 
-def test_a_summary_counts_what_runs_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_counts_local_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(
         "kv_memory: 64m\nspecialists:\n  near: {replicas: 3}\n  far: {addresses: ['a:1', 'b:1']}\n"

@@ -9,7 +9,7 @@ from tests.octet.config.ensembles import named
 ENSEMBLE = default_ensemble()
 
 
-def test_the_eight_and_their_blocks() -> None:
+def test_eight_specialists_and_their_block_sizes() -> None:
     blocks = {specialist.name: specialist.block_size for specialist in ENSEMBLE.specialists}
     assert blocks == {
         "template": 8,
@@ -24,7 +24,7 @@ def test_the_eight_and_their_blocks() -> None:
     assert {(one.model, one.kv_memory, one.replicas) for one in ENSEMBLE.specialists} == {("demo", 192 << 20, 1)}
 
 
-def test_each_has_its_own_text() -> None:
+def test_each_specialist_has_its_own_texts() -> None:
     for key in ("describe", "system", "examples"):
         said = [getattr(specialist, key) for specialist in ENSEMBLE.specialists]
         assert all(said)
@@ -33,12 +33,12 @@ def test_each_has_its_own_text() -> None:
     assert len(set(examples)) == len(examples)
 
 
-def test_every_fallback_leads_on_and_every_detector_has_its_rule() -> None:
+def test_every_fallback_exists_and_every_detector_has_a_rule() -> None:
     assert all(specialist.fallback in ENSEMBLE.names for specialist in ENSEMBLE.specialists)
     assert {rule.detect for rule in ENSEMBLE.rules} == set(DETECTORS)
 
 
-def test_the_intents_a_caller_may_declare() -> None:
+def test_intents_that_a_caller_may_declare() -> None:
     assert {intent.name: intent.specialist for intent in ENSEMBLE.intents} == {
         "codegen": None,
         "debug": "debug",
@@ -54,5 +54,5 @@ def test_unrelated_request_is_rejected() -> None:
     assert ENSEMBLE.classifier.path == "default"
 
 
-def test_it_is_read_like_any_file() -> None:
+def test_default_file_is_read_like_any_other() -> None:
     assert parse_ensemble(default_text(), None) == replace(ENSEMBLE, source=None) == ENSEMBLE

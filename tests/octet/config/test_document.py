@@ -55,7 +55,7 @@ WITHIN: dict[str, type] = {
     "router.tls": TlsConfig,
     "router.jobs": JobsConfig,
 }
-"""Tables within others."""
+"""Nested tables."""
 
 
 def section(name: str) -> str:
@@ -63,7 +63,7 @@ def section(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> dict[str, list[str]]:
-    """The cells after the first of the table that starts with this heading, by the name in the first."""
+    """Return the table that starts with this heading: the cells of each row by the name in its first cell."""
     table = re.search(rf"\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n?)+)", text)
     assert table is not None
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].splitlines()]
@@ -91,7 +91,7 @@ def shown_range(field: SchemaField) -> str | None:
 
 
 def items(name: str) -> dict[str, list[str]]:
-    """Default, range and flags of the keys that the section lists."""
+    """Return default, range and flags of the keys that the section lists."""
     found = re.findall(r"^- `(\w+)` \((.*?)\): ", section(name), re.MULTILINE)
     return {key: [part.strip() for part in inner.split(";")] for key, inner in found}
 

@@ -8,7 +8,7 @@ from octet.config.loader import parse_ensemble
 from octet.config.yaml_tree import MAX_BYTES, MAX_NODES, ConfigInvalid
 
 SECONDS = 10.0
-"""Far more than a bounded reader takes."""
+"""Limit of CPU time, far above the time of a bounded reader."""
 
 
 def filled(piece: str, before: str = "") -> str:
@@ -45,7 +45,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_it_is_refused_in_bounded_time(text: str) -> None:
+def test_hostile_file_is_refused_in_bounded_time(text: str) -> None:
     started = time.process_time()
     with pytest.raises(ConfigInvalid) as refused:
         parse_ensemble(text, None)

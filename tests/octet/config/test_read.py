@@ -26,7 +26,7 @@ def test_defaults_at_the_top_may_have_any_order() -> None:
     assert [one.replicas for one in read.specialists] == [2, 2, 0]
 
 
-def test_an_intent_in_short_is_its_specialist() -> None:
+def test_short_form_of_an_intent_is_its_specialist() -> None:
     text = "specialists: {sql: }\nintents: {query: sql, ask: , review: {task: review}}\n"
     assert parse_ensemble(text, SOURCE).intents == (
         IntentConfig("query", specialist="sql"),
@@ -43,7 +43,7 @@ def test_tasks_keep_values_that_the_file_omits() -> None:
     assert [task.name for task in read.tasks] == [*(task.name for task in DEFAULT_TASKS), "poem"]
 
 
-def test_the_usual_tasks_are_those_of_the_design() -> None:
+def test_default_tasks_match_the_design() -> None:
     table = {
         task.name: (task.temperature, task.max_tokens, task.repetition_penalty, task.top_p) for task in DEFAULT_TASKS
     }
@@ -53,7 +53,7 @@ def test_the_usual_tasks_are_those_of_the_design() -> None:
     assert table["default"] == (0.6, 2048, 1.1, 0.95)
 
 
-def test_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir()
@@ -86,7 +86,7 @@ def test_alias_is_expanded() -> None:
     ("text", "num_bytes"),
     [("192m", 192 << 20), ("1g", 1 << 30), ("1.5GiB", 3 << 29), ("64K", 64 << 10), ("4096", 4096), ("1_000", 1000)],
 )
-def test_a_size_in_its_usual_forms(text: str, num_bytes: int) -> None:
+def test_valid_size(text: str, num_bytes: int) -> None:
     assert parse_size(text) == num_bytes
     assert parse_size(format_size(num_bytes)) == num_bytes
 
@@ -100,7 +100,7 @@ def test_invalid_size(text: str) -> None:
     ("text", "expected"),
     [("2", 2), ("0.5", 0.5), ("250ms", 0.25), ("2s", 2), ("1m", 60), ("1.5h", 5400), ("1e-3", 0.001), ("50us", 5e-5)],
 )
-def test_a_duration_in_its_usual_forms(text: str, expected: float) -> None:
+def test_valid_duration(text: str, expected: float) -> None:
     assert parse_duration(text) == pytest.approx(expected, rel=1e-15)
 
 

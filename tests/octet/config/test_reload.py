@@ -51,7 +51,7 @@ class Followed:
         return event.why
 
     async def nothing(self) -> None:
-        """Wait long enough for a reload; there must be none."""
+        """Wait long enough for a reload, and check that there was none."""
         await asyncio.sleep(2 * INTERVAL + 3 * SETTLE)
         assert self.events.empty(), self.events.get_nowait()
 
@@ -160,7 +160,7 @@ async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
     assert sorted((await reloaded()).changed) == sorted(both)
     watch.refused()
     watch.nudge()
-    assert sorted((await reloaded()).changed) == sorted(both), "a nudge reports it again"
+    assert sorted((await reloaded()).changed) == sorted(both), "a nudge reports the change again"
     watch.refused()
     path.write_text(NEW)
     assert (await reloaded()).changed == ("specialists.sql.system",)

@@ -15,7 +15,7 @@ Ask = Callable[[], Any]
 
 @asynccontextmanager
 async def connected(address: str, method: str, request: bytes) -> AsyncIterator[Ask]:
-    """Sends calls over an open connection to a server in this loop."""
+    """Yield a function that sends calls over an open connection to a server in this loop."""
     with grpc.insecure_channel(address) as channel:
         method_of = channel.unary_unary(method)
 
@@ -27,7 +27,7 @@ async def connected(address: str, method: str, request: bytes) -> AsyncIterator[
 
 
 def send_pending_calls(ask: Ask) -> list[Any]:
-    """Blocks the event loop."""
+    """Send calls, then block the event loop while gRPC reads them."""
     calls = [ask() for _ in range(NUM_CALLS)]
     time.sleep(_STALL_SECONDS)
     return calls

@@ -25,7 +25,7 @@ async def _refuse(_request: bytes, context: Any) -> bytes:
 
 
 async def serving(ask: Callable[[bytes, Any], Awaitable[bytes]], also: str | None = None) -> tuple[Any, DrainGate, str]:
-    """The server, its drain gate and its address. The method `also` is a second call."""
+    """Return the server, its drain gate and its address. `also` names a second service."""
     gate = DrainGate()
     server = grpc.aio.server(interceptors=(DrainGateInterceptor(gate),))
     handlers = {"Ask": grpc.unary_unary_rpc_method_handler(ask)}
@@ -52,7 +52,7 @@ def test_grpc_alone_cancels_calls_it_has_not_handed_over() -> None:
             await server.stop(GRACE)
             return grpc.StatusCode.CANCELLED in await codes_of(calls)
 
-    assert any(run(scenario()) for _ in range(5)), "in five attempts a busy machine has handed over all calls"
+    assert any(run(scenario()) for _ in range(5)), "gRPC handed over all calls in five attempts"
 
 
 async def test_calls_not_handed_over_get_a_status() -> None:
@@ -64,7 +64,7 @@ async def test_calls_not_handed_over_get_a_status() -> None:
 
 
 async def test_blocked_loop_is_not_taken_for_quiet() -> None:
-    """Found in review: all calls but one were cancelled."""
+    """A review found that all calls but one were cancelled."""
     server, gate, address = await serving(_refuse)
     async with connected(address, ASK, b"") as ask:
         stopping = asyncio.create_task(stop(server, gate))
@@ -89,7 +89,7 @@ async def test_immediate_retries_are_never_cancelled() -> None:
             await asyncio.sleep(0.01)
         await stop(server, gate)
         await asyncio.gather(*asking)
-        assert all(len(answers) > 1 for answers in ends), "refused, and then the server was gone"
+        assert all(len(answers) > 1 for answers in ends), "each caller is refused, and later finds the server gone"
         assert {code for answers in ends for code, _ in answers} == {grpc.StatusCode.UNAVAILABLE}
 
 
@@ -128,7 +128,7 @@ async def test_slow_loop_delays_the_shutdown_for_a_limited_time(monkeypatch: pyt
     began = time.monotonic()
     await DrainGate().wait_until_quiet()
     assert time.monotonic() - began >= 0.5, "a blocked loop is not taken for quiet"
-    assert num_turns < 12, "a dozen turns count as a quarter of a second of quiet"
+    assert num_turns < 12, "a dozen turns would count as a quarter of a second of quiet"
     standing.cancel()
 
 
@@ -160,7 +160,7 @@ async def test_grace_period_applies_to_running_calls() -> None:
         await inside.wait()
         began = time.monotonic()
         await stop(server, gate, 0.5)
-        assert time.monotonic() - began >= 0.7, "a quarter of a second of quiet, and then its grace"
+        assert time.monotonic() - began >= 0.7, "the shutdown takes a quarter of a second of quiet and the grace period"
         assert await call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 

@@ -27,7 +27,7 @@ MESSAGES = st.builds(
 
 
 def fields_of(message: Any) -> int:
-    """Counts the fields of the parsed message."""
+    """Count the fields of the parsed message."""
     count = 0
     for field, value in message.ListFields():
         for each in value if field.is_repeated else [value]:

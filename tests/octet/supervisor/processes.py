@@ -18,7 +18,7 @@ from octet.supervisor.status import StatusReporter
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
-NUM_BEATS = 60  # of 0.05 s: longer than the hang and start timeouts of any name
+NUM_BEATS = 60  # Beats of 0.05 s each: longer than the hang and start timeouts of any process set.
 NUM_WRITERS, NUM_LINES = 6, 1500
 
 
@@ -28,7 +28,7 @@ class ProcessSet(NamedTuple):
 
 
 class EventFile:
-    """Append to the list of events that the test reads."""
+    """Appends to the list of events that the test reads."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "events"
@@ -38,7 +38,7 @@ class EventFile:
             file.write(f"{entry}\n")
 
     def count(self, entry: str) -> int:
-        """Write the entry and return how often it was written."""
+        """Write the entry and return how often it has been written."""
         self.write(entry)
         return self._file.read_text().splitlines().count(entry)
 
@@ -51,7 +51,7 @@ def on_term(action: Callable[[], None]) -> None:
 
 
 def forever(beat: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> int:
-    """`after` is called once, after NUM_BEATS beats."""
+    """Run forever. `after` is called once, after NUM_BEATS beats."""
     for number in itertools.count(1):
         beat()
         time.sleep(0.05)

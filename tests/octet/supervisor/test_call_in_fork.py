@@ -17,7 +17,7 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", SCRIPT.format(body=body)], capture_output=True, text=True, timeout=60)
 
 
-def test_the_result_comes_back_and_nothing_else_does() -> None:
+def test_fork_returns_only_the_result() -> None:
     done = run(
         "made = []\n"
         "def compute():\n"

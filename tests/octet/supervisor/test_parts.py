@@ -118,7 +118,7 @@ def test_process_spec_is_fork_or_command() -> None:
 
 
 class Glass(NonBlockingWriter):
-    """A terminal that keeps what is visible."""
+    """A terminal that keeps its visible text."""
 
     def __init__(self) -> None:
         self._written = ""

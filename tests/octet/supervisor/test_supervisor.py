@@ -65,7 +65,7 @@ class SupervisorProcess:
 
 @contextmanager
 def supervised(name: str, folder: Path) -> Iterator[SupervisorProcess]:
-    """No process outlives it."""
+    """Run a supervisor; none of its processes outlives the context."""
     process = SupervisorProcess(name, folder)
     try:
         yield process
@@ -263,7 +263,7 @@ def test_a_supervisor_that_is_killed_leaves_no_orphans(tmp_path: Path) -> None:
             running.until(lambda running=running: not any(map(is_alive, running.pids)))  # type: ignore[misc]
 
 
-def test_nothing_is_lost_when_many_write_at_once(tmp_path: Path) -> None:
+def test_no_line_is_lost_when_many_processes_write_at_once(tmp_path: Path) -> None:
     with supervised("writing", tmp_path) as running:
         running.until_ready()
         assert running.end() == 0
@@ -284,7 +284,7 @@ def test_programs_report_ready_by_status_or_log_line(tmp_path: Path) -> None:
     with supervised("programs", tmp_path) as running:
         running.until_ready()
         assert running.output.startswith("all ready: sent, a program ready on time\n")
-        assert running.end() == 0, "without a handler they end at once"
+        assert running.end() == 0, "programs without a signal handler end at once"
 
 
 def test_missing_program_is_reported_at_every_start(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_sighup_reaches_processes_that_reload(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1, 0.2])
-def test_it_can_be_ended_at_any_moment_of_the_start(tmp_path: Path, delay: float) -> None:
+def test_supervisor_can_be_ended_at_any_moment_of_its_start(tmp_path: Path, delay: float) -> None:
     with supervised("steady", tmp_path) as running:
         running.until(lambda: "back" in running.logged or running.pids or children_of(running.popen.pid))
         time.sleep(delay)

@@ -11,7 +11,7 @@ from tests.octet.supervisor.test_supervisor import ROOT, children_of, is_alive, 
 
 
 def at_terminal(folder: Path) -> tuple[int, int]:
-    """Return the supervisor's pid and the other end of its terminal."""
+    """Start a supervisor; return its pid and the other end of its terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
@@ -38,7 +38,7 @@ def ended(pid: int, seconds: float) -> int:
     raise AssertionError("it has not ended")
 
 
-def test_rows_are_drawn_and_a_closed_terminal_ends_it(tmp_path: Path) -> None:
+def test_rows_are_drawn_and_a_closed_terminal_ends_the_supervisor(tmp_path: Path) -> None:
     pid, terminal = at_terminal(tmp_path)
     children: list[int] = []
     try:

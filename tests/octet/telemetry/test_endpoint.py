@@ -7,7 +7,7 @@ from octet.telemetry.trace_export import otlp_endpoint_error, resolve_otlp_endpo
 VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-def test_what_was_given_comes_before_what_is_configured_and_both_before_the_environment() -> None:
+def test_option_precedes_configuration_and_configuration_precedes_environment() -> None:
     environment = {VARIABLE: "http://e:3", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:4"}
     assert resolve_otlp_endpoint("http://g:1", "http://c:2", environment) == "http://g:1"
     assert resolve_otlp_endpoint(None, "http://c:2", environment) == "http://c:2"
@@ -34,6 +34,6 @@ def test_an_invalid_endpoint_names_its_source(endpoint: str, complaint: str) -> 
     assert complaint in otlp_endpoint_error(endpoint)
     with pytest.raises(ValueError, match=r"^--otlp must") as refused:
         resolve_otlp_endpoint(endpoint, "", {})
-    assert "hunter2" not in str(refused.value), "a possible password is never repeated"
+    assert "hunter2" not in str(refused.value), "the message never repeats a possible password"
     with pytest.raises(ValueError, match=rf"^{VARIABLE} must"):
         resolve_otlp_endpoint(None, "", {VARIABLE: endpoint})

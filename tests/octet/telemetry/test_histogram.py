@@ -15,7 +15,7 @@ values = st.lists(st.one_of(st.floats(), st.sampled_from((*BOUNDS, 0.0, -0.0, -1
 
 
 @given(values)
-def test_every_value_is_in_every_range_that_holds_it(given_values: list[float]) -> None:
+def test_every_value_is_counted_in_every_bucket_that_holds_it(given_values: list[float]) -> None:
     found = Histogram(BOUNDS)
     for value in given_values:
         found.add(value)
@@ -34,7 +34,7 @@ def test_bounds_ascend(wrong: tuple[float, ...]) -> None:
         Histogram(wrong)
 
 
-def test_the_bounds_fit_what_is_measured() -> None:
+def test_bounds_cover_the_measured_range() -> None:
     for name, found in vars(distributions).items():
         if name.endswith("_BOUNDS"):
             Histogram(found)

@@ -34,7 +34,7 @@ def record(message: str, *, fails: BaseException | None = None, **extra: object)
     return made
 
 
-def test_a_line_has_the_ids_of_the_request_that_is_handled_or_those_it_was_given() -> None:
+def test_line_has_the_ids_of_the_current_request_or_its_own() -> None:
     with request_context("r-1", "t" * 32):
         line = json.loads(JsonLines().format(record("it failed", fails=ValueError("no"))))
         said = TextLines("%(levelname)s %(name)s: %(message)s").format(record("it failed"))
@@ -57,9 +57,7 @@ def test_log_lines_cannot_be_forged() -> None:
 
 
 @given(st.text(max_size=5000), st.text(max_size=5000), st.text(max_size=200))
-def test_json_stays_one_object_a_line_through_the_supervisor_whatever_is_in_it(
-    message: str, detail: str, request_id: str
-) -> None:
+def test_any_json_line_passes_the_supervisor_as_one_object(message: str, detail: str, request_id: str) -> None:
     with request_context(request_id):
         line = JsonLines().format(record(message, fails=ValueError(detail)))
     assert len(line) <= MAX_LINE_BYTES and "\n" not in line
@@ -69,7 +67,7 @@ def test_json_stays_one_object_a_line_through_the_supervisor_whatever_is_in_it(
         assert line["message"] == message
 
 
-def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> None:
+def test_supervisor_adds_the_process_to_each_line(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as file:
         screen = JsonConsole(NonBlockingWriter(file.fileno()), lambda: 0.0)
         screen.log("writer/1", JsonLines().format(record("ours")))
@@ -93,7 +91,7 @@ def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("restored")
-def test_the_level_and_the_format_are_what_was_asked_for() -> None:
+def test_level_and_format_are_applied() -> None:
     stream = io.StringIO()
     set_up_logging(LogSettings("json", "warning"), "%(message)s", stream)
     logging.getLogger("router.x").info("below the level")

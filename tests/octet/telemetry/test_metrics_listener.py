@@ -1,4 +1,4 @@
-"""The listener for Prometheus: what it serves, what it refuses, and where it may listen."""
+"""The listener for Prometheus: its page, its refusals and its permitted addresses."""
 
 import asyncio
 import ssl
@@ -31,7 +31,7 @@ async def listening(**settings: Any) -> AsyncIterator[MetricsListener]:
 
 
 async def fetch(listener: MetricsListener, sent: bytes, context: ssl.SSLContext | None = None) -> tuple[str, str]:
-    """Head and body."""
+    """Return the head and the body of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
     try:
         writer.write(sent)
@@ -43,7 +43,8 @@ async def fetch(listener: MetricsListener, sent: bytes, context: ssl.SSLContext 
 
 
 async def status(listener: MetricsListener, context: ssl.SSLContext | None = None) -> str:
-    """A listener that does not read a request may close the connection before its answer arrives."""
+    """Return the HTTP status, or `refused`. A listener that does not read a request may close the connection before its
+    answer arrives."""
     try:
         head, _ = await fetch(listener, b"GET /metrics HTTP/1.1\r\n\r\n", context)
     except (ssl.SSLError, ConnectionError):
@@ -51,7 +52,7 @@ async def status(listener: MetricsListener, context: ssl.SSLContext | None = Non
     return head.split()[1] if head else "refused"
 
 
-async def test_it_serves_the_page_in_both_formats() -> None:
+async def test_metrics_page_is_served_in_both_formats() -> None:
     async with listening() as listener:
         head, body = await fetch(listener, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
         assert head.startswith("HTTP/1.1 200") and "text/plain; version=0.0.4" in head

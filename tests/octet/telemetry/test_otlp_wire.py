@@ -51,7 +51,7 @@ def encoded(spans: list[Span], resource: dict[str, Any]) -> trace.ResourceSpans:
 
 
 @given(st.lists(SPANS, min_size=1, max_size=4), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
-def test_every_span_reads_back_as_itself(spans: list[Span], resource: dict[str, Any]) -> None:
+def test_every_span_is_read_back_unchanged(spans: list[Span], resource: dict[str, Any]) -> None:
     found = encoded(spans, resource)
     assert list(found.resource.attributes) == pairs(resource)
     (scope,) = found.scope_spans

@@ -45,7 +45,7 @@ def test_one_request_is_one_trace_and_every_line_is_json(tmp_path: Path) -> None
 
 
 def check_trace(found: list[ReceivedSpan], receipt: wire.Receipt) -> float:
-    """Return by which share the stages do not add up to the whole request."""
+    """Return the relative difference between the sum of the stages and the whole request."""
     assert {span.name for span in found} == STAGES and len(found) == len(STAGES), "no span is lost at the end"
     spans = {span.name: span for span in found}
     assert spans["octet.generate"].parent_id == spans["chat writer"].span_id == receipt.attempts[0].span_id

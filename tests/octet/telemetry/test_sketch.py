@@ -55,7 +55,7 @@ def _two_peaks(dice: random.Random) -> float:
     ],
     ids=["lognormal", "pareto", "uniform", "two-peaks", "few-values"],
 )
-def test_many_samples_of_one_kind(draw: Callable[[random.Random], float]) -> None:
+def test_quantiles_of_many_samples_of_one_distribution(draw: Callable[[random.Random], float]) -> None:
     dice = random.Random(7)
     samples = [min(MOST_SECONDS * 0.99, max(LEAST_SECONDS, draw(dice))) for _ in range(100_000)]
     sketch = sketch_of(samples)
@@ -67,7 +67,7 @@ def test_many_samples_of_one_kind(draw: Callable[[random.Random], float]) -> Non
 
 
 @given(MANY, MANY)
-def test_two_that_are_merged_are_one_of_all_samples(some: list[float], others: list[float]) -> None:
+def test_merged_sketches_equal_one_sketch_of_all_samples(some: list[float], others: list[float]) -> None:
     merged = sketch_of(some)
     merged.merge(sketch_of(others))
     assert merged == sketch_of(some + others)
@@ -76,7 +76,7 @@ def test_two_that_are_merged_are_one_of_all_samples(some: list[float], others: l
 
 
 @given(MANY)
-def test_what_is_written_is_read_as_it_was(samples: list[float]) -> None:
+def test_written_sketch_is_read_back(samples: list[float]) -> None:
     sketch = sketch_of(samples)
     again = Sketch.from_bytes(sketch.to_bytes())
     assert again == sketch
@@ -113,7 +113,7 @@ def test_hostile_bytes_are_refused(raw: bytes, says: str) -> None:
         Sketch.from_bytes(raw)
 
 
-def test_what_lies_outside_counts_as_the_nearest_that_does_not() -> None:
+def test_value_out_of_range_counts_as_the_nearest_limit() -> None:
     sketch = sketch_of([-1.0, 0.0, 1e-9, 1e9, inf])
     assert sketch.count == 5
     assert sketch.quantile(0.5) == pytest.approx(LEAST_SECONDS, rel=2 * RELATIVE_ERROR)
@@ -135,7 +135,7 @@ def test_a_bucket_counts_beyond_four_bytes() -> None:
     assert Sketch.from_bytes(sketch.to_bytes()).count == sketch.count
 
 
-def test_every_bucket_can_be_filled_and_no_more() -> None:
+def test_sketch_with_every_bucket_filled_has_bounded_size() -> None:
     width = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
     durations = [
         LEAST_SECONDS * width**power

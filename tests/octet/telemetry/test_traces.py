@@ -24,7 +24,7 @@ from tests.system.test_wiring import UnsureClassifier, has_lanes, set_knob, sett
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE}-{PARENT}-01"),)
 LONG = CostModel(0.1, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""A tenth of a second to the first token, then fifty tokens a second."""
+"""The first token takes a tenth of a second; fifty tokens a second follow."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ async def ensemble(collector: Collector, cost: CostModel = FREE, **options: Any)
 
 
 async def spans_of(collector: Collector, trace_id: str, *names: str) -> dict[str, ReceivedSpan]:
-    """Return the trace's spans by name, once these have arrived."""
+    """Return the trace's spans by name, once the named spans have arrived."""
     await asyncio.to_thread(collector.until, lambda: set(names) <= {span.name for span in collector.of(trace_id)})
     return {span.name: span for span in collector.of(trace_id)}
 
@@ -60,7 +60,7 @@ STAGES = (
 
 
 async def test_every_stage_has_its_parent_and_stages_add_up_to_the_whole(collector: Collector) -> None:
-    """On a busy machine there are gaps between the stages of some requests."""
+    """The stages of four requests must add up. On a busy machine other requests have gaps between their stages."""
     shares: list[float] = []
     async with ensemble(collector, LONG) as routed:
         while sum(abs(share - 1) < 0.05 for share in shares) < 4:
@@ -77,16 +77,18 @@ async def trace_one(routed: Routed, collector: Collector, number: int) -> dict[s
     spans = await spans_of(collector, trace_id, "octet.front_door", "chat writer", "octet.generate", *STAGES)
     front, attempt, generate = (spans[name] for name in ("octet.front_door", "chat writer", "octet.generate"))
     assert front.parent_id == PARENT and attempt.parent_id == front.span_id
-    assert generate.parent_id == attempt.span_id, "across processes"
+    assert generate.parent_id == attempt.span_id, "the parent is in another process"
     for name in STAGES:
         mine = name in ("octet.route", "octet.pick", "octet.verify")
         assert spans[name].parent_id == (front if mine else generate).span_id
     assert len(spans) == len(collector.of(trace_id)) == 3 + len(STAGES)
     for inner, outer in ((attempt, front), (generate, attempt), (spans["octet.decode"], generate)):
-        assert outer.start <= inner.start <= inner.end <= outer.end, "both clocks have one calendar"
+        assert outer.start <= inner.start <= inner.end <= outer.end, "the clocks of both processes agree"
     check_attributes(spans, answered.receipt)
     assert {span.raw.trace_state for span in spans.values()} == {"vendor=1"}
-    assert not any("hello" in str(span.attributes) for span in spans.values()), "no text of the caller"
+    assert not any("hello" in str(span.attributes) for span in spans.values()), (
+        "no attribute contains text of the caller"
+    )
     return spans
 
 
@@ -108,7 +110,7 @@ def check_attributes(spans: dict[str, ReceivedSpan], receipt: Any) -> None:
     assert receipt.timings.total == pytest.approx(front.seconds, abs=1e-6)
 
 
-async def test_a_failover_is_an_attempt_each_with_its_own_error(collector: Collector) -> None:
+async def test_each_attempt_of_a_failover_has_its_own_span_and_error(collector: Collector) -> None:
     async def dies(_: specialist_pb2.GenerateRequest, context: Context) -> None:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
@@ -118,7 +120,7 @@ async def test_a_failover_is_an_attempt_each_with_its_own_error(collector: Colle
         routing({"writer": [bad.address, good.address]}, dispatch=quick(choices=1), otlp=collector.url) as routed,
     ):
         trace_id = ""
-        while not trace_id:  # until the dice fall on the bad one
+        while not trace_id:  # until the router picks the bad replica first
             answered = await routed.ask(asking())
             assert answered.receipt is not None and answered.code is grpc.StatusCode.OK
             trace_id = answered.receipt.trace_id if len(answered.receipt.attempts) == 2 else ""
@@ -203,7 +205,7 @@ async def test_a_request_of_a_dead_engine_was_admitted(collector: Collector) -> 
         generate, admission = spans["octet.generate"], spans["octet.admission"]
         assert generate.error == spans["octet.front_door"].error == "replica_failed"
         assert admission.error is None and admission.attributes["octet.admission.result"] == "admitted"
-        assert admission.end < generate.end, "it ran from there on"
+        assert admission.end < generate.end, "the request ran after its admission"
         assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "these stages are unknown"
 
 
@@ -285,7 +287,9 @@ async def test_http_responses_name_the_trace(collector: Collector) -> None:
         spans = await spans_of(collector, mine, "octet.front_door")
         assert span_id == spans["octet.front_door"].span_id
         refused = await fronted.ask(model="octet/writer", priority=3, octet={"adapters": ["x" * 500]})
-        assert refused.status == 400 and "traceresponse" not in refused.headers, "the request was not read"
+        assert refused.status == 400 and "traceresponse" not in refused.headers, (
+            "the request was refused before it was read"
+        )
         assert "traceresponse" not in (await fronted.get("/healthz")).headers
 
 

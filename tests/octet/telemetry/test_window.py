@@ -32,7 +32,7 @@ def window() -> SlidingWindow[Sketch]:
 
 
 def size_of(found: SlidingWindow[Sketch]) -> int:
-    """Return the memory of an object in bytes."""
+    """Return the memory of the window in bytes."""
     seen: set[int] = set()
 
     def size(item: object) -> int:
@@ -54,7 +54,7 @@ def size_of(found: SlidingWindow[Sketch]) -> int:
 
 
 @given(SAMPLES, st.floats(0, 3 * SECONDS))
-def test_what_is_young_counts_and_what_is_old_does_not(samples: list[tuple[float, float]], until: float) -> None:
+def test_recent_samples_count_and_old_samples_do_not(samples: list[tuple[float, float]], until: float) -> None:
     found = window()
     came = sorted(each for each in samples if each[0] <= until)
     for at, seconds in came:
@@ -65,8 +65,8 @@ def test_what_is_young_counts_and_what_is_old_does_not(samples: list[tuple[float
 
 
 @given(SAMPLES, st.randoms(use_true_random=False))
-def test_the_order_does_not_matter(samples: list[tuple[float, float]], dice: random.Random) -> None:
-    """Within a window's length; a later sample is dropped with its slice."""
+def test_order_of_arrival_does_not_matter(samples: list[tuple[float, float]], dice: random.Random) -> None:
+    """All samples arrive within a window's length. A sample that arrives later is dropped with its slice."""
     within = [(at % SECONDS, seconds) for at, seconds in samples]
     mixed = list(within)
     dice.shuffle(mixed)
@@ -79,8 +79,8 @@ def test_the_order_does_not_matter(samples: list[tuple[float, float]], dice: ran
 
 
 @given(SAMPLES)
-def test_the_sum_that_is_kept_is_the_sum_of_the_slices(samples: list[tuple[float, float]]) -> None:
-    """Also when the clock steps back into a slice that was closed."""
+def test_cached_total_is_the_sum_of_the_slices(samples: list[tuple[float, float]]) -> None:
+    """This also holds if the clock steps back into a closed slice."""
     found = window()
     for at, seconds in samples:
         found.current(START + at).add(seconds)
@@ -99,7 +99,7 @@ def test_total_is_a_new_object() -> None:
     assert found.total(START + 2 * SPAN).count == 1
 
 
-def test_a_slice_that_is_put_replaces_what_was_known_of_it() -> None:
+def test_put_replaces_an_earlier_version_of_the_slice() -> None:
     found, place = window(), TimeSlice(round(START * 1000), 7000)
     for number in (3, 1):
         content = Sketch()
@@ -111,7 +111,7 @@ def test_a_slice_that_is_put_replaces_what_was_known_of_it() -> None:
     assert found.total(START + 20).count == 0
 
 
-def test_a_slice_from_a_clock_that_is_far_ahead_does_not_count_before_its_time() -> None:
+def test_slice_of_a_clock_that_is_far_ahead_does_not_count_early() -> None:
     found, content = window(), Sketch()
     content.add(1.0)
     found.put(TimeSlice(round((START + MOST_AHEAD_SECONDS + 10) * 1000), 1000), content)
@@ -120,7 +120,7 @@ def test_a_slice_from_a_clock_that_is_far_ahead_does_not_count_before_its_time()
     assert found.total(START + MOST_AHEAD_SECONDS + 11 + SECONDS).count == 0
 
 
-def test_another_length_keeps_what_is_there() -> None:
+def test_resized_window_keeps_its_samples() -> None:
     found = window()
     found.current(START).add(1.0)
     found.resize(10 * SECONDS)
@@ -130,7 +130,7 @@ def test_another_length_keeps_what_is_there() -> None:
     assert found.total(START + 2 * SECONDS).count == 0
 
 
-def test_there_are_never_many_slices_whatever_the_clock_does() -> None:
+def test_number_of_slices_is_bounded_for_any_clock() -> None:
     found, dice = window(), random.Random(5)
     for _ in range(2000):
         found.current(START + dice.uniform(-1e6, 1e6)).add(1.0)
@@ -140,8 +140,8 @@ def test_there_are_never_many_slices_whatever_the_clock_does() -> None:
     assert len(found) <= 2 * (DEFAULT_PARTS + 2)
 
 
-def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -> None:
-    """Over the whole range, so that every bucket is used."""
+def test_million_samples_stay_within_memory_and_error_bounds() -> None:
+    """The samples cover the whole range, so that every bucket is used."""
     number, end = 1_000_000, START + 2 * SECONDS
     found, dice = window(), random.Random(11)
     pool = [LEAST_SECONDS * (MOST_SECONDS / LEAST_SECONDS) ** dice.random() for _ in range(9973)]
@@ -155,7 +155,7 @@ def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -
         if index % 49_999 == 0:
             found.total(at)
             largest = max(largest, size_of(found))
-    assert MOST_BYTES / 4 < largest < MOST_BYTES, "the measure must see enough"
+    assert MOST_BYTES / 4 < largest < MOST_BYTES, "a much smaller size would mean that the measurement misses parts"
     measured, ordered = found.total(end), sorted(kept)
     assert measured.count == len(ordered) > number / 2
     for share in (0.5, 0.95, 0.99):
@@ -163,12 +163,12 @@ def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -
         assert measured.quantile(share) == pytest.approx(true, rel=RELATIVE_ERROR)
 
 
-def test_what_was_filled_while_the_own_clock_was_ahead_never_comes_to_count() -> None:
+def test_samples_taken_while_the_clock_was_ahead_never_count_later() -> None:
     found, ahead = window(), 7200.0
     found.current(START + ahead).add(1.0)
     found.current(START).add(2.0)
     assert len(found) == 1 and found.total(START).count == 1
-    assert found.total(START + ahead).count == 0, "it counts now, and is not reported again"
+    assert found.total(START + ahead).count == 0, "a sample of the time when the clock was ahead must not count later"
     found.current(START + MOST_AHEAD_SECONDS / 2).add(3.0)
     found.current(START + 1).add(4.0)
-    assert found.total(START + 1).count == 3, "a little ahead is only blurred"
+    assert found.total(START + 1).count == 3, "a sample from slightly ahead counts"

@@ -46,7 +46,7 @@ class Terminal:
         return before + text
 
     def press(self, key: str, until: str) -> None:
-        """Repeat the key while Python still handles the key before it and misses the signal."""
+        """Press the key until the text appears: Python misses a signal while it still handles the previous key."""
         for _ in range(_PRESSES):
             self.type(key)
             with suppress(AssertionError):
@@ -55,7 +55,7 @@ class Terminal:
         raise AssertionError(f"no {until!r} in {self.seen!r}")
 
     def status(self, seconds: float = 60.0) -> int:
-        """Wait for the end; return the exit status."""
+        """Wait until the command ends; return its exit status."""
         end = time.monotonic() + seconds
         while self._running.poll() is None:
             assert time.monotonic() < end, f"still running: {self.seen!r}"

@@ -39,7 +39,7 @@ def sent_texts(script: Script) -> list[list[str]]:
     return [[each.content for each in call.request.messages] for call in script.calls]
 
 
-def test_a_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: Captured) -> None:
+def test_each_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: Captured) -> None:
     status, script = piped.chat(
         "one\n\n  \n/system brief\ntwo", "--force", "stl", "--max-tokens", "9", "--timeout", "5"
     )
@@ -52,7 +52,7 @@ def test_a_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: Cap
     assert shown.err.splitlines()[0].startswith("stl 0.81: the classifier is sure") and "\x1b" not in shown.err
 
 
-def test_the_first_turn_that_fails_ends_it(piped: Piped, capsys: Captured) -> None:
+def test_first_failed_turn_ends_the_chat(piped: Piped, capsys: Captured) -> None:
     status, script = piped.chat("one\ntwo\nthree\n", acts=(Act(), REFUSED))
     assert (status, len(script.calls)) == (2, 2)
     assert capsys.readouterr().err.splitlines()[-1] == "octet chat: no"
@@ -60,7 +60,7 @@ def test_the_first_turn_that_fails_ends_it(piped: Piped, capsys: Captured) -> No
     assert (status, len(script.calls)) == (2, 0)
 
 
-def test_json_is_an_event_a_line_with_its_turn(piped: Piped, capsys: Captured) -> None:
+def test_json_output_is_one_event_per_line_with_its_turn(piped: Piped, capsys: Captured) -> None:
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     status, _ = piped.chat("one\n/why\n/help\ntwo\nthree\n", "--json", acts=(Act(), cut))
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -25,7 +25,7 @@ async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, st
 
 
 async def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> None:
-    """Also after a turn that was left early."""
+    """This also holds after a turn whose stream was left early."""
     long: dict[str, Any] = {"context": 4096, "num_blocks": 600}
     async with (
         serving(sim(**long)) as one,

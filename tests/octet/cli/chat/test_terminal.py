@@ -19,8 +19,8 @@ def messages(script: Script, number: int = -1) -> list[tuple[str, str]]:
     return [(each.role, each.content) for each in request.messages]
 
 
-def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path: Path) -> None:
-    """In one process."""
+def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -> None:
+    """All turns run in one process."""
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     hostile = Act(words=("red \x1b[31m",))
     with (

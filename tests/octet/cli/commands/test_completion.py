@@ -48,7 +48,7 @@ while IFS= read -r path; do
     (( $+functions[${path}_commands] )) && ${path}_commands || print
 done
 """
-"""The specifications of each command's arguments, and its subcommands."""
+"""Prints the argument specifications and the subcommands of each command."""
 _ZSH_OPTION = re.compile(r"(?:\(.*?\))?\*?(-[\w-]+)")
 _ZSH_CHOICES = re.compile(r":.*:\((.*)\)")
 _RUN_IN = """
@@ -97,7 +97,7 @@ def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == completion_script(whole_parser(), shell)
 
 
-def test_what_bash_offers(scripts: Path, files: Path) -> None:
+def test_bash_completes_words(scripts: Path, files: Path) -> None:
     assert bash(scripts, "ge") == {"generate"}
     assert {"serve", "chat", "router", "completion"} <= bash(scripts, "")
     assert bash(scripts, "router", "t") == {"train", "tune"}
@@ -107,16 +107,18 @@ def test_what_bash_offers(scripts: Path, files: Path) -> None:
     assert bash(scripts, "completion", "") == {"bash", "zsh", "fish"}
     assert bash(scripts, "check", "") == {"ensemble.yaml", "with space.yaml", "adapters"}
     assert bash(scripts, "generate", "why?", "--body", "w") == {"with space.yaml"}
-    assert bash(scripts, "bench", "kv", "--json", "") == set(), "its file is optional, so it is a word like any"
+    assert bash(scripts, "bench", "kv", "--json", "") == set(), (
+        "the value of --json is optional, so the word is completed like any other"
+    )
     assert bash(scripts, "breaker", "hold", "stl", "--re") == {"--reason"}
-    assert bash(scripts, "knobs", "--address", "set", "rel") == {"release"}, "set is the address"
+    assert bash(scripts, "knobs", "--address", "set", "rel") == {"release"}, "`set` is the value of --address"
     assert bash(scripts, "knobs", "--address", "=", "set", "rel") == {"release"}
     assert bash(scripts, "knobs", "--address", "") == set()
     assert bash(scripts, "generate", "--nonsense", "--see") == {"--seed"}
 
 
 def expected(command: CommandNode) -> tuple[set[str], set[str]]:
-    """Options; and words, if no option has been started."""
+    """Return the options, and the words that are offered while no option has been started."""
     options = {flag for flags in command.options for flag in flags}
     first = command.positionals[0] if command.positionals else ()
     return options, {below.path[-1] for below in command.commands} | set(first)
@@ -163,7 +165,7 @@ def test_fish_offers_every_option_and_every_word(shell: str, scripts: Path, file
 
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "fish"])
-def test_what_fish_offers(shell: str, scripts: Path, files: Path) -> None:
+def test_fish_completes_words(shell: str, scripts: Path, files: Path) -> None:
     def offered(line: str) -> set[str]:
         found = fish(scripts, f"source {scripts}/octet.fish; complete -C '{line}'")
         return {each.partition("\t")[0] for each in found}
@@ -174,11 +176,11 @@ def test_what_fish_offers(shell: str, scripts: Path, files: Path) -> None:
     assert offered("octet completion ") == {"bash", "zsh", "fish"}
     assert {"ensemble.yaml", "adapters/"} <= offered("octet check ")
     assert "ensemble.yaml" in offered("octet generate why --body ens")
-    assert offered("octet knobs --address set rel") == {"release"}, "set is the address"
+    assert offered("octet knobs --address set rel") == {"release"}, "`set` is the value of --address"
 
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "zsh"])
-def test_what_zsh_offers(shell: str, scripts: Path, files: Path) -> None:
+def test_zsh_completes_words(shell: str, scripts: Path, files: Path) -> None:
     """Type the words and the completion key."""
     env = {"ZDOTDIR": str(scripts), "PS1": "", "TERM": "dumb"}
     with in_terminal(shell, "-f", "-i", env=env, program=_RUN_IN) as terminal:

@@ -54,7 +54,7 @@ def documents(capsys: Captured) -> list[Any]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_operators_get_one_document(capsys: Captured) -> None:
+def test_operator_commands_write_one_json_document(capsys: Captured) -> None:
     with running_operator() as at:
         for asked in ASKED:
             assert main([*asked, "--json", "--address", at.address]) == 0, asked
@@ -62,7 +62,7 @@ def test_operators_get_one_document(capsys: Captured) -> None:
             assert isinstance(document, dict) and document
 
 
-def test_callers_get_documents(capsys: Captured) -> None:
+def test_caller_commands_write_json_documents(capsys: Captured) -> None:
     with scripted() as script:
         for asked in (("generate", "x"), ("route", "x"), ("receipt", "mine"), ("cancel", "mine")):
             assert main([*asked, "--json", "--address", script.address]) == 0, asked
@@ -71,7 +71,7 @@ def test_callers_get_documents(capsys: Captured) -> None:
         assert documents(capsys) == [{"request_id": "mine", "cancelled": True}]
 
 
-def test_a_bench_without_a_file_writes_its_records_and_no_table(tmp_path: Path, capsys: Captured) -> None:
+def test_bench_without_a_file_writes_records_and_no_table(tmp_path: Path, capsys: Captured) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in TRACE))
     assert main(["bench", "kv", "--trace", str(trace), "--pool-sizes", "2", "--json"]) == 0
@@ -105,7 +105,7 @@ def test_a_configuration_is_checked_in_json(tmp_path: Path, capsys: Captured) ->
     assert json.loads(capsys.readouterr().out)["valid"] is True
 
 
-def test_serve_is_ready_in_json(tmp_path: Path) -> None:
+def test_serve_reports_ready_in_json(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text("specialists: {sql: {engine: sim, describe: Databases.}}\nrouter: {http: {port: 0}}\n")
     command = [sys.executable, "-m", "octet.cli", "serve", str(file), "--port", "0", "--json"]

@@ -27,7 +27,7 @@ PIPE_CLOSED = 141
 
 
 def error_line(capsys: Captured) -> str:
-    """The one line."""
+    """Return the only line of stderr; stdout must be empty."""
     output = capsys.readouterr()
     (line,) = output.err.splitlines()
     assert output.out == ""
@@ -36,7 +36,7 @@ def error_line(capsys: Captured) -> str:
 
 @pytest.mark.parametrize("arguments", [("check",), ("completion", "bash"), ("generate", "--help")])
 def test_closed_pipe_ends_quietly(arguments: tuple[str, ...]) -> None:
-    """As in `octet check | head -1`."""
+    """`octet check | head -1` closes its pipe like this."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -64,7 +64,7 @@ for name in "rich shtab numpy torch yaml llguidance uvloop starlette tokenizers 
 from octet.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""An installation for callers only."""
+"""Runs the command as if only the packages for callers were installed."""
 
 
 def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -75,7 +75,7 @@ def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("command", "extra"), [("serve", "serve"), ("router --port 1", "router"), ("specialist --engine sim", "serve")]
 )
 def test_missing_package_names_the_install_command(command: str, extra: str) -> None:
-    """At parsing or at the start of the command."""
+    """The package is missed when the arguments are parsed or when the command starts."""
     ended = bare(*command.split())
     assert ended.returncode == 2
     name = command.split()[0]
@@ -109,7 +109,7 @@ def test_every_grpc_address_form_is_accepted(address: str) -> None:
 
 
 def test_http_port_is_recognised(capsys: Captured) -> None:
-    """Usually the HTTP port of the same router."""
+    """The port is usually the HTTP port of the same router."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
 

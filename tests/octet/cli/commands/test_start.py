@@ -15,7 +15,7 @@ def fresh(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_client_commands_load_no_serving_packages() -> None:
-    """All commands in one process."""
+    """One process loads the parsers of all client commands."""
     ended = fresh(f"""
 import sys
 from octet.cli import _parser
@@ -41,7 +41,7 @@ def test_one_command_does_not_load_the_others() -> None:
     assert ended.returncode == 0
 
 
-def test_the_version_needs_no_command() -> None:
+def test_version_option_loads_no_command() -> None:
     ended = fresh("""
 import sys
 from octet.cli import main

@@ -31,7 +31,7 @@ def done(text: str = "one two") -> wire.Job:
 
 
 def events(*contents: "wire.Job | str | int") -> list[wire.JobEvent]:
-    """A job becomes a status, text a chunk, and a number a restart."""
+    """Return one event per item: a job becomes a status, text a chunk, and a number a restart."""
     made = []
     for number, each in enumerate(contents, 1):
         if isinstance(each, str):
@@ -48,7 +48,7 @@ class Jobs:
         self._stored = stored
         self._cut_as = cut_as
         self._cuts = list(cuts)
-        """Connections break after these numbers, one each."""
+        """The number of the last event before each connection breaks."""
         self.address = ""
         self.calls: list[Any] = []
         self.hangs = Event()

@@ -48,7 +48,7 @@ def test_submit_gives_the_id_and_sends_everything(capsys: Captured) -> None:
     assert refused.value.code == 2 and "neither --template nor --body" in capsys.readouterr().err
 
 
-def test_a_job_is_looked_at_listed_and_cancelled(capsys: Captured) -> None:
+def test_job_is_shown_listed_and_cancelled(capsys: Captured) -> None:
     with jobs_served(done()) as at:
         assert octet(at, "get", "job-1") == 0
         output = capsys.readouterr().out

@@ -130,9 +130,9 @@ class ScriptedRouter:
         self.address = ""
         self.asked: list[Any] = []
         self.refusals: dict[str, Refused] = {}
-        """By call name."""
+        """Refusals by the name of the call."""
         self.overviews = [overview()]
-        """The messages of a watch in order; then it is silent, or ends."""
+        """The messages of a watch in order. Then the stream is silent, or ends."""
         self.ends = False
         self.lately = receipts()
         self.released = Event()

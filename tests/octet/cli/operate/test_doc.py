@@ -21,7 +21,7 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", DOCUMENT, 
 
 
 REPLICAS = ("stl-0", "template-0", "template-1", "debug-0")
-"""As a router names them."""
+"""Replica names as a router assigns them."""
 
 
 def test_every_documented_command_works(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

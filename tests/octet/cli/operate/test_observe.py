@@ -75,7 +75,7 @@ def test_slo_names_specialists_without_samples(capsys: Captured, monkeypatch: py
         assert "objectives without samples so far: template\n" in out
 
 
-def test_receipts_one_line_each_with_their_marks(capsys: Captured) -> None:
+def test_each_receipt_is_one_line_with_its_marks(capsys: Captured) -> None:
     with router_served() as router:
         assert octet(router, "receipts", "--specialist", "stl", "--outcome", "refused", "--limit", "7") == 0
         heading, spilled, refused = capsys.readouterr().out.splitlines()
@@ -157,7 +157,7 @@ def test_seen_receipts_are_bounded() -> None:
     made = [Receipt.from_wire(receipt(f"r{n}")) for n in range(6)]
     assert seen.add_new(made[:2]) == made[:2] and seen.add_new(made[:3]) == made[2:3]
     assert seen.add_new(made[3:6]) == made[3:6] and seen.add_new(made[3:6]) == []
-    assert seen.add_new(made[:1]) == made[:1], "memory is bounded, so it is forgotten"
+    assert seen.add_new(made[:1]) == made[:1], "memory is bounded, so the oldest receipt is forgotten"
 
 
 def test_why_shows_operators_all_and_callers_their_receipt(capsys: Captured) -> None:

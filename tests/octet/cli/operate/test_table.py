@@ -59,7 +59,7 @@ def test_a_table_is_as_wide_as_the_terminal(columns: str, width: int, monkeypatc
         return max(map(len, format_table(("a", "b"), [("word " * 100, "word " * 100)]).split("\n")))
 
     monkeypatch.setitem(os.environ, "COLUMNS", columns)
-    assert 110 < widest() <= DEFAULT_WIDTH, "not for a pipe"
+    assert 110 < widest() <= DEFAULT_WIDTH, "COLUMNS is ignored if stdout is a pipe"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert width - 10 < widest() <= width
 
@@ -69,14 +69,14 @@ def test_columns_line_up() -> None:
 
 
 @given(st.floats(0, 1e9))
-def test_a_duration_is_about_right(seconds: float) -> None:
+def test_duration_is_rounded_to_its_unit(seconds: float) -> None:
     number, unit = format_duration(seconds).split(" ")
     scale = {"s": 1, "min": 60, "h": 3600, "d": 86_400}[unit]
     assert abs(float(number) * scale - seconds) <= scale / 2 + 1e-6
     assert re.fullmatch(r"\d+", number)
 
 
-def test_times_are_relative() -> None:
+def test_age_is_relative_to_now() -> None:
     assert format_age(1_000_000, 1_000_000 + 2 * 3_600_000) == "2 h" and format_age(0, 5) == ""
     assert format_age(2000, 1000) == "0 s", "another machine's clock may be ahead"
     assert int(format_age(1).split()[0]) > 19_000
@@ -85,11 +85,11 @@ def test_times_are_relative() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("24h", 86_400), ("90m", 5400), ("7d", 604_800), ("1.5h", 5400), ("30", 30)]
 )
-def test_a_time_is_read(text: str, seconds: float) -> None:
+def test_duration_is_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1h", "h", "1y", "nan", "1e9", "99999d", "1 h"])
-def test_invalid_time_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="24h, 90m, 7d or 3600s"):
         parse_duration(text)

@@ -1,1 +1,1 @@
-"""`octet top`: what it shows, in a real terminal and without one."""
+"""`octet top` in a real terminal and without a terminal."""

@@ -24,7 +24,7 @@ def feed_of(router: ScriptedRouter, hands: ManualClock, news: Event | None = Non
     return OverviewFeed(lambda: Operator(router.address, max_retries=0), hands, (news or Event()).set)
 
 
-def test_the_latest_and_its_age() -> None:
+def test_latest_overview_and_its_age() -> None:
     router, hands, news = ScriptedRouter(), ManualClock(), Event()
     router.overviews = [overview(version="1"), overview(version="2")]
     with router_served(router), feed_of(router, hands, news) as feed:
@@ -43,7 +43,7 @@ def test_silent_stream_is_reopened() -> None:
     with router_served(router), feed_of(router, hands) as feed:
         assert feed.first(60.0) is not None
         feed.reopen_if_silent()
-        assert len(router.asked) == 1, "it is not silent for long"
+        assert len(router.asked) == 1, "the stream has not been silent for long"
         hands.sleep(60)
         feed.reopen_if_silent()
         known = feed.latest()

@@ -1,4 +1,4 @@
-"""What `octet top` shows, before any terminal."""
+"""The text of `octet top`, without a terminal."""
 
 import re
 from io import StringIO
@@ -38,7 +38,7 @@ def text(found: ReceivedOverview, view: TopView | None = None, columns: int = 20
 
 
 def painted(line: Text) -> str:
-    """As the terminal receives it."""
+    """Return the line as the terminal receives it."""
     console = Console(file=StringIO(), force_terminal=True, color_system="standard", width=1000)
     with console.capture() as capture:
         console.print(line, end="", soft_wrap=True)
@@ -116,10 +116,10 @@ def test_unserved_requests_and_unmeasured_objectives_are_shown() -> None:
     assert "objective ttft_p95: - of 250 ms, not measured; burn -" in shown
 
 
-def test_a_narrow_terminal_gets_two_lines_a_specialist() -> None:
+def test_narrow_terminal_shows_two_lines_per_specialist() -> None:
     lines = text(known(), columns=80).splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert "…" not in text(known(), columns=80), "all of it"
+    assert "…" not in text(known(), columns=80), "no text is cut"
     number = next(n for n, line in enumerate(lines) if line.startswith("  stl "))
     assert "60.0%" in lines[number] and "200 ms/250 ms" in lines[number + 1] and "closed" in lines[number + 1]
 
@@ -167,7 +167,7 @@ def test_rows_are_sorted_and_the_selection_stays() -> None:
         orders[view.sort] = names
         assert re.search(r"^> calm ", text(found, view), re.M)
         view = view.press("s", views(found))
-    assert view == TopView(selected="calm"), "once round"
+    assert view == TopView(selected="calm"), "the sort order is the first again"
     assert orders["as configured"] == ["calm", "busy", "slow"]
     assert (orders["requests"][0], orders["ttft"][0], orders["wrong answers"][0]) == ("busy", "slow", "busy")
 
@@ -210,7 +210,7 @@ def test_any_overview_fits_without_control_characters(
     assert len(lines) == height
     for each in lines:
         assert each.plain.isprintable() and each.cell_len <= columns
-        assert _CODES.sub("", painted(each)).isprintable(), "only colours of our own"
+        assert _CODES.sub("", painted(each)).isprintable(), "the view's colours are the only control sequences"
     assert plain_text(render_plain(found, columns)).replace("\n", "").isprintable()
 
 
@@ -239,11 +239,11 @@ def test_lone_escape_is_the_escape_key() -> None:
     assert keys.push(b"\x1b") == [] and keys.is_pending
     assert keys.finish() == ["escape"]
     assert keys.push(b"\x1b\x1b[A") == ["escape", "up"]
-    assert keys.push(b"\x1b[6~q") == ["q"], "a key that means nothing"
+    assert keys.push(b"\x1b[6~q") == ["q"], "an unknown key is ignored"
 
 
 def test_no_latency_of_the_whole_ensemble() -> None:
-    """In the whole view a figure in seconds stands in a specialist's row, its details, or a trouble's sentence."""
+    """A figure in seconds appears only in a specialist's row, its details, or the text of a trouble."""
     lines = text(known(overview(troubles=[], receipts=[]))).splitlines()
     rows = [line for line in lines if re.match(r"^[> ] (stl|template) ", line)]
     assert len(rows) == 2

@@ -61,7 +61,7 @@ def has(words: str) -> Callable[[list[str]], bool]:
 
 def check_restored(terminal: Terminal, before: list[object]) -> None:
     assert terminal.seen.count(ENTER) == terminal.seen.count(LEAVE) >= 1
-    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "nothing is drawn after it"
+    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "nothing is drawn after the view is left"
     assert termios.tcgetattr(terminal._master) == before
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_restores_the_terminal_and_hostile_text_is_harmless() -> None:
         assert terminal.status() == 130
         check_restored(terminal, before)
         rest = _ORDERS.sub("", terminal.seen)
-        assert "gotcha" in rest and rest.replace("^C", "").isprintable(), "no colours either"
+        assert "gotcha" in rest and rest.replace("^C", "").isprintable(), "the output has no colours"
 
 
 def test_sigterm_restores_the_terminal() -> None:
@@ -149,7 +149,7 @@ def test_exception_restores_the_terminal() -> None:
         check_restored(terminal, before)
 
 
-def test_without_a_terminal_it_is_text_or_json_once(capsys: Captured) -> None:
+def test_output_without_a_terminal_is_text_or_json_once(capsys: Captured) -> None:
     with router_served() as router:
         for asked in (["--once"], []):
             assert main(["top", *asked, "--address", router.address]) == 0

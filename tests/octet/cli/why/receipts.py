@@ -84,7 +84,7 @@ def _stand_between(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 
 def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:
-    """Failed attempts, and perhaps one that answered."""
+    """Draw failed attempts, and possibly an attempt that answered."""
     failures = draw(st.integers(0, _MAX_ATTEMPTS - 1))
     for _ in range(failures):
         name = draw(st.sampled_from([receipt.decision.primary, receipt.decision.second_choice or names("else")]))
@@ -143,7 +143,7 @@ def _fail(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 
 def _time(draw: st.DrawFn, receipt: Any) -> None:
-    """Timings in order, up to the last stage reached."""
+    """Draw timings in order, up to the last stage reached."""
     marks = sorted(draw(st.lists(SECONDS, min_size=5, max_size=5)))
     timings = receipt.timings
     if receipt.decision.why:

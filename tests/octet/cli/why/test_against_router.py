@@ -1,5 +1,5 @@
-"""`octet why` on requests that were refused, spilled, shadowed, preempted and failed over, compared with what the
-replicas know."""
+"""`octet why` on requests that were refused, spilled, shadowed, preempted and failed over. Its text is compared with
+the replicas' own records."""
 
 import asyncio
 import json
@@ -170,7 +170,7 @@ async def sent_shadows(routed: Routed) -> bool:
 
 async def test_preempted_requests(capsys: Captured) -> None:
     are_all_live = Event()
-    are_all_live.set()  # the warm-up does not wait
+    are_all_live.set()  # The warm-up does not wait.
 
     def wait_for_all(_: Step) -> None:
         are_all_live.wait(60)
@@ -218,7 +218,7 @@ def printed_total(text: str) -> str:
 
 
 async def check_sums(routed: Routed, asks: Sequence[inference_pb2.InferRequest], capsys: Captured) -> None:
-    """The displayed stages add up to the total."""
+    """Check that the displayed stages add up to the total."""
     for each in asks:
         document = await why_json(routed, each.request_id, capsys)
         lines = [line for line in document["told"]["lines"] if not line.startswith("by the")]
@@ -258,8 +258,9 @@ async def test_a_failed_over_request(capsys: Captured) -> None:
             await check_explanation(routed, failing)
 
 
-async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) -> None:
-    """Each is the other's fallback: first the writer's only replica is drained, then both breakers are held open."""
+async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
+    """Two specialists are each other's fallback. First the writer's only replica is drained, then both breakers are
+    held open."""
     ann = wire.Change(who="ann", why="maintenance")
     specialists = (SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor", fallback="writer"))
 
@@ -314,16 +315,17 @@ async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) 
 
 
 async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
-    """Ask until the condition is true; return the number of that request. The router picks replicas at random."""
+    """Send requests until the condition is true; return the number of the last request. The router picks replicas at
+    random."""
     for number in range(200):
         reply = await routed.ask(asking(request_id=f"r{number}"))
         assert reply.code is grpc.StatusCode.OK
         if condition():
             return number
-    raise AssertionError("it never came true")
+    raise AssertionError("the condition never became true")
 
 
-async def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
+async def test_cut_off_answer_and_unknown_request(capsys: Captured) -> None:
     async def answer_and_fail(_: replica_wire.GenerateRequest, context: Context) -> None:
         await context.write(ACCEPTED)
         await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))

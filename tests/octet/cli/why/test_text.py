@@ -38,7 +38,7 @@ def explained(explanation: wire.Story, *, is_complete: bool = True) -> str:
 
 
 def expected_texts(explanation: wire.Story) -> Iterator[str]:
-    """Texts that must occur."""
+    """Yield texts that must occur."""
     receipt = explanation.receipt
     decision, between, usage, error = receipt.decision, receipt.between, receipt.usage, receipt.error
     yield from (receipt.request_id, f"with priority {receipt.priority} (", receipt.session_id, receipt.caller)
@@ -128,7 +128,7 @@ def _behind(explanation: wire.Story) -> Iterator[str]:
 
 
 def unexpected_texts(explanation: wire.Story) -> Iterator[str]:
-    """Texts that must not occur."""
+    """Yield texts that must not occur."""
     receipt = explanation.receipt
     answers = [not each.reason for each in receipt.attempts]
     never: tuple[tuple[bool, str], ...] = (
@@ -194,7 +194,9 @@ def test_every_fact_is_reported_and_nothing_else(explanation: wire.Story) -> Non
     words = explained(explanation)
     assert [each for each in expected_texts(explanation) if each and each not in words] == []
     assert [each for each in unexpected_texts(explanation) if each in words] == []
-    assert set(_NAME.findall(words)) <= set(_NAME.findall(str(explanation))), "an invented name"
+    assert set(_NAME.findall(words)) <= set(_NAME.findall(str(explanation))), (
+        "every name in the text is in the explanation"
+    )
 
 
 @given(explanations())
@@ -228,13 +230,13 @@ def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
 
 @given(explanations())
 @settings(max_examples=40, deadline=None)
-def test_the_figures_that_are_shown_add_up(explanation: wire.Story) -> None:
+def test_displayed_figures_add_up(explanation: wire.Story) -> None:
     lines = format_waterfall(RequestExplanation.from_wire(explanation).receipt)
     rows = [found for line in lines if (found := _ROW.fullmatch(line)) and not line.startswith("by the")]
     figures = [round(10 * float(found[2])) for found in rows]
     assert rows[-1][1] == "total" and sum(figures[:-1]) == figures[-1]
     assert abs(figures[-1] - explanation.receipt.timings.total * 10_000) <= 0.5 + 1e-6
-    assert len({len(found[3]) for found in rows[:-1]}) == 1, "bars of one width"
+    assert len({len(found[3]) for found in rows[:-1]}) == 1, "all bars have the same width"
 
 
 def test_kept_attempts_match_the_receipt() -> None:
@@ -242,7 +244,7 @@ def test_kept_attempts_match_the_receipt() -> None:
 
 
 def test_every_error_reason_has_a_text() -> None:
-    """Those that are left are for operators and jobs only."""
+    """The reasons without a text concern operators and jobs only."""
     named = {enum_label(wire.ErrorReason.DESCRIPTOR, each) for each in error_pb2.ErrorReason.values()}
     assert named - set(REASON_TEXTS) == {"", "conflict", "unknown_name", "unknown_job"}
     assert set(REASON_TEXTS) <= named
