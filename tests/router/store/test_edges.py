@@ -90,14 +90,14 @@ async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
-    """By the database's settings."""
+    """The database's settings guarantee it."""
     with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
         assert connection.execute("PRAGMA synchronous") == [(2,)]
         assert connection.execute("PRAGMA journal_mode") == [("wal",)]
 
 
-def test_a_commit_to_a_file_that_was_moved_meanwhile_is_not_taken_for_one(tmp_path: Path) -> None:
-    """The outcome is unknown: the file may be put back."""
+def test_a_commit_to_a_file_that_was_moved_meanwhile_has_an_unknown_outcome(tmp_path: Path) -> None:
+    """The file may be put back."""
     path = tmp_path / "state.db"
     with closing(SqliteFile(path).open()) as connection:
         connection.begin()

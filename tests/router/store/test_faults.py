@@ -1,4 +1,4 @@
-"""A database that is lost at any statement, before or after the commit: nothing is lost, nothing is done twice."""
+"""A connection that fails at any statement, before or after the commit: no change is lost or made twice."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from tests.router.store.stores import NOW, Follower, audit_row, counted, eventua
 
 @dataclass
 class Faults:
-    """The share of the calls that fails."""
+    """The shares of calls that fail, by kind."""
 
     random: Random
     statements: float = 0.0
@@ -90,7 +90,7 @@ async def change_until_made(store: Store, key: str, version: int, number: int) -
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_nothing_is_lost_and_nothing_is_done_twice(shared_url: str, seed: int) -> None:
+async def test_no_change_is_lost_or_made_twice(shared_url: str, seed: int) -> None:
     faults = Faults(Random(seed), statements=0.02, commits_lost=0.2, commits_failed=0.2, opens=0.1)
     num_changes = 12
 
@@ -118,8 +118,8 @@ async def test_nothing_is_lost_and_nothing_is_done_twice(shared_url: str, seed: 
     assert follower.dips == []
 
 
-async def test_a_lost_commit_is_looked_for_and_not_made_again(shared_url: str) -> None:
-    """Made again it would be stale, against itself."""
+async def test_a_commit_reported_as_lost_is_looked_up_and_not_repeated(shared_url: str) -> None:
+    """A repeated change would conflict with the change that was already made."""
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
         faults.commits_lost = 1.0
@@ -139,7 +139,7 @@ async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
     monkeypatch.setattr("router.store.worker._SETTLE_SECONDS", 0.5)
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
-        await store.documents()  # whatever the start has brought is done
+        await store.documents()  # the tasks of the start are done
         faults.commits_lost, faults.opens = 1.0, 1.0
         with pytest.raises(StoreUnavailable, match="it is unknown whether the change was committed") as gone:
             await store.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -150,7 +150,7 @@ async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
         assert [each.body for each in await store.documents()] == [{"n": 1}]
 
 
-async def test_a_failing_change_callback_harms_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_change_callback_stops_no_later_report(url: str, caplog: pytest.LogCaptureFixture) -> None:
     follower = Follower()
     async with opened(url, follower) as store:
 
@@ -185,7 +185,7 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
         assert held.held_receipts >= 100
         await eventually(lambda: "the store has dropped" in caplog.text)
         assert await store.receipt("r499") is not None
-        follower.count(store, counted(7, 0, "later"))  # no part of the batch that waits
+        follower.count(store, counted(7, 0, "later"))  # this count is not part of the waiting batch
         faults.opens = 0.0
         await eventually(lambda: store._held.is_empty)
         assert follower.troubles[-1] == ""
@@ -200,8 +200,8 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
     assert "the store answers again" in caplog.text
 
 
-async def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
-    """A change that fails between them leaves nothing."""
+async def test_the_audit_row_and_the_documents_are_written_together(shared_url: str) -> None:
+    """A change that fails between them writes neither."""
 
     class FailingAudit(Faulty):
         def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
@@ -221,7 +221,7 @@ async def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
 
 
 class Stuck(Faulty):
-    """Waits at a statement, and nothing interrupts it."""
+    """A connection that waits at a statement and cannot be interrupted."""
 
     at = ""
     is_waiting = Event()
@@ -241,7 +241,7 @@ class StuckOpener(FaultyOpener):
 
 @contextmanager
 def stuck_at(statement: str, turn: float, answer: float) -> Iterator[None]:
-    """While stores wait at the statement, calls wait only so long for their turn and for their answer."""
+    """Block stores at the statement, and limit the seconds that a call waits for its turn and for its answer."""
     Stuck.free.clear()
     Stuck.is_waiting.clear()
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +260,7 @@ STUCK: dict[str, Any] = {"wrap": lambda opener: StuckOpener(opener, Faults(Rando
 
 async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> None:
     async with opened(shared_url, **STUCK) as store:
-        with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # as every round does
+        with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # every sync round runs this statement
             await eventually(Stuck.is_waiting.is_set)
             with pytest.raises(StoreUnavailable, match="no answer in") as gone:
                 await store.change("knob", "a", 0, {}, audit_row())
@@ -273,7 +273,7 @@ async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> N
         assert (await store.documents(), await store.audit()) == ([], [])
 
 
-async def test_a_change_that_is_stuck_half_way_is_not_called_undone(shared_url: str) -> None:
+async def test_a_change_that_is_stuck_half_way_has_an_unknown_outcome(shared_url: str) -> None:
     follower = Follower()
     async with opened(shared_url, follower, **STUCK) as store:
         with stuck_at("INSERT INTO audit", turn=0.3, answer=0.6):

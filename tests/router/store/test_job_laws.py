@@ -31,11 +31,11 @@ NUM_HOLDERS = 5
 KEEP_MS = 5
 TIMEOUT_MS = 60
 FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
-"""Of a commit."""
+"""The fate of a commit."""
 
 
 class Flaky:
-    """A connection whose next commit may be lost: before it was made, or after."""
+    """A connection whose next commit may be lost, before or after it is made."""
 
     def __init__(self, connection: DatabaseConnection) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class Flaky:
 
 @dataclass
 class Known:
-    """The model of a job."""
+    """The expected state of a job."""
 
     tenant: str
     digest: str
@@ -75,7 +75,7 @@ class Known:
 
 @dataclass
 class Holder:
-    """The claim of a job, which may have been lost since."""
+    """A router's claim of a job. The claim may have been lost since."""
 
     row: JobRow
     written: int
@@ -101,7 +101,7 @@ class JobHistories(RuleBasedStateMachine):
             self.claim("well", late=False)
 
     def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
-        """As the store's thread does: repeat the call after a lost connection."""
+        """Make the call, and repeat it after a lost connection, as the store's thread does."""
         self.flaky.fate = fate
         for _ in range(2):
             try:
@@ -168,7 +168,7 @@ class JobHistories(RuleBasedStateMachine):
             self.holders = [*self.holders, Holder(row, row.events)][-NUM_HOLDERS:]
 
     def draw_holder(self, data: st.DataObject) -> Holder:
-        """Current holders are drawn more often than former ones."""
+        """Draw a holder. Current holders are drawn more often than former ones."""
         holders = [holder for holder in self.holders if self.may_write(holder)]
         return data.draw(st.sampled_from([*holders, *holders, *self.holders]))
 

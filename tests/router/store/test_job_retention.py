@@ -1,4 +1,4 @@
-"""Ended jobs are deleted when they are too old, and then those of the tenant with the most jobs."""
+"""Ended jobs that are too old are deleted first, then jobs of the tenant with the most jobs."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,9 @@ def kept(jobs: list[EndedJob], limits: JobsConfig) -> list[EndedJob]:
 
 
 @given(JOBS, LIMITS)
-def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobsConfig) -> None:
+def test_kept_jobs_are_within_the_limits_and_the_newest_of_each_tenant(
+    jobs: list[EndedJob], limits: JobsConfig
+) -> None:
     left = kept(jobs, limits)
     assert len(left) <= limits.kept and sum(job.num_bytes for job in left) <= limits.kept_bytes
     young = [job for job in jobs if job.ended_ms > NOW - round(limits.keep * 1000)]
@@ -57,7 +59,7 @@ def test_a_tenant_below_its_fair_share_loses_no_job(jobs: list[EndedJob], limits
             assert [job for job in left if job.tenant == tenant] == own
 
 
-def test_a_tenants_jobs_displace_only_its_own() -> None:
+def test_a_tenants_flood_displaces_only_its_own_jobs() -> None:
     quiet = [EndedJob("quiet", "ann", 1, 10)]
     flood = [EndedJob(f"f{number}", "bob", 2 + number, 100) for number in range(50)]
     by_count = JobsConfig(keep=10, kept=10, kept_bytes=1 << 20)

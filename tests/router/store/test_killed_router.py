@@ -1,4 +1,4 @@
-"""A router is killed in the middle of its work: what it had acknowledged is there."""
+"""Changes that a router acknowledged before it was killed are stored."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_acknowledged_is_there(shared_url: str) -> None:
+async def test_acknowledged_changes_outlive_a_killed_router(shared_url: str) -> None:
     with subprocess.Popen([sys.executable, "-c", ROUTER, shared_url], stdout=subprocess.PIPE, text=True) as router:
         assert router.stdout is not None
         acknowledged = [int(router.stdout.readline()) for _ in range(60)]

@@ -18,7 +18,7 @@ async def keep(url: str) -> Document:
         return await store.change("knob", "a", 0, {"n": 1}, audit_row())
 
 
-async def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
+async def test_a_new_program_migrates_old_tables(shared_url: str) -> None:
     kept = await keep(shared_url)
     for _ in range(2):
         async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
@@ -26,7 +26,7 @@ async def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> No
             assert list(await store.documents()) == [kept]
 
 
-async def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
+async def test_an_old_program_does_not_change_newer_tables(shared_url: str) -> None:
     kept = await keep(shared_url)
     async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)):
         pass
@@ -40,12 +40,12 @@ async def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
         assert list(await store.documents()) == [kept]
 
 
-async def test_a_migration_that_fails_leaves_nothing(shared_url: str) -> None:
+async def test_a_failed_migration_is_rolled_back(shared_url: str) -> None:
     kept = await keep(shared_url)
     async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN)) as store:
         assert "NONSENSE" in store.trouble
     async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN[:1])) as store:
-        assert store.trouble == ""  # its first half was not there
+        assert store.trouble == ""  # the first half of the failed migration was rolled back
         assert list(await store.documents()) == [kept]
 
 
@@ -55,8 +55,8 @@ async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> N
         assert "belongs to the ensemble 'test'; 'other' needs its own database" in store.trouble
 
 
-async def test_a_replaced_database_is_reported_whole(shared_url: str) -> None:
-    """As after a restore of a backup."""
+async def test_all_documents_of_a_replaced_database_are_reported(shared_url: str) -> None:
+    """A database is replaced, for example, by a restored backup."""
     from router.store.store import opener_for_url
     from tests.router.store.stores import Follower, eventually
 

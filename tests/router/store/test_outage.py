@@ -1,4 +1,4 @@
-"""PostgreSQL is killed, frozen, full or refuses: serving calls never wait for it, and nothing acknowledged is lost."""
+"""PostgreSQL is killed, frozen, full or refuses: no serving call waits for it, and no acknowledged change is lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -66,7 +66,9 @@ async def stop(*tasks: "asyncio.Task[None]") -> None:
             await task
 
 
-async def test_killed_and_restarted_under_load(killable: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_killed_under_load_loses_no_acknowledged_change(
+    killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):  # a busy machine restarts the server slowly
         monkeypatch.setattr(f"router.store.worker.{name}", 120.0)
     url = killable.new_database()
@@ -90,7 +92,7 @@ async def test_killed_and_restarted_under_load(killable: PostgresServer, monkeyp
         for enough in (5, 10):
             await eventually(partial(have_changed, loads, enough))
             await asyncio.to_thread(killable.kill)
-            await asyncio.sleep(0.3)  # writes fail meanwhile
+            await asyncio.sleep(0.3)  # writes fail during the outage
             await asyncio.to_thread(killable.start)
             await eventually(lambda: not one.trouble and not two.trouble)
         await stop(*tasks, measuring)
@@ -102,8 +104,11 @@ async def test_killed_and_restarted_under_load(killable: PostgresServer, monkeyp
     await check(loads)
 
 
-async def test_frozen_under_load(killable: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server accepts connections and does not answer. The store reports it, and writes its buffer afterwards."""
+async def test_a_frozen_database_is_reported_and_delays_no_call(
+    killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server accepts connections and does not answer. The store reports the outage, and writes its buffer
+    afterwards."""
     url = killable.new_database()
     lag = Lag()
     async with opened(url) as store:
@@ -130,7 +135,7 @@ async def test_frozen_under_load(killable: PostgresServer, monkeypatch: pytest.M
         assert load.slowest < 0.25 and lag.longest < 1.0
 
 
-async def test_absent_at_the_start(killable: PostgresServer) -> None:
+async def test_a_store_starts_without_its_database(killable: PostgresServer) -> None:
     url = killable.new_database()
     follower = Follower()
     killable.stop()
@@ -153,7 +158,8 @@ async def test_absent_at_the_start(killable: PostgresServer) -> None:
 async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
     killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds a row lock that every change needs: changes are refused in time, and made after the server ends it."""
+    """The stopped router holds a row lock that every change needs. Changes are refused in time, and succeed after the
+    server ends its session."""
     from router.store import postgres
 
     shorter = {"lock_timeout": "200", "idle_in_transaction_session_timeout": "3000"}
@@ -175,7 +181,7 @@ async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
 
 
 def test_a_call_that_waits_for_the_store_can_be_cancelled(killable: PostgresServer) -> None:
-    """From another thread, while the server is silent."""
+    """The call is cancelled from another thread while the server is silent."""
     from router.store.connection import StoreConnectionLost
     from router.store.postgres import PostgresUrl
 

@@ -68,8 +68,8 @@ async def emptied(url: str) -> None:
     connection.close()
 
 
-def test_the_newest_that_have_every_label_are_found_written_or_held(shared_url: str) -> None:
-    """By the router that keeps them and by another one."""
+def test_the_newest_receipts_with_every_label_are_found_written_or_buffered(shared_url: str) -> None:
+    """Both the router that buffers them and another router find them."""
 
     async def scenario(kept: list[ReceiptRow], later: list[ReceiptRow], query: ReceiptQuery) -> None:
         await eventually(lambda: mine.counters().held_receipts == 0)
@@ -82,7 +82,7 @@ def test_the_newest_that_have_every_label_are_found_written_or_held(shared_url: 
             mine.keep_receipt(row)
         for store, all_of_them in ((other, kept), (mine, list(again.values()))):
             if store is other and later:
-                continue  # some of them may be written by now
+                continue  # some of the later receipts may be written by now
             found = await store.receipts.newest(query)
             assert [row.at_ms for row in found] == expected(all_of_them, query)
             assert all(row in all_of_them for row in found)
@@ -145,7 +145,7 @@ async def test_a_request_of_any_tenant_is_found_by_id(url: str) -> None:
         assert list(await store.receipts.newest(ReceiptQuery(9, labels=ReceiptLabels("\0")))) == []
 
 
-async def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> None:
+async def test_a_verdict_is_shown_with_its_own_receipt_only(url: str) -> None:
     async with opened(url) as store:
 
         async def judged(name: str) -> str:
@@ -160,7 +160,8 @@ async def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> Non
         await eventually(lambda: store.counters().held_receipts == 0)
         store.keep_verdict(VerdictRow("r2", NOW, "failed"))
         assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
-        store.keep_verdict(VerdictRow("r1", NOW - 1, "failed"))  # of an earlier request with the same id
+        # This verdict belongs to an earlier request with the same id.
+        store.keep_verdict(VerdictRow("r1", NOW - 1, "failed"))
         store.keep_verdict(VerdictRow("never", NOW, "failed"))
         await eventually(lambda: store._held.is_empty)
         assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
@@ -172,14 +173,14 @@ async def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> Non
         assert store.counters().dropped_verdicts == 2
 
 
-def test_verdicts_that_wait_are_bounded() -> None:
+def test_buffered_verdicts_are_bounded() -> None:
     held = VerdictBuffer(most=3)
     for number in range(5):
         held.add(VerdictRow(f"r{number}", NOW, "passed"))
     assert (len(held), held.num_dropped) == (3, 2)
     assert [each.request_id for each in held.take(2)] == ["r2", "r3"] and len(held) == 1
     row = receipt(2, NOW)
-    assert held.apply(row) == row._replace(judged="passed"), "it is under way"
+    assert held.apply(row) == row._replace(judged="passed"), "the verdict is being written"
     held.forget_taken()
     assert held.apply(row) == row
     full = WriteBuffer(10)
@@ -190,7 +191,7 @@ def test_verdicts_that_wait_are_bounded() -> None:
     assert full.is_empty
 
 
-async def test_what_belongs_to_a_request_is_found(url: str) -> None:
+async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> None:
     async with opened(url) as store:
         for number in range(3):
             store.keep_comparison(ComparisonRow(NOW + number, "ann:mine", b"%d" % number))
@@ -214,7 +215,7 @@ async def test_what_belongs_to_a_request_is_found(url: str) -> None:
 
 
 async def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
-    async with opened(f"sqlite:{tmp_path}") as store:  # a folder is no database
+    async with opened(f"sqlite:{tmp_path}") as store:  # a folder is not a database
         store.keep_receipt(receipt(1))
         calls: list[Any] = [
             store.receipts.newest(ReceiptQuery(9)),

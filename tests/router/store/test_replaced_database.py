@@ -74,7 +74,7 @@ async def order(store: Any) -> int:
 
 
 @pytest.mark.parametrize("lose", [remove, empty])
-def test_an_empty_database_gets_back_what_was_acknowledged(
+def test_an_emptied_database_gets_acknowledged_changes_back(
     shared_url: str, lose: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -95,16 +95,16 @@ def test_an_empty_database_gets_back_what_was_acknowledged(
             followers[1].count(two, counted(1, 0))
             await eventually(lambda: all(each.sums.get(PLACE) == (8, 3) for each in followers))
             await two.change("breaker", "shell", version, {"hold": "closed"}, audit_row("shell"))
-            assert [row.number for row in await one.audit()] == [6, 5], "numbers go on"
+            assert [row.number for row in await one.audit()] == [6, 5], "audit numbers continue"
             assert [each.dips for each in followers] == [[], []]
             assert (one.trouble, two.trouble) == ("", "")
 
     asyncio.run(scenario())
-    assert 1 <= len(replacement_errors(caplog)) <= 2, "once at each router that has met it"
+    assert 1 <= len(replacement_errors(caplog)) <= 2, "each router logs the replacement at most once"
     assert "written back" in caplog.text
 
 
-async def test_a_change_right_after_a_loss_restores_first(shared_url: str) -> None:
+async def test_a_change_right_after_a_loss_restores_the_database_first(shared_url: str) -> None:
     """The change is the first call after the loss."""
 
     async def order_one(store: Any) -> None:
@@ -114,13 +114,13 @@ async def test_a_change_right_after_a_loss_restores_first(shared_url: str) -> No
         for _ in range(5):
             await order_one(store)
             remove(shared_url)
-            assert "restored" in [row.what for row in await store.audit()], "a read restores too"
+            assert "restored" in [row.what for row in await store.audit()], "a read restores the database, too"
             remove(shared_url)
             await order_one(store)
         assert len(await store.documents()) == 10
 
 
-def test_a_backup_that_is_put_in_place_counts_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backup_put_in_place_is_taken_over_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
 
     async def scenario() -> None:
@@ -149,8 +149,8 @@ def test_a_backup_that_is_put_in_place_counts_as_it_is(tmp_path: Path, caplog: p
     )
 
 
-async def test_a_restore_of_another_history_in_place_counts_as_it_is(shared_url: str) -> None:
-    """Its numbers have gone back, and are soon as high as they were."""
+async def test_a_history_rolled_back_in_place_is_taken_over_unchanged(shared_url: str) -> None:
+    """The restored sequence numbers are lower, and soon as high as before."""
     followers = [Follower(), Follower()]
     async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
         await one.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -162,8 +162,8 @@ async def test_a_restore_of_another_history_in_place_counts_as_it_is(shared_url:
         assert [row.what for row in await one.audit()][-2:] == ["taken_over", "set"]
 
 
-async def test_a_backup_that_is_restored_into_the_file_while_routers_run_counts_as_it_is(tmp_path: Path) -> None:
-    """As `sqlite3 NAME.db ".restore copy.db"` does."""
+async def test_a_backup_restored_into_the_open_file_is_taken_over_unchanged(tmp_path: Path) -> None:
+    """`sqlite3 NAME.db ".restore copy.db"` restores a backup in this way."""
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
     follower = Follower()
     async with opened(f"sqlite:{path}", follower) as store:
@@ -198,7 +198,7 @@ def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def test_a_damaged_file_that_is_moved_away_while_routers_run_costs_nothing(tmp_path: Path) -> None:
+async def test_moving_a_damaged_file_away_while_routers_run_loses_no_change(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     follower = Follower()
     async with opened(f"sqlite:{path}", follower) as store:

@@ -12,7 +12,7 @@ from tests.router.store.stores import NOW, audit_row, counted, eventually, event
 LIMITS: dict[str, Any] = {"receipts": 50, "comparisons": 30, "audit": 1000}
 
 
-async def test_the_oldest_go_and_the_newest_stay(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_rows_are_deleted_and_the_newest_stay(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.store.sync._PRUNE_SECONDS", 600.0)
     async with opened(url, **LIMITS) as store:
         for number in range(3000):
@@ -56,8 +56,8 @@ async def test_the_audit_is_bounded_and_deleted_documents_are_forgotten(url: str
         assert again.version > gone.version
 
 
-async def test_closing_writes_what_is_held(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.store.sync._TICK_SECONDS", 0.0005)  # rounds begin in between
+async def test_closing_writes_the_buffer(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.store.sync._TICK_SECONDS", 0.0005)  # sync rounds begin while rows are added
     async with opened(shared_url) as store:
         for number in range(2500):
             store.count(counted(1, 0))
@@ -70,7 +70,7 @@ async def test_closing_writes_what_is_held(shared_url: str, monkeypatch: pytest.
         assert [row async for row in store.comparisons(NOW + 1)] == []
 
 
-async def test_a_closed_store_still_takes_what_is_never_waited_for(url: str) -> None:
+async def test_a_closed_store_accepts_counts_and_receipts(url: str) -> None:
     async with opened(url) as store:
         pass
     store.count(counted(1, 0))

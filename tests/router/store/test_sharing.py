@@ -38,7 +38,7 @@ def has_number(follower: Follower, number: int) -> bool:
     return follower.bodies().get(("breaker", "debug")) == {"n": number}
 
 
-async def test_no_change_is_overwritten_and_no_reader_misses_one(shared_url: str) -> None:
+async def test_no_change_is_overwritten_or_missed_by_a_reader(shared_url: str) -> None:
     followers = [Follower() for _ in range(NUM_STORES)]
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(opened(shared_url, each)) for each in followers]
@@ -51,8 +51,8 @@ async def test_no_change_is_overwritten_and_no_reader_misses_one(shared_url: str
             assert follower.seqs == sorted(set(follower.seqs))
 
 
-async def test_readers_miss_nothing_of_independent_writers(shared_url: str) -> None:
-    """Each writer has a document of its own, so that only the sequence keeps their commits in order."""
+async def test_readers_miss_no_change_of_independent_writers(shared_url: str) -> None:
+    """Each writer has its own document, so that only the sequence number keeps their commits in order."""
 
     async def write(store: Store, name: str) -> None:
         version = 0
@@ -60,7 +60,7 @@ async def test_readers_miss_nothing_of_independent_writers(shared_url: str) -> N
             version = (await store.change("knob", name, version, {"n": number}, audit_row(name))).version
 
     async def read(follower: Follower, store: Store) -> None:
-        """As fast as it goes: a window of the database that is open for a moment is met."""
+        """Read without pauses, so that even a short race in the database is met."""
         while len(follower.audit) < NUM_STORES * NUM_CHANGES:
             assert store._sync is not None
             store._sync.run_soon()
@@ -88,12 +88,12 @@ async def test_two_routers_agree_within_a_second(shared_url: str, monkeypatch: p
             began = time.monotonic()
             await eventually(partial(has_number, reported, number))
             waits.append(time.monotonic() - began)
-        assert min(waits) < 1.0  # the best of four: other processes use the machine too
+        assert min(waits) < 1.0  # the shortest of four waits, because other processes use the machine, too
         await one.change("breaker", "debug", version, None, audit_row())
         await eventually(lambda: reported.bodies() == {})
 
 
-async def test_counts_add_up_and_no_window_ever_dips(shared_url: str) -> None:
+async def test_counts_add_up_and_no_sum_ever_decreases(shared_url: str) -> None:
     followers = [Follower() for _ in range(3)]
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(opened(shared_url, each)) for each in followers]

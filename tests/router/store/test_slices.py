@@ -29,7 +29,7 @@ async def read_slices(
             return mark, found
 
 
-async def test_others_read_what_one_has_written_and_it_does_not_read_its_own(url: str) -> None:
+async def test_a_writers_slices_are_read_by_others_and_not_by_itself(url: str) -> None:
     async with opened(url) as store:
         news = await store.slices.exchange("a", [slice_row("a"), slice_row("a", 1)], None, NOW_MS)
         assert (list(news.rows), news.whole) == ([], True)
@@ -38,7 +38,7 @@ async def test_others_read_what_one_has_written_and_it_does_not_read_its_own(url
         assert await read_slices(store, "b", mark) == (mark, {})
 
 
-async def test_a_row_is_replaced_and_writing_it_again_changes_nothing(url: str) -> None:
+async def test_a_slice_is_replaced_and_writing_it_again_changes_nothing(url: str) -> None:
     async with opened(url) as store:
         for raw in (b"one", b"two", b"two"):
             await store.slices.exchange("a", [slice_row("a", raw=raw)], None, NOW_MS)
@@ -64,7 +64,7 @@ async def test_expired_slices_are_not_read_and_are_deleted(url: str) -> None:
         await eventually_returns(all_rows, 1)
 
 
-async def test_many_are_read_page_by_page_and_none_is_missed(url: str) -> None:
+async def test_many_slices_are_read_page_by_page_and_none_is_missed(url: str) -> None:
     async with opened(url) as store:
         number = 6 * MAX_SLICES_WRITTEN
         for start in range(0, number, MAX_SLICES_WRITTEN):
@@ -75,7 +75,7 @@ async def test_many_are_read_page_by_page_and_none_is_missed(url: str) -> None:
         assert (await read_slices(store, "b", mark))[1] == {}
 
 
-async def test_two_that_share_a_database_read_each_other(shared_url: str) -> None:
+async def test_two_stores_on_one_database_read_each_others_slices(shared_url: str) -> None:
     async with opened(shared_url) as one, opened(shared_url) as other:
         marks: dict[str, StorePosition | None] = {"a": None, "b": None}
         for number in range(5):

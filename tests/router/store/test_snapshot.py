@@ -1,4 +1,4 @@
-"""A snapshot keeps the newest known version of every document, in whatever order versions arrive."""
+"""A snapshot keeps the newest known version of every document, in any order of arrival."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ learned = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.boolea
 
 
 @given(learned)
-def test_no_document_goes_back(learned: list[tuple[str, int, bool]]) -> None:
+def test_no_document_returns_to_an_older_version(learned: list[tuple[str, int, bool]]) -> None:
     history, newest = StoreSnapshot("memory", lambda: 0.0), dict[str, int]()
     for number, (key, version, is_deleted) in enumerate(learned, 1):
         body = None if is_deleted else {"version": version}
@@ -21,8 +21,10 @@ def test_no_document_goes_back(learned: list[tuple[str, int, bool]]) -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.sampled_from(["identity", "another"]))
-def test_a_database_goes_on_where_it_is_the_same_and_nothing_is_undone(known: int, now: int, identity: str) -> None:
+def test_a_database_continues_a_snapshot_unless_it_was_replaced_or_rolled_back(
+    known: int, now: int, identity: str
+) -> None:
     history = StoreSnapshot("memory", lambda: 0.0)
-    assert history.continues(StorePosition(identity, now, now)), "nothing was known of it"
+    assert history.continues(StorePosition(identity, now, now)), "an empty snapshot is continued by any database"
     history.update(StorePosition("identity", known, known), [])
     assert history.continues(StorePosition(identity, now, now)) == (identity == "identity" and now >= known)

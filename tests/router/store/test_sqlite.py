@@ -41,7 +41,9 @@ def test_default_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         os.umask(before)
 
 
-def test_without_a_home_it_is_below_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_xdg_state_home_the_file_is_in_the_users_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -61,7 +63,7 @@ async def test_a_folder_that_cannot_be_created_is_reported_with_the_setting(tmp_
         store.count(counted(1, 0))
 
 
-def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.write_bytes(b"precious notes, and no database" * 100)
     before = path.read_bytes()
@@ -104,7 +106,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     assert path.read_bytes() == raw
 
 
-def test_a_file_that_is_moved_away_takes_no_more_changes(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_gets_no_more_changes(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
 
     async def scenario() -> list[Document]:
@@ -197,7 +199,7 @@ asyncio.run(main())
 
 
 def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
-    """In a process without root, for which nothing is read-only."""
+    """The store runs in a process without root, because root can write any file."""
     import tempfile
 
     async def fill() -> None:

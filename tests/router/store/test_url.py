@@ -51,7 +51,7 @@ def test_a_relative_path_starts_at_the_configuration(tmp_path: Path) -> None:
     assert opener_for_url("sqlite:/x/state.db", "test", tmp_path).name == "SQLite file /x/state.db"
 
 
-def test_psycopg_is_loaded_for_postgresql_alone_and_its_absence_is_explained(tmp_path: Path) -> None:
+def test_psycopg_is_loaded_only_for_postgresql_and_its_absence_is_explained(tmp_path: Path) -> None:
     script = """
 import sys
 sys.modules["psycopg"] = None  # as if it were not installed

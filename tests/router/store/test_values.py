@@ -13,7 +13,7 @@ from tests.router.store.stores import NOW, audit_row, counted, eventually, opene
 LARGEST = {"t": "x" * ((64 << 10) - len('{"t":""}'))}
 
 
-async def test_texts_come_back_as_they_were(url: str) -> None:
+async def test_texts_are_returned_unchanged(url: str) -> None:
     body = {"nul": "\0", "lone": "\ud800", "wide": "\U0001f600", "": [None, True, 1e300, -(2**80)], "%s ? {}": "'\"\\"}
     prose = AuditRow(0, NOW, "Ann\0", "\ud800 why", "{}%s?", "ü", "", "'; DROP TABLE audit --")
     async with opened(url) as store:
@@ -73,7 +73,7 @@ def test_a_body_that_is_too_deep_is_refused() -> None:
                 await store.change("knob", "a", 0, body, audit_row())
 
     asyncio.run(scenario())
-    while body:  # one level after another, because Python's destructor recurses
+    while body:  # unnest level by level, because Python's destructor recurses
         body = body["n"]
 
 

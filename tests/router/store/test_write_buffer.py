@@ -23,7 +23,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_every_row_is_held_written_or_counted_as_dropped(events: list[tuple[str, int, int]]) -> None:
+def test_every_row_is_buffered_written_or_counted_as_dropped(events: list[tuple[str, int, int]]) -> None:
     held = WriteBuffer(8)
     came: Counter[str] = Counter()
     written: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def test_a_batch_does_not_change_until_it_is_confirmed_or_rejected() -> None:
         held.confirm(batch)
 
 
-def test_too_many_bytes_or_counts_push_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_bytes_or_counts_drop_the_oldest_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_module, "MAX_BUFFER_BYTES", 100)
     monkeypatch.setattr(held_module, "MAX_BUFFER_COUNTS", 3)
     held = WriteBuffer(1000)

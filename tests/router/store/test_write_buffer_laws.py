@@ -1,4 +1,4 @@
-"""The write buffer compared with a plain model of it."""
+"""The write buffer compared with a plain model."""
 
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +23,7 @@ events = st.lists(
 def test_a_buffered_receipt_is_found_and_the_oldest_row_is_dropped_first(events: list[tuple[str, int]]) -> None:
     held = WriteBuffer(MOST_ROWS)
     waiting: list[Any] = []
-    """Oldest first."""
+    """Buffered rows, oldest first."""
     for at, (kind, number) in enumerate(events):
         if kind == "receipt":
             waiting = [row for row in waiting if not (isinstance(row, ReceiptRow) and row.request_id == f"r{number}")]
@@ -46,7 +46,7 @@ def test_a_buffered_receipt_is_found_and_the_oldest_row_is_dropped_first(events:
 
 
 @given(events)
-def test_buffered_counts_are_the_received_less_the_written_and_dropped(events: list[tuple[str, int]]) -> None:
+def test_buffered_counts_are_the_received_minus_the_written_and_dropped(events: list[tuple[str, int]]) -> None:
     """Dropped counts never become negative, and a written batch removes only its own counts."""
     with patch.object(held_module, "MAX_BUFFER_COUNTS", MOST_COUNTS):
         held, here = WriteBuffer(MOST_ROWS), dict[str, int]()
@@ -62,7 +62,9 @@ def test_buffered_counts_are_the_received_less_the_written_and_dropped(events: l
             for key in here:
                 good, bad = held.counts_of(("demand", key, 0))
                 assert bad == 2 * good and good in (here[key], 0)
-                assert good or not here[key] or key not in under_way, "a batch under way is out of reach"
+                assert good or not here[key] or key not in under_way, (
+                    "counts of a batch that is being written are never dropped"
+                )
                 here[key] = good
             assert len(held._counts) <= MOST_COUNTS + len(under_way)
 

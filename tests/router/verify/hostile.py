@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Sources that a compiler should not be given, and what must become of them."""
+"""Hostile sources, grouped by the verdict they must get."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ FAILS: Mapping[str, str] = {
     "trigraphs": "int main() ??< return 0; ??>\n",
     "options in a comment": '// -include /etc/passwd -fplugin=/tmp/x.so\n#pragma GCC optimize ("-include /etc/passwd")\nint main() { return ; + }\n',
 }
-"""Each has to fail, within its limits."""
+"""Sources that must fail within their limits."""
 
 PASSES: Mapping[str, str] = {
     "what only an assembler would read": '__asm__(".incbin \\"/etc/passwd\\"");\nint main() { __asm__ volatile(".incbin \\"/etc/shadow\\""); }\n',

@@ -69,7 +69,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("driver", ["clang++", pytest.param("g++", marks=pytest.mark.slow)])
-def test_answers_as_people_get_them(driver: str) -> None:
+def test_typical_answers_get_their_verdicts(driver: str) -> None:
     verdicts = all_judged(make_cpp(found(driver)), [answer for _, answer in ANSWERS.values()])
     got = dict(zip(ANSWERS, verdicts, strict=True))
     assert {name: v for name, v in got.items() if v.outcome != ANSWERS[name][0]} == {}
@@ -97,7 +97,7 @@ FORGED = {
 }  # fmt: skip
 
 
-def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
+def test_an_answer_cannot_forge_compiler_output(driver: str) -> None:
     verifier = make_cpp(driver)
     verdicts = all_judged(verifier, [f"```cpp\n{code}\n```" for code in FORGED.values()])
     assert {name: v for name, v in zip(FORGED, verdicts, strict=True) if v.outcome != "failed"} == {}
@@ -107,12 +107,12 @@ def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
 
 
 @pytest.mark.slow
-def test_another_compiler_gives_the_same_verdict() -> None:
+def test_gcc_gives_the_same_verdicts() -> None:
     verdicts = all_judged(make_cpp("g++"), [ANSWERS[name][1] for name in SOME])
     assert {name: v for name, v in zip(SOME, verdicts, strict=True) if v.outcome != ANSWERS[name][0]} == {}
 
 
-def test_names_of_the_question_are_known() -> None:
+def test_names_declared_in_the_question_are_known() -> None:
     driver = "clang++"
     question = "```cpp\nstruct Widget { int width; };\nint area(const Widget& w);\n```\nImplement it."
     answer = "```cpp\nint area(const Widget& w) { return w.width * w.width; }\n```"
@@ -210,7 +210,7 @@ def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, caplog: pytes
     assert "cannot be verified" in caplog.text
 
 
-def test_a_machine_that_is_busy_is_not_held_against_the_answer() -> None:
+def test_an_answer_does_not_fail_because_the_machine_is_busy() -> None:
     async def rushed() -> str:
         verifier = make_cpp("clang++", clock_seconds=300.0)
         await verifier.verify("", PROGRAM)
@@ -225,8 +225,8 @@ class _Slow(Sandbox):
         return await super().run(caged, given, replace(limits, seconds=0.001))
 
 
-def test_waiting_for_a_slot_does_not_count_as_time_of_an_answer() -> None:
-    """Runs for other answers come between two of its runs."""
+def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
+    """Other answers are compiled between two runs for the same answer."""
 
     async def allowed() -> list[float]:
         sandbox = _Crowded("namespaces", VerifierPool())
@@ -239,7 +239,7 @@ def test_waiting_for_a_slot_does_not_count_as_time_of_an_answer() -> None:
 
 
 class _Crowded(Sandbox):
-    """Every run starts late, takes two seconds and reports an error."""
+    """A sandbox in which every run starts late, takes two seconds and reports an error."""
 
     def __init__(self, mode: SandboxMode, pool: VerifierPool) -> None:
         super().__init__(mode, pool)
@@ -252,7 +252,7 @@ class _Crowded(Sandbox):
 
 
 def test_the_event_loop_runs_during_verification() -> None:
-    """On the router's event loop: it runs while an expensive source is compiled and then cancelled."""
+    """The router's event loop keeps running while an expensive source is compiled and then cancelled."""
 
     async def ticking() -> tuple[int, float]:
         verifier = make_cpp("clang++")

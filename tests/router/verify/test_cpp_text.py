@@ -37,7 +37,7 @@ def test_masked_text_keeps_its_position(text: str) -> None:
 
 
 @given(code)
-def test_no_piece_is_lost_and_none_is_doubled(text: str) -> None:
+def test_no_piece_is_lost_or_duplicated(text: str) -> None:
     pieces = split_pieces(text)
     at = 0
     for piece in pieces:
@@ -101,7 +101,7 @@ def test_line_directives_are_removed(directive: str) -> None:
     "code",
     ['auto s = R"(\n#line 1 "x"\n)";', "// \n#define line 1\n#pragma once\n", "/*\n# 1 x\n*/", 'f("#line 1");', "#\n"],
 )
-def test_similar_lines_are_no_line_directives(code: str) -> None:
+def test_lines_that_resemble_line_directives_are_kept(code: str) -> None:
     assert strip_line_directives(code) == code
 
 
@@ -157,12 +157,12 @@ def test_ellipses_are_removed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "It depends.", "Use std::move here; it is cheap.", "1. First;\n2. Second;"])
-def test_prose_is_no_code(text: str) -> None:
+def test_prose_is_not_code(text: str) -> None:
     assert not looks_like_cpp(text)
     assert extract_cpp(text) == []
 
 
-def test_bare_code_is_code() -> None:
+def test_code_without_fences_is_recognised() -> None:
     assert looks_like_cpp("#include <iostream>\n\nint main() {\n  std::cout << 1;\n}\n")
     assert looks_like_cpp("for (auto& x : v) {\n  x *= 2;\n}")
 
@@ -172,13 +172,13 @@ def test_other_languages_are_not_compiled() -> None:
     assert extract_cpp(answer) == []
 
 
-def test_code_of_the_question_is_not_the_answers() -> None:
+def test_code_repeated_from_the_question_is_not_judged() -> None:
     question = "Why?\n```cpp\nint main() { return x }\n```"
     answer = "You wrote\n```cpp\nint main() {\n  return x\n}\n```\nbut mean\n```cpp\nint main() { return 0; }\n```"
     assert [unit.code for unit in extract_units(question, answer)] == ["int main() { return 0; }"]
 
 
-def test_braces_are_counted_where_they_are_code() -> None:
+def test_braces_in_text_and_comments_are_not_counted() -> None:
     assert brace_balance("void f() { '}'; \"}\"; // }\n") == 1
 
 
@@ -208,8 +208,8 @@ MORE_BITS = ("`", "```cpp\n", "... \n", "'", "main", "\\\n", "a ", ";\n", "x = 1
 
 
 @pytest.mark.parametrize("bit", (*BITS, *MORE_BITS), ids=repr)
-def test_no_text_takes_long_to_read(bit: str) -> None:
-    """Quadratic time would take minutes."""
+def test_reading_time_is_linear_for_any_text(bit: str) -> None:
+    """A quadratic algorithm would take minutes."""
     text = bit * (LONG // len(bit)) + "`"
     started = time.process_time()
     for answer in (text, f"```cpp\n{text}\n```"):

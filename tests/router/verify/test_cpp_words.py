@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""An answer is skipped only for headers that are really missing, not for its own error texts."""
+"""An answer is skipped only for headers that are really missing, never because of its own error texts."""
 
 import pytest
 from hypothesis import given
@@ -60,27 +60,27 @@ def judged_as(driver: str, answers: dict[str, str], outcome: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["clang++", "g++"])
-def test_no_answer_is_passed_over_for_its_own_words(driver: str) -> None:
+def test_no_answer_is_skipped_for_its_own_error_texts(driver: str) -> None:
     judged_as(driver, OWN_WORDS, "failed")
 
 
-def test_some_of_them_by_either_compiler() -> None:
+def test_common_error_texts_are_not_skipped_with_either_compiler() -> None:
     some = ("an assertion about a standard", "a pragma", "a pragma in a fragment", "an error as g++ has it")
     for driver in ("clang++", "g++"):
         judged_as(driver, {name: OWN_WORDS[name] for name in some}, "failed")
 
 
-def test_nor_for_those_of_its_attributes() -> None:
+def test_no_answer_is_skipped_for_texts_of_its_attributes() -> None:
     judged_as("clang++", OF_CLANG, "failed")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["clang++", "g++"])
-def test_a_missing_header_is_an_excuse(driver: str) -> None:
+def test_an_answer_with_a_missing_header_is_skipped(driver: str) -> None:
     judged_as(driver, REALLY_MISSING, "skipped")
 
 
-def test_nor_are_some_of_it() -> None:
+def test_an_answer_with_a_missing_library_or_newer_name_is_skipped() -> None:
     some = ("a library", "a name of a later standard")
     judged_as("clang++", {name: REALLY_MISSING[name] for name in some}, "skipped")
 
@@ -92,18 +92,16 @@ gaps = st.sampled_from([" ", "  ", "\t", " /* a\nb */ ", "\\\n "])
 
 
 @given(words=words, gap=gaps, hash_gap=gaps, used=st.booleans())
-def test_an_error_directive_is_plainly_wrong_however_it_is_written(
-    words: str, gap: str, hash_gap: str, used: bool
-) -> None:
+def test_an_error_directive_never_excuses_an_answer(words: str, gap: str, hash_gap: str, used: bool) -> None:
     code = f"{'std::println();' if used else ''}\n#{hash_gap}error{gap}{words}\n"
     shown = " ".join(words.split())
     for said in (f"{ANSWER_FILE}:2:2: error: {shown}\n", f"{ANSWER_FILE}:2:2: error: #error {shown}\n"):
         complaint = parse_compile_error(said, code)
-        assert complaint is not None and complaint.kind in ("wrong", "clash"), "neither is an excuse"
+        assert complaint is not None and complaint.kind in ("wrong", "clash"), "both kinds fail the answer"
 
 
 @given(words=words, code=st.sampled_from(["", "#include <vector>\n", "int main() {}"]))
-def test_a_missing_header_is_included_and_its_error_is_fatal(words: str, code: str) -> None:
+def test_a_header_is_missing_only_if_it_is_included_and_the_error_is_fatal(words: str, code: str) -> None:
     for said in (f"{ANSWER_FILE}:1:1: fatal error: {words}\n", f"{ANSWER_FILE}:1:1: error: {MISSING_HEADER}\n"):
         complaint = parse_compile_error(said, code)
         assert complaint is not None and complaint.kind != "header"
@@ -126,7 +124,7 @@ def test_a_missing_header_is_included_and_its_error_is_fatal(words: str, code: s
         ('static_assert failed "println"', "std::println();", "wrong"),
     ],
 )
-def test_a_later_standard_excuses_only_the_names_that_it_brings(message: str, code: str, fault: str) -> None:
+def test_a_later_standard_excuses_only_its_new_names(message: str, code: str, fault: str) -> None:
     complaint = parse_compile_error(f"{ANSWER_FILE}:1:1: error: {message}\n", code)
     assert complaint is not None and complaint.kind == fault
 

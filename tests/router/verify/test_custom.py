@@ -106,7 +106,7 @@ def test_a_module_that_cannot_be_imported(base: Path) -> None:
     assert got.outcome == "unavailable" and "nothing_of_this_name" in got.why
 
 
-def test_a_custom_verifier_keeps_its_process(base: Path) -> None:
+def test_a_custom_verifier_reuses_its_process(base: Path) -> None:
     verifier = open_verifier("mine:instance", CONFIG, base)
     assert [one.why for one in all_judged(verifier, ["a", "b", "c"])] == ["1", "2", "3"]
 
@@ -156,9 +156,9 @@ def test_a_custom_verifiers_process_ends_on_close_and_cancel(base: Path) -> None
 
 def test_detached_children_of_a_custom_verifier_are_killed(base: Path) -> None:
     pid = int(verdict(base, "detaches").why)
-    assert is_gone(pid), "closed"
+    assert is_gone(pid), "children end when the verifier is closed"
     judged(open_verifier("mine:detaches", CONFIG, base), "die", str(base / "pid"))
-    assert is_gone(int((base / "pid").read_text())), "it died"
+    assert is_gone(int((base / "pid").read_text())), "children end when the verifier dies"
 
 
 def is_gone(pid: int) -> bool:

@@ -18,9 +18,7 @@ def found(text: str) -> list[tuple[str, str]]:
 
 
 @given(st.lists(st.tuples(fences, languages, lines, indents), max_size=4), st.booleans())
-def test_every_block_comes_back_as_it_was_written(
-    blocks: list[tuple[str, str, list[str], str]], is_closed: bool
-) -> None:
+def test_every_block_is_returned_unchanged(blocks: list[tuple[str, str, list[str], str]], is_closed: bool) -> None:
     text, expected = "Here it is:\n", []
     for number, (fence, language, code, indent) in enumerate(blocks):
         is_last = number == len(blocks) - 1
@@ -35,7 +33,7 @@ def test_every_block_comes_back_as_it_was_written(
 
 
 @given(st.text(max_size=300))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_parsed_without_errors(text: str) -> None:
     assert all(
         "\n```\n" not in f"\n{block.code}\n" or block.language in ("md", "markdown") or "~" in text
         for block in extract_blocks(text)
@@ -46,23 +44,23 @@ def test_a_longer_fence_holds_shorter_ones() -> None:
     assert found("````cpp\n// ```\nint x;\n````") == [("cpp", "// ```\nint x;")]
 
 
-def test_a_document_in_a_fence_is_looked_into() -> None:
+def test_fences_inside_a_fenced_document_are_found() -> None:
     text = "```markdown\n# Title\n```cpp\nint x;\n```\nand\n```bash\nls\n```\n```\n"
     assert found(text) == [("cpp", "int x;"), ("bash", "ls")]
 
 
-def test_a_fence_that_is_opened_twice_was_not_closed_once() -> None:
+def test_an_opening_fence_ends_an_unclosed_block() -> None:
     assert found("```cpp\nint x;\n```cpp\nint y;\n```") == [("cpp", "int x;"), ("cpp", "int y;")]
 
 
-def test_an_information_string_begins_with_the_language() -> None:
+def test_an_info_string_begins_with_the_language() -> None:
     for info in ("cpp", "C++", "{.cpp}", "cpp:main.cpp", 'cpp title="a.cpp"', "cpp, linenos"):
         assert extract_blocks(f"```{info}\nint x;\n```")[0].language in ("cpp", "c++"), info
 
 
-def test_ends_of_lines_in_another_fashion() -> None:
+def test_other_line_endings_are_understood() -> None:
     assert found("```cpp\r\nint x;\r\nint y;\r\n```\r\n") == [("cpp", "int x;\nint y;")]
 
 
-def test_the_line_before_is_its_heading() -> None:
+def test_the_line_before_a_block_is_its_heading() -> None:
     assert extract_blocks("This does not compile:\n\n```cpp\nint x = ;\n```")[0].heading == "This does not compile:"

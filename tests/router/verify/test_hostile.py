@@ -30,12 +30,12 @@ def check(driver: str, names: Iterable[str]) -> None:
     assert not [path for path in set(Path(tempfile.gettempdir()).iterdir()) - before if path.name.startswith("cc")]
 
 
-def test_each_gets_its_verdict() -> None:
+def test_common_hostile_sources_get_their_verdicts() -> None:
     check("g++", COMMON)
 
 
 @pytest.mark.slow
-def test_all_of_them_get_theirs(driver: str) -> None:
+def test_all_hostile_sources_get_their_verdicts(driver: str) -> None:
     check(driver, list(SOURCES))
 
 
@@ -53,6 +53,6 @@ def test_the_weaker_sandbox_leaks_as_little() -> None:
     assert not any(secret in verdict.why for secret in SECRETS for verdict in verdicts)
 
 
-def test_strange_answers() -> None:
+def test_unusual_answers_are_skipped_or_fail() -> None:
     answers = ["\0", "\ud800", "```cpp\n\ud800\n```", "```cpp\n```", "```", "~~~cpp", "\x1b[31m", ""]
     assert {verdict.outcome for verdict in all_judged(make_cpp("clang++"), answers)} == {"skipped", "failed"}

@@ -15,7 +15,7 @@ CONFIG = CorrectnessConfig()
 
 
 @pytest.mark.parametrize("spec", VERIFIERS)
-def test_every_name_opens(spec: str) -> None:
+def test_every_configurable_verifier_opens(spec: str) -> None:
     assert open_verifier(spec, CONFIG, None).name == spec
 
 
@@ -45,7 +45,7 @@ def test_valid_specs_are_accepted(spec: str) -> None:
     assert verifier_problem(spec) == ""
 
 
-def test_a_schema_lies_beside_the_configuration(tmp_path: Path) -> None:
+def test_a_schema_path_is_relative_to_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "answer.json").write_text('{"type": "object", "required": ["verdict"]}')
     verifier = open_verifier("json:answer.json", CONFIG, tmp_path)
     assert judged(verifier, '{"verdict": 1}').outcome == "passed"
@@ -58,12 +58,12 @@ def test_simple_verifiers() -> None:
     assert judged(open_verifier("none", CONFIG, None), "x").outcome == "skipped"
 
 
-def test_a_compiler_that_is_not_there() -> None:
+def test_a_nonexistent_compiler_is_refused() -> None:
     with pytest.raises(ValueError, match=r"correctness.compiler: there is no program '/no/such/g\+\+'"):
         open_verifier("cpp", CorrectnessConfig(compiler="/no/such/g++"), None)
 
 
-def test_a_program_that_is_no_compiler() -> None:
+def test_a_program_that_is_not_a_compiler_is_unavailable() -> None:
     verdict = judged(open_verifier("cpp", CorrectnessConfig(compiler="true"), None), "```cpp\nint x;\n```")
     assert verdict.outcome == "unavailable" and "not a C++ compiler" in verdict.why
 

@@ -26,7 +26,7 @@ def test_input_output_and_exit_code_of_a_process() -> None:
     assert (result.ending, result.code, result.stdout) == ("exited", 3, b"1000000\n")
 
 
-def test_a_process_that_reads_nothing() -> None:
+def test_a_process_that_reads_no_input_still_ends() -> None:
     assert done(python("pass", b"x" * 10_000_000)).ending == "exited"
 
 
@@ -37,7 +37,7 @@ def test_a_flood_of_output_is_cut_off(stream: str) -> None:
     assert len(result.stdout) + len(result.stderr) <= 1 << 16
 
 
-def test_a_process_that_closes_its_outputs_and_stays() -> None:
+def test_a_process_that_closes_its_outputs_is_killed_at_its_time_limit() -> None:
     result = done(python("import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=0.5))
     assert result.ending == "out_of_time"
 
@@ -49,7 +49,7 @@ def test_a_process_that_ignores_sigterm_is_killed() -> None:
     assert done(python(script, seconds=1)).ending == "out_of_time"
 
 
-def test_its_environment_is_empty() -> None:
+def test_the_environment_of_a_process_is_empty() -> None:
     result = done(python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"))
     assert result.stdout == b"[]\n"
 
@@ -68,7 +68,7 @@ def test_the_pool_bounds_running_processes() -> None:
     assert all(sum(a < one[0] < b for a, b in wide) < 2 for one in wide)
 
 
-def test_waiting_for_a_turn_can_be_cancelled() -> None:
+def test_a_waiting_process_can_be_cancelled() -> None:
     async def waiting() -> float:
         pool = VerifierPool()
         long = asyncio.ensure_future(pool.run(python("import time; time.sleep(1000)")))
@@ -103,7 +103,7 @@ def test_slow_owners_wait_for_fast_ones() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), max_size=30), st.integers(1, 3))
 def test_every_slot_is_given_back(askers: list[tuple[str, int, bool]], width: int) -> None:
-    """Also if tasks are cancelled while they wait or run."""
+    """Some tasks are cancelled while they wait or run."""
 
     async def all_of_them() -> int:
         pool = VerifierPool(width)
@@ -132,7 +132,7 @@ def test_every_slot_is_given_back(askers: list[tuple[str, int, bool]], width: in
     assert run(all_of_them()) <= width
 
 
-def test_a_task_cancelled_at_its_turn_gives_it_back() -> None:
+def test_a_task_cancelled_at_its_turn_frees_its_slot() -> None:
     async def free_in_the_end() -> int:
         pool = VerifierPool()
         async with pool._turn("a"):

@@ -1,5 +1,5 @@
-"""A program in the sandbox can read, write and reach nothing outside and does not outlive it: a probe that tries
-everything runs in place of the compiler."""
+"""A sandboxed program cannot read, write or reach anything outside, and does not outlive its sandbox. In these tests a
+probe that tries every access runs in place of the compiler."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ LIMITS = SandboxLimits(cpu=5, seconds=120, memory=1 << 30)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """World-readable, so that only the sandbox keeps the probe out."""
+    """The folder is world-readable, so that only the sandbox keeps the probe out."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -73,7 +73,7 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe
     assert result.ending == "exited" and result.code == 0, result
     said = dict(line.partition("=")[::2] for line in result.output.splitlines() if "=" in line)
     allowed = {what for what, how in said.items() if how == "done"}
-    # Inside namespaces there is an empty root to look at, and a private folder of its own.
+    # Inside namespaces the probe sees an empty root and its own private folder.
     assert allowed == ({"read /", "file here"} if mode == "namespaces" else set())
     assert secret.read_text() == "secret"
     lines = result.output.splitlines()
@@ -84,8 +84,8 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe
         assert "uid 0" not in lines
 
 
-def test_a_socket_that_listens_outside_stays_out_of_reach(mode: SandboxMode, probe: str) -> None:
-    """There is a listener: a process outside the sandbox can connect."""
+def test_a_listening_socket_outside_is_out_of_reach(mode: SandboxMode, probe: str) -> None:
+    """A process outside the sandbox can connect to the listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
         result = ended(mode, caged([probe, str(os.getpid()), "/"]))
@@ -104,7 +104,7 @@ def test_visible_files_cannot_be_written(mode: SandboxMode, folder: Path) -> Non
     assert list(shown.iterdir()) == []
 
 
-def test_a_folder_can_be_given_to_be_written(mode: SandboxMode, folder: Path) -> None:
+def test_a_folder_can_be_made_writable(mode: SandboxMode, folder: Path) -> None:
     program = shutil.which("touch")
     assert program is not None
     given = folder / f"given-{mode}"
@@ -112,14 +112,14 @@ def test_a_folder_can_be_given_to_be_written(mode: SandboxMode, folder: Path) ->
     given.chmod(0o777)
     inside = Sandbox(mode, VerifierPool()).output_path(str(given))
     result = ended(mode, caged([program, f"{inside}/new"], writable=str(given)))
-    # touch also sets the time, which is refused; the file itself is made.
+    # touch creates the file; it may not set its time, which it tries as well.
     assert [path.name for path in given.iterdir()] == ["new"], result
 
 
 @pytest.mark.parametrize(
     ("script", "fate"), [("while :; do :; done", "out_of_cpu"), ("while :; do echo flood >&2; done", "flood")]
 )
-def test_its_limits_end_it(mode: SandboxMode, script: str, fate: str) -> None:
+def test_a_program_over_its_limits_is_ended(mode: SandboxMode, script: str, fate: str) -> None:
     result = ended(mode, caged(["/bin/sh", "-c", script]), limits=SandboxLimits(cpu=1, seconds=120))
     assert result.ending == fate
     assert len(result.output) <= 1 << 16
@@ -132,7 +132,7 @@ def test_the_time_limit_ends_a_waiting_program(mode: SandboxMode) -> None:
     assert result.ending == "out_of_time"
 
 
-def test_a_file_grows_only_so_far(folder: Path) -> None:
+def test_file_size_is_limited(folder: Path) -> None:
     program = shutil.which("dd")
     assert program is not None
     command = [program, "of=big", "bs=1M", "count=8", "iflag=fullblock"]
@@ -140,16 +140,16 @@ def test_a_file_grows_only_so_far(folder: Path) -> None:
     assert result.code != 0
 
 
-def test_no_process_and_no_file_is_left_when_it_is_cancelled(
+def test_a_cancelled_sandbox_leaves_no_process_and_no_file(
     mode: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process adopts orphans, and there are none."""
+    """This process would adopt orphaned processes, and gets none."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sandbox_child.libc.prctl(36, 1, 0, 0, 0)
     program = shutil.which("sleep")
     assert program is not None
-    others = set(_offspring())  # of other tests, such as a database
+    others = set(_offspring())  # processes of other tests, such as a database
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(
@@ -214,7 +214,7 @@ def test_the_sandbox_needs_no_root(probe: str) -> None:
     assert [line for line in lines if line.endswith("=done")] == ["file here=done"]
 
 
-def test_only_the_outermost_paths_are_shown(tmp_path: Path) -> None:
+def test_only_the_outermost_paths_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "ab").mkdir()
     names = [str(tmp_path / name) for name in ("a/b", "a", "ab", "a/../a", "none")]

@@ -67,7 +67,7 @@ def test_unsupported_schemas_are_refused(schema: Any) -> None:
         check_schema(schema)
 
 
-def test_a_schema_is_not_nested_without_end() -> None:
+def test_nesting_depth_of_a_schema_is_limited() -> None:
     schema: Any = True
     for _ in range(100):
         schema = {"not": schema}
@@ -81,7 +81,7 @@ def test_a_schema_is_not_nested_without_end() -> None:
         lambda one: st.lists(one) | st.dictionaries(st.text(), one),
     )
 )
-def test_checks_survive_any_value(value: Any) -> None:
+def test_any_value_is_a_valid_or_a_refused_schema(value: Any) -> None:
     try:
         check_schema(value)
     except BadSchema:
@@ -89,7 +89,7 @@ def test_checks_survive_any_value(value: Any) -> None:
     find_mismatch({"a": [1, "x", None]}, value)
 
 
-def test_a_mismatch_names_its_place() -> None:
+def test_a_mismatch_names_its_path() -> None:
     schema = {"properties": {"a": {"items": {"type": "integer"}}}}
     assert find_mismatch({"a": [1, "x"]}, schema) == 'the answer.a[1]: violates type "integer"'
 
