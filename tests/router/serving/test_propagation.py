@@ -135,7 +135,7 @@ async def test_a_callers_cancellation_reaches_the_replica() -> None:
 
 SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
 """Answers are slow, so that hundreds are in flight at once."""
-NUM_STORM = 400
+NUM_STORM = 1000
 
 
 async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free() -> None:
