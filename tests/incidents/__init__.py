@@ -1,1 +1,2 @@
-"""Causes the incidents of docs/runbook.md: the overview must show them, and the runbook's commands must end them."""
+"""The incidents of docs/runbook.md are caused: the overview must show them, and the runbook's commands must end
+them."""

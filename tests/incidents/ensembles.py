@@ -45,7 +45,8 @@ def prompts_for(name: str) -> Callable[[int], str]:
 
 
 def make_specialists(**template: object) -> list[ScriptedSpecialist]:
-    """`build` answers everything and is the fallback of the others. The options are those of `template`."""
+    """Return the specialists. `build` answers everything and is the fallback of the others. The options are those of
+    `template`."""
     return [
         ScriptedSpecialist(TEMPLATE, ("template",), **template),  # type: ignore[arg-type]
         ScriptedSpecialist(DEBUG, ("crash",)),

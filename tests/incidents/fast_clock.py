@@ -27,7 +27,7 @@ class FastClock:
 
 @contextmanager
 def observe_faster(factor: float) -> Iterator[None]:
-    """For routers created within the block. Requests still take real time."""
+    """Make time pass faster for the observers of routers created within the block. Requests still take real time."""
     clock = FastClock(factor)
 
     def fast_overview(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any, **more: Any) -> Any:

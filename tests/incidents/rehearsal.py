@@ -49,7 +49,7 @@ class Rehearsal:
         return await self.routed.ask(inference_pb2.InferRequest(**given))
 
     async def operate(self, name: str, request: Any, answer: Any) -> Any:
-        """Raises AioRpcError."""
+        """Call the operator service. Raises AioRpcError."""
         path = f"/octet.v1.Operator/{name}"
         method = self.routed.channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
         return await method(request)
@@ -85,7 +85,7 @@ class Rehearsal:
         return slo
 
     def judged(self, specialist: str) -> Callable[[], Coroutine[Any, Any, bool]]:
-        """Return a condition: enough answers were evaluated for a decision."""
+        """Return a condition that is true once enough answers for a decision have been evaluated."""
 
         async def enough() -> bool:
             breaker = await self.breaker(specialist)
@@ -117,12 +117,12 @@ class Rehearsal:
         return found
 
     async def trouble(self, kind: str, subject: str) -> wire.Trouble | None:
-        """Return the finding from the overview."""
+        """Return the trouble from the overview."""
         troubles = (await self.overview()).troubles
         return next((each for each in troubles if (each.kind, each.subject) == (kind, subject)), None)
 
     async def until_shown(self, kind: str, subject: str, runbook: str = "") -> wire.Trouble:
-        """Wait until it is shown with a section of the runbook, by default the rehearsed one."""
+        """Wait until the trouble is shown with a section of the runbook, by default the rehearsed section."""
 
         async def shown() -> wire.Trouble | None:
             found = await self.trouble(kind, subject)
@@ -133,7 +133,7 @@ class Rehearsal:
         return found
 
     async def until_first(self, kind: str, subject: str) -> None:
-        """Wait until the headline of the dashboard and of `octet top` is this finding."""
+        """Wait until this trouble is the headline of the dashboard and of `octet top`."""
 
         async def first() -> bool:
             page, shown = await self.page(), await self.top()
@@ -144,7 +144,7 @@ class Rehearsal:
         await until(first, self.describe)
 
     async def top(self) -> str:
-        """Return the output without a terminal."""
+        """Return the output of `octet top` without a terminal."""
         return await self._run("octet top")
 
     async def until_gone(self, *kinds: str, subject: str) -> None:
@@ -154,17 +154,17 @@ class Rehearsal:
         await until(gone, self.describe)
 
     async def describe(self) -> str:
-        """Describe the problems, for a failed test."""
+        """Return a text of all troubles, for a failed test."""
         overview = await self.overview()
         return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
 
     async def look(self, request_id: str = "") -> dict[str, str]:
-        """Run the section's reading commands and return their output by command. An example request id in the
-        runbook is replaced by this one."""
+        """Run the section's reading commands and return their output by command. `request_id` replaces an example id in
+        the runbook."""
         return {line: await self._run(_ID.sub(request_id, line)) for line in self.runbook.looks}
 
     async def command(self, beginning: str) -> str:
-        """Run the section's command that begins so, and return its output."""
+        """Run the section's command with this beginning, and return its output."""
         return await self._run(self.runbook.command(beginning))
 
     async def _run(self, line: str) -> str:
@@ -191,12 +191,12 @@ async def rehearse(
     speed: float = 90.0,
     follows: bool = False,
 ) -> AsyncIterator[Rehearsal]:
-    """`folder` holds the configuration and is the replicas' adapter root. `runbook` names the rehearsed section. For
-    observers, time passes `speed` times faster. With `follows` the router reloads the file when it is written, and its
-    windows are those of the file."""
+    """Run the ensemble. `folder` holds the configuration and is the replicas' adapter root. `runbook` names the
+    rehearsed section. For observers, time passes `speed` times faster. With `follows` the router reloads the file when
+    it is written, and its windows are those of the file."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
-    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))  # less than a file may say
+    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))  # shorter than a file permits
     async with AsyncExitStack() as stack:
         replicas = {
             specialist.name: [

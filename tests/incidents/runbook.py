@@ -23,12 +23,12 @@ class Section:
 
     @property
     def commands(self) -> list[str]:
-        """Every command of its console blocks, without the prompt."""
+        """Every command in the section's console blocks, without the prompt."""
         return _commands(self.text)
 
     @property
     def looks(self) -> list[str]:
-        """Commands before the section's actions; they only read."""
+        """The commands before the section's actions; they only read."""
         return _commands(self.text.partition(DO)[0])
 
     @property
@@ -47,7 +47,7 @@ def _commands(text: str) -> list[str]:
 
 @cache
 def sections() -> dict[str, Section]:
-    """By anchor."""
+    """Return the sections by anchor."""
     _, *parts = re.split(r"^## ", FILE.read_text(), flags=re.MULTILINE)
     found = (Section(*part.split("\n", 1)) for part in parts)
     return {section.anchor: section for section in found}

@@ -1,4 +1,4 @@
-"""Scripted replicas without weights: right about their own topic and empty about all others."""
+"""Scripted replicas without weights. Answers about a specialist's own topic are right; all others are blank."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,18 @@ from specialist.text.codec import TextCodec
 
 RIGHT = "return 2*x;"
 WRONG = " " * len(RIGHT)
-"""Of the same length, and blank."""
+"""A blank text of the same length."""
 USUAL = CostModel(0.001, 0.00001, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
-"""An answer takes some fifty milliseconds."""
+"""An answer takes about fifty milliseconds."""
 
 
 @dataclass(frozen=True)
 class ScriptedSpecialist:
-    """What a scripted specialist answers."""
+    """The answers of a specialist and its capacity."""
 
     name: str
     knows: tuple[str, ...]
-    """It is right about a prompt that has one of these words."""
+    """The specialist is right about a prompt that contains one of these words."""
     replicas: int = 1
     cost: CostModel = USUAL
     max_running: int = 8
@@ -37,7 +37,7 @@ class ScriptedSpecialist:
     """Digests of adapters with which every answer is wrong."""
 
     def make_bad(self, adapter: Path) -> None:
-        """With this adapter every answer is wrong."""
+        """Make every answer with this adapter wrong."""
         self.bad_adapters.add(SimAdapters(1).load("bad_adapters", adapter))
 
     def answer(self, prompt: str, adapters: Sequence[str]) -> str:

@@ -10,12 +10,12 @@ from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
 BY_TOKEN = CostModel(0.001, 0.0002, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
-"""What is not found in the cache takes its time."""
+"""Every prompt token that is not cached takes time."""
 LONG = "We speak of a large code base with many a template in it. " * 10
 
 
 def talk(number: int) -> str:
-    """One of three conversations goes on."""
+    """Return the next prompt of one of three conversations."""
     return f"Talk {number % 3}. {LONG} And now? ({number})"
 
 

@@ -26,13 +26,13 @@ def incident(anchor: str) -> Section:
 
 @cache
 def alerts() -> dict[str, str]:
-    """The runbook section that each alert names."""
+    """Return the runbook section that each alert names."""
     groups = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     return {rule["alert"]: rule["annotations"]["runbook"] for rule in rules}
 
 
-def test_the_five_incidents_are_there_in_this_order() -> None:
+def test_runbook_has_the_five_incidents_in_order() -> None:
     assert [anchor for anchor in sections() if anchor != "first-of-all"] == list(INCIDENTS)
 
 
@@ -45,25 +45,25 @@ def test_each_runbook_names_symptoms_figures_steps_and_mistakes(anchor: str) -> 
 
 
 @pytest.mark.parametrize("line", sorted({line for each in sections().values() for line in each.commands}))
-def test_every_command_is_one(line: str) -> None:
+def test_every_command_of_the_runbook_is_valid(line: str) -> None:
     program, *words = shlex.split(line)
     assert program == "octet"
     assert callable(parser().parse_args(words).run)
 
 
 @pytest.mark.parametrize("anchor", INCIDENTS)
-def test_every_alert_exists_and_leads_here(anchor: str) -> None:
+def test_every_named_alert_exists_and_refers_to_its_section(anchor: str) -> None:
     named = incident(anchor).alerts
     assert named
     assert {alerts().get(name) for name in named} == {f"docs/runbook.md#{anchor}"}
 
 
-def test_every_alert_leads_to_a_part_that_is_there() -> None:
+def test_every_alert_refers_to_an_existing_section() -> None:
     led = [place for place in alerts().values() if place.startswith("docs/runbook.md")]
     assert {place.partition("#")[2] for place in led} == set(INCIDENTS)
 
 
-def test_every_metric_is_one_that_boards_or_rules_use() -> None:
+def test_every_named_metric_is_used_by_dashboard_or_rules() -> None:
     named = set(re.findall(r"`(octet_[a-z_]+)`", FILE.read_text()))
     used = "".join((MONITORING / name).read_text() for name in ("rules.yml", "grafana.json"))
     assert named and named <= set(re.findall(r"octet_[a-z_]+", used))

@@ -26,7 +26,7 @@ async def test_wrong_specialist(tmp_path: Path) -> None:
             (row,) = [each for each in await rehearsal.shadows() if (each.primary, each.shadow) == (DEBUG, TEMPLATE)]
             assert row.only_shadow_passed > 10 > row.only_primary_passed
             assert (await rehearsal.breaker(DEBUG)).state == "closed"
-            assert [lane.number for lane in (await rehearsal.view(DEBUG)).lanes] == [1], "nothing was promoted"
+            assert [lane.number for lane in (await rehearsal.view(DEBUG)).lanes] == [1], "no lane was promoted"
             assert "template" in (await rehearsal.look())["octet shadow report --last 1h"]
             assert (await rehearsal.command("route")).startswith("debug")
 
@@ -38,4 +38,6 @@ async def test_wrong_specialist(tmp_path: Path) -> None:
             assert (await rehearsal.command("route")).startswith("template")
             await rehearsal.command("knobs release unspecified.shadow_threshold")
             await rehearsal.until_gone("misrouting", subject=DEBUG)
-            assert (await rehearsal.breaker(DEBUG)).state == "closed", "it was good at its own all the while"
+            assert (await rehearsal.breaker(DEBUG)).state == "closed", (
+                "the specialist was always right about its own topic"
+            )

@@ -19,7 +19,7 @@ _FEW = 5
 
 @dataclass
 class Traffic:
-    """Callers that send one request after the other, with a pause."""
+    """Callers that send one request after the other, with pauses."""
 
     rehearsal: Rehearsal
     prompt: Callable[[int], str]
@@ -31,7 +31,7 @@ class Traffic:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Traffic"]:
-        tasks = [asyncio.create_task(self._person()) for _ in range(self.callers)]
+        tasks = [asyncio.create_task(self._send_requests()) for _ in range(self.callers)]
         try:
             yield self
         finally:
@@ -40,7 +40,7 @@ class Traffic:
             for shown in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(shown, asyncio.CancelledError), shown
 
-    async def _person(self) -> None:
+    async def _send_requests(self) -> None:
         while True:
             self.asked += 1
             received = await self.rehearsal.ask(self.prompt(self.asked), **self.fields)
@@ -57,10 +57,10 @@ class Traffic:
 
     @property
     def answerers(self) -> set[str]:
-        """Of the last few."""
+        """The specialists that gave the last few answers."""
         return {received.receipt.specialist for received in self.answered[-_FEW:] if received.receipt is not None}
 
     def missed(self, reason: replica_wire.MissReason) -> list[str]:
-        """Ids of answered requests with this reason for a cache miss."""
+        """Return the ids of answered requests with this reason for a cache miss."""
         receipts = [received.receipt for received in self.answered if received.receipt is not None]
         return [receipt.request_id for receipt in receipts if receipt.usage.miss_reason == reason]

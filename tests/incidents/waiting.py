@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 60.0
-"""Seconds."""
+"""Seconds until a wait fails."""
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:
@@ -19,5 +19,5 @@ async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = No
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(await why() if why is not None else "it never came true")
+            raise AssertionError(await why() if why is not None else "the condition never became true")
         await asyncio.sleep(0.1)

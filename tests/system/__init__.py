@@ -1,1 +1,1 @@
-"""What an operator lives through, with every part real but the model that goes wrong."""
+"""Incidents that an operator meets. Every part is real except the model that fails."""

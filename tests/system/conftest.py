@@ -10,6 +10,6 @@ from tests.router.store.postgres_server import PostgresServer, postgres_server
 
 @pytest.fixture(scope="module")
 def killable() -> Iterator[PostgresServer]:
-    """A PostgreSQL that may be killed."""
+    """Yield a PostgreSQL server that a test may kill."""
     with postgres_server(programs_or_skip()) as server:
         yield server

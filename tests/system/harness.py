@@ -31,7 +31,7 @@ BAD = " \n"
 
 
 class ScriptedReplica:
-    """A replica that answers with code, right or wrong."""
+    """A replica whose answer is code, right or wrong."""
 
     def __init__(self, specialist: str) -> None:
         self.specialist = specialist
@@ -67,7 +67,7 @@ async def running_replicas(*names: str) -> AsyncIterator[Replicas]:
 
 
 def ensemble(url: str, correctness: CorrectnessConfig, verify: str = "non_empty", **more: Any) -> Ensemble:
-    """`writer` is evaluated and has a floor; `editor` is its fallback."""
+    """Return an ensemble in which `writer` is evaluated and has a floor, and `editor` is its fallback."""
     return Ensemble(
         specialists=(
             SpecialistConfig("writer", verify=verify, floor=0.8, fallback="editor"),
@@ -113,18 +113,18 @@ async def answerer(routed: Routed) -> str:
 
 
 async def ask_until(routed: Routed, name: str, seconds: float = 60.0) -> list[str]:
-    """Ask until `name` answers; return the answering specialists in order."""
+    """Send requests until `name` answers; return the answering specialists in order."""
     seen: list[str] = []
     end = time.monotonic() + seconds
     while not seen or seen[-1] != name:
-        assert time.monotonic() < end, f"{name} never answered, of {len(seen)} the last did: {seen[-3:]}"
+        assert time.monotonic() < end, f"{name} never answered; the last of {len(seen)} answers came from {seen[-3:]}"
         seen.append(await answerer(routed))
         await asyncio.sleep(0.05)
     return seen
 
 
 async def operate(routed: Routed, name: str, request: Any, answer: Any) -> Any:
-    """Raises AioRpcError."""
+    """Call the operator service. Raises AioRpcError."""
     method = routed.channel.unary_unary(
         f"/octet.v1.Operator/{name}", type(request).SerializeToString, answer.FromString
     )
@@ -138,7 +138,7 @@ async def breaker(routed: Routed, specialist: str = "writer") -> wire.BreakerInf
 
 
 async def audit(routed: Routed) -> list[wire.AuditEntry]:
-    """Oldest first."""
+    """Return the audit entries, oldest first."""
     method = routed.channel.unary_stream(
         "/octet.v1.Operator/ListAudit", wire.ListAuditRequest.SerializeToString, wire.AuditEntry.FromString
     )

@@ -1,4 +1,4 @@
-"""A tiny model with random weights, adapters for it, and what transformers says that each of them answers."""
+"""A tiny model with random weights, adapters for it, and the answers that transformers computes with each of them."""
 
 import copy
 import json
@@ -21,17 +21,18 @@ from tests.native.transformers_models import MODULES, model_config, random_model
 
 CONTROL = ("<s>", "</s>")
 CHARACTERS = (*sorted(digits + ascii_letters + punctuation), "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}")
-"""The last is how a byte-level vocabulary writes a space. Every token is one of them: an answer is as long as asked."""
+"""The last character is how a byte-level vocabulary writes a space. Every token is one character, so an answer is as
+long as requested."""
 ONLY_WORDS = "{% for message in messages %}{{ message.content }}{% endfor %}"
 SCALE = SETTINGS["lora_alpha"] / SETTINGS["r"]
 TARGETS = ("q", "down")
 CLEAR = 1e-3
-"""By so much at least is every golden token ahead: two ways to compute the same differ by far less."""
+"""The least lead of every golden token over the second best. Two ways to compute the same logits differ by far less."""
 
 
 @dataclass(frozen=True)
 class Tiny:
-    """Never says one of its control tokens, and so never ends by itself."""
+    """A model that never generates one of its control tokens, so an answer never ends by itself."""
 
     model: Any
 
@@ -49,7 +50,7 @@ class Tiny:
         return tokenizer
 
     def save(self, directory: Path) -> Path:
-        """As a Hugging Face directory."""
+        """Write the model as a Hugging Face directory."""
         directory.mkdir(parents=True)
         self.model.config.save_pretrained(directory)
         save_file(
@@ -62,7 +63,7 @@ class Tiny:
         return directory
 
     def adapter(self, directory: Path, seed: int, strength: float = 0.3) -> str:
-        """Written there; its digest."""
+        """Write a random adapter to the directory; return its digest."""
         tensors = random_tensors(TARGETS, seed=seed, model=self.config)
         write(directory, {name: tensor * strength for name, tensor in tensors.items()})
         return read_adapter(directory, self.config).digest
@@ -70,8 +71,8 @@ class Tiny:
     def answers(
         self, prompts: Sequence[str], length: int, tensors: Mapping[str, Tensor] | None = None
     ) -> dict[str, str]:
-        """By prompt, with the adapter's tensors added to the weights. Left out where two tokens are nearly as likely as
-        each other. All prompts are of one length."""
+        """Return the answers by prompt, with the adapter's tensors added to the weights. A prompt is left out if two
+        tokens are nearly equally likely. All prompts have the same length."""
         model = self.model if tensors is None else _merged(self.model, tensors)
         given = torch.tensor([self.tokenizer.encode(prompt).ids for prompt in prompts], device=self.model.device)
         tokens, lead = _greedy(model, given, length)
@@ -98,7 +99,7 @@ def _merged(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 @torch.no_grad()
 def _greedy(model: Any, given: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """(the tokens, by how much the nearest of them was ahead of its rival), for each row."""
+    """Return, for each row, its tokens and the smallest lead of a token over the second best."""
     tokens, cache = [], None
     lead = torch.full((len(given),), torch.inf, device=given.device)
     for _ in range(length):

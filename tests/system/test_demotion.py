@@ -1,5 +1,5 @@
-"""A specialist whose output stops compiling is demoted, stays so across a restart, and comes back by sustained recovery
-only."""
+"""A specialist whose output stops compiling is demoted. It stays demoted across a restart, and returns only after a
+sustained recovery."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ def moves_of(entries: list[wire.AuditEntry]) -> list[wire.AuditEntry]:
     return [entry for entry in entries if entry.who == "breaker"]
 
 
-async def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
+async def test_demotion_outlasts_a_restart_and_recovery_ends_it(tmp_path: Path) -> None:
     settings = ensemble(f"sqlite:{tmp_path / 'state.db'}", QUICK)
     async with running_replicas("writer", "editor") as replicas:
         async with router(replicas, settings) as routed:
@@ -46,7 +46,7 @@ async def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
         async with router(replicas, settings) as routed:
             received = await ask(routed)
             assert received.receipt is not None and received.receipt.specialist == "editor", (
-                "a restart forgives nothing"
+                "the demotion outlasts a restart"
             )
             replicas.scripts["writer"].text = GOOD
             assert set(await ask_until(routed, "writer")) == {"editor", "writer"}

@@ -1,4 +1,4 @@
-"""Adapters are swapped under load: every answer is that of the digest on its receipt, and no request is refused."""
+"""Adapters are swapped under load: every answer matches the digest on its receipt, and no request is refused."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ LENGTH = 96
 PROMPTS = tuple(f"{number:02}, say it again" for number in range(12))
 HOW: dict[str, Any] = {"intent": "tell", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "timeout": 60.0}
 Golden = Mapping[tuple[str, ...], Mapping[str, str]]
-"""By digests, then by prompt."""
+"""The expected answers by adapter digests and prompt."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Received:
     """The answers and failures of all clients."""
 
     answers: list[tuple[str, int, Answer]] = field(default_factory=list)
-    """Prompt, tokens asked for, answer."""
+    """Prompts, requested numbers of tokens, and answers."""
     failures: list[OctetError] = field(default_factory=list)
 
     @property
@@ -61,12 +61,12 @@ class Received:
         return {answer.receipt.lane.adapter_digests for _, _, answer in self.answers}
 
     def of(self, replica: str, since: int = 0) -> list[Answer]:
-        """From its answer of that number on."""
+        """Return the replica's answers, starting at this index of all answers."""
         return [answer for _, _, answer in self.answers[since:] if answer.receipt.replica == replica]
 
 
 class Swapper:
-    """An operator that swaps adapters all the time."""
+    """An operator that swaps adapters continually."""
 
     def __init__(self, operator: Operator, digests: list[str]) -> None:
         self._operator = operator
@@ -83,7 +83,7 @@ class Swapper:
         self.num_moves += 1
 
     def promote(self, name: str = "") -> None:
-        """Under a name of its own, or under one that had another content before."""
+        """Promote the next content under its own name, or under a name that had another content before."""
         loaded = self._load(name)
         serving = self._operator.promote("teller", loaded.adapter)
         assert (serving.status, serving.digests) == ("serving", loaded.digests)
@@ -92,7 +92,7 @@ class Swapper:
         assert self._operator.roll_back("teller", why="the one before was better").status == "serving"
 
     def try_one(self) -> None:
-        """A candidate that never serves."""
+        """Load a candidate that never serves."""
         self._load("")
         self._operator.roll_back("teller", why="it is not what was meant")
 
@@ -118,7 +118,7 @@ class SwapSetup:
     def listener(self, socket: Path) -> int | None:
         try:
             return self.served.replica(socket)
-        except (LookupError, OSError):  # no process yet, or it exited meanwhile
+        except (LookupError, OSError):  # There is no process yet, or it has exited.
             return None
 
 
@@ -142,7 +142,7 @@ def setup(model: Tiny, tmp_path: Path) -> Iterator[SwapSetup]:
 
 @contextmanager
 def load_on(setup: SwapSetup, received: Received) -> Iterator[None]:
-    """Clients that ask without a pause."""
+    """Run clients that send requests without a pause."""
     over = Event()
     with ThreadPoolExecutor(NUM_CLIENTS) as pool:
         clients = [pool.submit(ask_on, setup, received, over, seed) for seed in range(NUM_CLIENTS)]
@@ -173,13 +173,13 @@ def check_golden(setup: SwapSetup, received: Received) -> None:
         assert answer.text == setup.golden[lane.adapter_digests][prompt][:length], (prompt, answer.receipt)
 
 
-def check_nobody_was_asked_for_what_it_has_not(received: Received) -> None:
+def check_no_replica_was_asked_for_an_adapter_it_lacks(received: Received) -> None:
     reasons = {attempt.reason for _, _, answer in received.answers for attempt in answer.receipt.attempts}
     assert "" in reasons and "unknown_adapter" not in reasons
 
 
 def num_swapped_under(received: Received, operator: Operator) -> int:
-    """Answers during which another lane came to serve."""
+    """Return the number of answers during which another lane began to serve."""
     entries = list(operator.audit("teller", most=1000))
     swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
     receipts = [answer.receipt for _, _, answer in received.answers]
@@ -187,7 +187,7 @@ def num_swapped_under(received: Received, operator: Operator) -> int:
     return sum(any(start < swap < end for swap in swaps) for start, end in spans)
 
 
-def check_nothing_is_left(setup: SwapSetup, operator: Operator) -> None:
+def check_only_wanted_adapters_are_held(setup: SwapSetup, operator: Operator) -> None:
     lanes = [lane for lane in operator.lanes("teller") if lane.status in ("serving", "candidate", "previous")]
     wanted = sorted(digest for lane in lanes for digest in lane.digests)
     assert wanted
@@ -195,7 +195,7 @@ def check_nothing_is_left(setup: SwapSetup, operator: Operator) -> None:
 
 
 def held_by(socket: Path) -> list[str]:
-    """Digests of the adapters that a replica has, one for every name."""
+    """Return the digests of the adapters that a replica holds, one for every name."""
 
     async def ask() -> list[str]:
         async with SpecialistClient(f"unix:{socket}") as client:
@@ -205,7 +205,7 @@ def held_by(socket: Path) -> list[str]:
 
 
 def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received) -> None:
-    """Callers get answers after every move, also on a busy machine."""
+    """Swap adapters for a time. Callers get answers after every swap, also on a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
@@ -216,8 +216,8 @@ def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received)
 
 
 def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
-    """Kill a replica while all adapter files are away: it restarts, and serves no request until it has them again.
-    Returns its name."""
+    """Kill a replica while no adapter file is available. The replica restarts, and serves no request until it has its
+    adapters again. Returns its name."""
     socket, away = setup.sockets[0], setup.adapters.with_name("away")
     victim = next(each.name for each in operator.replicas() if each.address == f"unix:{socket}")
     setup.adapters.rename(away)
@@ -227,7 +227,7 @@ def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
     wait_until(lambda: any(each.name == victim and each.status == "serving" for each in operator.replicas()))
     since = len(received.answers) + NUM_CLIENTS
     wait_until(lambda: len(received.answers) > since + 20)
-    assert not received.of(victim, since), "it has not the adapter of the lane that serves"
+    assert not received.of(victim, since), "the replica lacks the adapter of the serving lane"
     away.rename(setup.adapters)
     return victim
 
@@ -240,7 +240,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str, int]:
-    """Swap with both replicas, kill one, and swap again. Returns what was counted."""
+    """Swap with both replicas, kill one, and swap again. Returns the counts."""
     received = Received()
     with Operator(setup.served.address, who="swapper") as operator:
         wait_until(lambda: operator.lanes("teller"))
@@ -256,22 +256,22 @@ def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str
             isinstance(each, ReplicaLost) for each in received.failures
         )
         check_golden(setup, received)
-        check_nobody_was_asked_for_what_it_has_not(received)
+        check_no_replica_was_asked_for_an_adapter_it_lacks(received)
         assert len(received.digests) >= min(NUM_CONTENTS, swapper.num_moves // 2)
         num_under = num_swapped_under(received, operator)
         assert num_under > 0
-        check_nothing_is_left(setup, operator)
+        check_only_wanted_adapters_are_held(setup, operator)
     return {
         "moves": swapper.num_moves,
         "answers": len(received.answers),
-        "of the one that came back": len(received.of(victim, back)),
+        "answers of the restarted replica": len(received.of(victim, back)),
         "digests": len(received.digests),
-        "swapped under": num_under,
-        "lost with the one killed": len(received.failures),
+        "answers during a swap": num_under,
+        "lost with the killed replica": len(received.failures),
     }
 
 
-def test_every_answer_is_that_of_the_digest_on_its_receipt(setup: SwapSetup) -> None:
-    """A whole minute, a swap every two seconds: OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2."""
+def test_every_answer_matches_the_digest_on_its_receipt(setup: SwapSetup) -> None:
+    """OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2 runs it for a minute with a swap every two seconds."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
     swap_with_a_loss(setup, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

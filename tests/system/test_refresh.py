@@ -1,5 +1,5 @@
-"""An adapter that breaks C++ is rolled back while it shadows, because its code does not compile; a good one is
-promoted. Both are automatic and audited."""
+"""An adapter that breaks C++ is rolled back while it is shadowed, because its code does not compile. A good adapter is
+promoted. Both decisions are automatic and audited."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.serve.ensemble import ROOT, Served, serving
 __all__ = ["demo_gguf"]
 
 NEEDED = 6
-"""Judged answers, for a lane to be promoted or rolled back."""
+"""Number of evaluated answers before a lane is promoted or rolled back."""
 CONFIG = f"""
 name: refreshing
 specialists:
@@ -55,14 +55,14 @@ HOW: dict[str, Any] = {
     "max_tokens": 80,
     "stop": ("\n```", "\n\nint main"),
 }
-"""The answer ends with the function. Which requests share a step changes logits by up to 0.7 on a CPU with int8
-kernels, and the model is undecided whether to add a `main`. With one, 64 tokens were not enough, and the verdict was
-left to chance."""
+"""The stop strings end the answer after the function. Which requests share a step changes logits by up to 0.7 on a CPU
+with int8 kernels, and the model is undecided whether to add a `main`. With a `main`, 64 tokens were not enough, and the
+verdict depended on chance."""
 NUM_CLIENTS = 2
 BREATH = 1.0
 """Seconds between two requests of a client. Shadows and compilers run at low priority and need the time."""
 PATIENCE = 600.0
-"""Seconds, because compilers run at low priority."""
+"""Seconds to wait for a decision or an answer. It is long because compilers run at low priority."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class RefreshSetup:
     model: ModelConfig
 
     def adapter(self, name: str, strength: float, seed: int = 1) -> str:
-        """Random weights in the folder of the configuration; their digest."""
+        """Write random weights to the folder of the configuration; return their digest."""
         tensors = random_tensors(seed=seed, model=self.model)
         write(self.folder / name, {name: tensor * strength for name, tensor in tensors.items()})
         return read_adapter(self.folder / name, self.model).digest
 
     def octet(self, *arguments: str) -> str:
-        """What the command writes, started in the folder."""
+        """Run the command in the folder; return its output."""
         command = [sys.executable, "-m", "octet.cli", *arguments, "--address", self.served.address]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120)
@@ -86,12 +86,12 @@ class RefreshSetup:
         return done.stdout
 
     def audit(self) -> list[dict[str, Any]]:
-        """Oldest first, as the command reports it."""
+        """Return the audit entries as the command reports them, oldest first."""
         entries: list[dict[str, Any]] = json.loads(self.octet("audit", "writer", "--json"))["audit"]
         return entries[::-1]
 
     def ask_until_decided(self, digest: str) -> tuple[LaneInfo, list[Answer]]:
-        """The lane, once it is no candidate any more, and what callers got meanwhile."""
+        """Send requests until the lane is no longer a candidate; return the lane and the callers' answers."""
         over, answers = Event(), list[Answer]()
         with Operator(self.served.address) as operator, ThreadPoolExecutor(NUM_CLIENTS) as pool:
             clients = [pool.submit(self._ask, over, number, answers) for number in range(NUM_CLIENTS)]
@@ -139,7 +139,7 @@ def test_random_weights_never_serve(setup: RefreshSetup) -> None:
     assert said == f"lane 2 of writer, random-lora, is candidate: shadows: 0 of {NEEDED} samples\n"
     lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.pass_rate) == ("rolled_back", "lanes", 0.0)
-    assert lanes_that_answered(answers) == {()}, "no caller got an answer of it"
+    assert lanes_that_answered(answers) == {()}, "no caller got an answer of the candidate"
     begun, loaded, rolled_back = setup.audit()
     assert (begun["what"], begun["after"]) == ("begin_lane", "lane 1 (bare model) serving")
     assert (loaded["who"], loaded["what"], loaded["why"]) == ("ann", "load_lane", "the nightly refresh")
@@ -156,7 +156,7 @@ def test_a_harmless_adapter_is_promoted(setup: RefreshSetup) -> None:
     setup.octet("adapters", "load", "writer", "./gentle-lora", "--reason", "the next night's", "--as", "ann")
     lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.adapter) == ("serving", "lanes", "gentle-lora")
-    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "it needs samples first"
+    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "the candidate needs samples before it serves"
     with Client(setup.served.address) as client:
         assert client.infer(PROMPTS[0], timeout=PATIENCE, **HOW).receipt.lane.adapter_digests == (digest,)
     promoted = next(entry for entry in setup.audit() if entry["what"] == "promote")

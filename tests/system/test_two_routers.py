@@ -74,10 +74,12 @@ async def test_a_change_at_one_router_reaches_the_other_within_a_second(killable
         while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             assert time.monotonic() < began + 60
         delays.append(time.monotonic() - began)
-        assert sorted(delays)[len(delays) // 2] < 1.0, delays  # the median: other processes use the machine too
+        assert sorted(delays)[len(delays) // 2] < 1.0, (
+            delays
+        )  # The median is checked because other processes use the machine too.
 
 
-async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(killable: PostgresServer) -> None:
+async def test_bad_specialist_is_demoted_and_restored_once_for_both_routers(killable: PostgresServer) -> None:
     url = killable.new_database()
     async with AsyncExitStack() as stack, running_replicas("writer", "editor") as replicas:
         first, second = await two(stack, replicas, url)
@@ -86,13 +88,15 @@ async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(kil
         replicas.scripts["writer"].text = GOOD
         await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
         moves = [entry for entry in await audit(first) if entry.who == "breaker"]
-        assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], "once, not once each"
+        assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], (
+            "the breaker moves once for both routers"
+        )
         assert moves == [entry for entry in await audit(second) if entry.who == "breaker"]
 
 
 @dataclass
 class Client:
-    """Asks without a pause and counts the results."""
+    """Sends requests without a pause and counts the results."""
 
     routed: Routed
     codes: Counter[str] = field(default_factory=Counter)
@@ -106,7 +110,7 @@ class Client:
 
 
 async def until_answered(clients: list[Client], more: int) -> None:
-    """Wait until every client has so many more answers."""
+    """Wait until every client has this many more answers."""
     enough = [client.codes["OK"] + more for client in clients]
     await until(lambda: all(client.codes["OK"] >= each for client, each in zip(clients, enough, strict=True)))
 

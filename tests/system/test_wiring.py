@@ -33,7 +33,7 @@ ALL = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0)
 
 
 class UnsureClassifier:
-    """Never sure: writer is a little more likely than editor."""
+    """A classifier that is never sure: writer is slightly more likely than editor."""
 
     digest = "1" * 64
 
@@ -69,7 +69,7 @@ def run_scenario(scenario: Callable[[Replicas, Routed], Awaitable[None]], ensemb
 
 
 async def has_lanes(routed: Routed) -> bool:
-    """Return whether the lanes of the replicas are known."""
+    """Return whether the router knows the lanes of the replicas."""
     return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
 
 
@@ -114,24 +114,24 @@ def test_a_request_below_the_threshold_is_shadowed_and_compared() -> None:
     run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0)))
 
 
-def test_shadows_are_paid_for_by_answers() -> None:
+def test_shadow_budget_grows_with_answers() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(40):
             await ask(routed)
         sent = (await counts(routed)).sent
-        assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "one for every ten answers, and one to begin with"
+        assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "ten answers pay for a shadow, and the first shadow is free"
 
     run_scenario(scenario, settings(shadow=ShadowConfig(budget=0.1)))
 
 
-def test_a_tenth_is_judged_where_a_tenth_is_to_be() -> None:
+def test_sample_rate_of_a_tenth_evaluates_about_a_tenth() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         for _ in range(150):
             await ask(routed)
         await until(lambda: not routed.server.services.evaluations.num_waiting)
         judged = (await breaker(routed)).samples
-        assert 2 <= judged <= 45, "neither none nor all"
+        assert 2 <= judged <= 45, "some requests are evaluated, and not all"
 
     run_scenario(scenario, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
 
@@ -168,7 +168,7 @@ def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(100):
             assert (await ask(routed)).code is grpc.StatusCode.OK, "a request that waited for its shadow never ends"
-        assert 4 <= (await counts(routed)).sent <= 8, "as many as are allowed, and all of them hang"
+        assert 4 <= (await counts(routed)).sent <= 8, "the number of shadows in flight is limited, and all of them hang"
 
     run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0, max_inflight=8)))
 
@@ -177,13 +177,13 @@ async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
     raise queue_full("waiting", 8, 2.0)
 
 
-def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
+def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         behave = replicas.spies["writer"].behave
         replicas.spies["writer"].behave = no_room
         received = await ask(routed)
         receipt = receipt_of(received)
-        assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "another specialist had room"
+        assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "the other specialist had room"
 
         async def has_level(name: str, least: float, **fields: Any) -> bool:
             for _ in range(6):
@@ -205,7 +205,7 @@ def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
         async def is_back() -> bool:
             threshold = await knob(routed, "unspecified/writer.shadow_threshold")
             floor = await knob(routed, "unspecified/writer.priority_floor")
-            assert threshold is not None or floor is None, "the floor goes first"
+            assert threshold is not None or floor is None, "the floor is released first"
             return floor is None and threshold is None
 
         await until(is_back)
@@ -227,7 +227,7 @@ def test_a_reload_reaches_every_part() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         await ask(routed)
-        assert (await counts(routed)).sent == 0, "there is no budget"
+        assert (await counts(routed)).sent == 0, "the shadow budget is zero"
         changed = replace(
             settings(shadow=ShadowConfig(budget=1.0)),
             specialists=(
@@ -243,7 +243,7 @@ def test_a_reload_reaches_every_part() -> None:
         info = await breaker(routed)
         assert (info.floor, info.verifier) == (0.9, "none")
         await until(lambda: not routed.server.services.evaluations.num_waiting)
-        assert routed.server.services.evaluations.counters.judged == before, "nothing is judged by `none`"
+        assert routed.server.services.evaluations.counters.judged == before, "the verifier `none` evaluates nothing"
 
     run_scenario(scenario, settings())
 
@@ -268,7 +268,7 @@ def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
     run_scenario(second, ensemble)
 
 
-def test_a_replica_that_is_drained_gets_nothing() -> None:
+def test_drained_replica_gets_no_request() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         request = wire.DrainReplicaRequest(replica="writer-0", change=CHANGE)
         await operate(routed, "DrainReplica", request, wire.ReplicaInfo)

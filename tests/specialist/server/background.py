@@ -1,4 +1,4 @@
-"""A replica that serves on its own thread, for tests that are not coroutines."""
+"""A replica that serves on its own thread, for tests without an event loop."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

@@ -21,7 +21,7 @@ from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
-"""A step takes half a millisecond: long enough to be caught in the middle of an answer."""
+"""A step takes half a millisecond, so that a test can act in the middle of an answer."""
 
 SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
 """A decode step of one row takes 11 ms."""
@@ -46,7 +46,7 @@ class Served:
                 await asyncio.sleep(0.005)
 
     def check_whole(self) -> None:
-        """Check the pool: every block is free."""
+        """Check that every block of the pool is free."""
         pool = self.replica.scheduler.pool
         pool.check()
         assert pool.num_free == pool.capacity
@@ -54,7 +54,7 @@ class Served:
 
 
 HANG_SECONDS = 60.0
-"""After so long a test that waits for an event fails."""
+"""Seconds after which a test that waits for an event fails."""
 
 
 class PausableClock(ManualClock):
@@ -128,9 +128,9 @@ class ReceivedAnswer:
         return "".join(chunk.text for chunk in self.chunks)
 
     def add(self, event: wire.GenerateEvent) -> None:
-        """Check the order that the contract promises."""
+        """Add an event, and check the order that the contract promises."""
         kind = event.WhichOneof("event")
-        assert self.usage is None, "nothing comes after usage"
+        assert self.usage is None, "no event follows usage"
         if kind == "accepted":
             assert self.accepted is None and not self.chunks
             self.accepted = event.accepted
@@ -165,7 +165,7 @@ def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
 def expected(
     replica: AssembledReplica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """The sim model's answer, computed without blocks or batches."""
+    """Return the sim model's answer, computed without blocks or batches."""
     prompt = tuple(request.tokens.ids) if request.HasField("tokens") else replica.codec.encode(request.text)
     lane = Lane(replica.lane.specialist, replica.lane.revision, adapters)
     stop_ids = frozenset() if request.ignore_eos else replica.codec.stop_ids

@@ -54,7 +54,8 @@ async def disconnect(served: Served, request: wire.GenerateRequest, rng: Random)
 
 
 async def run_late(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
-    """Let a deadline pass, the call's own or the request's. The answer may end early, so that it is not hopeless."""
+    """Let a deadline pass, the call's own or the request's. A stop string might end the answer early, so the deadline
+    is not refused as unreachable."""
     request.stop.append("never")
     if rng.random() < 0.5:
         await ask(served.client, request, timeout=0.001 + rng.random() * 0.02)
@@ -100,7 +101,7 @@ async def keep_asking(served: Served, request: wire.GenerateRequest, answers: li
 
 @pytest.fixture(params=["sim", "native"])
 def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
-    """A replica of a few blocks, so that requests wait for and preempt each other."""
+    """Return a builder of a replica with few blocks, so that requests wait for and preempt each other."""
     if request.param == "sim":
         return sim(QUICK, num_blocks=96, max_running=16)
     settings = ReplicaSettings(
@@ -140,8 +141,8 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
     run(scenario(), seconds=120)
 
 
-async def test_a_thousand_requests_that_end_before_they_begin() -> None:
-    """Cancelled while they are tokenised or queued."""
+async def test_a_thousand_requests_cancelled_before_they_run_leave_nothing_behind() -> None:
+    """The requests are cancelled while they are tokenised or queued."""
     async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
         method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
         for i in range(1000):

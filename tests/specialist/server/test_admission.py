@@ -82,7 +82,7 @@ async def test_request_is_refused_if_its_first_token_would_be_late() -> None:
 async def test_request_without_a_token_by_its_deadline_ends_and_names_the_deadline(
     fields: dict[str, int], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The forecast was wrong and admitted every request."""
+    """The patched forecast admits every request."""
     monkeypatch.setattr(AdmissionController, "decide", lambda *_: Admit(None))
     monkeypatch.setattr(AdmissionController, "sweep", lambda *_: QueueSweep())
     async with serving_simulated(SLOW, max_running=1) as (served, clock):
@@ -117,7 +117,7 @@ async def test_held_prompt_is_admitted_and_delays_no_other_request() -> None:
 
 
 async def test_request_that_would_make_another_late_is_refused() -> None:
-    """Beside it, every step takes nearly twice as long."""
+    """A second row makes every step take nearly twice as long."""
     async with serving_simulated(BY_ROW) as (served, clock):
         running = await begin_paused(served, clock, long_answer(100, timeout_ms=2200))
         error = error_of(await ask(served.client, long_answer(100, timeout_ms=60_000)))
@@ -163,7 +163,7 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
         patient = long_answer(90, seed=3)
         alone = await ask(served.client, patient)
         assert alone.usage is not None
-        enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)  # and too little with another row
+        enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)  # It is too short with another row.
         waiting = await begin_paused(served, clock, patient)
         ended = record_ends(served)
         higher = await ask_and_resume(served, clock, long_answer(60, timeout_ms=enough_alone, priority=7))
@@ -225,7 +225,7 @@ async def test_load_reports_contain_refusals_waits_and_errors() -> None:
         await asyncio.gather(*tasks)
         async with asyncio.timeout(HANG_SECONDS):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
-                pass  # it expires
+                pass  # The refusal expires.
 
 
 async def test_a_shadow_does_not_count_against_a_request() -> None:

@@ -21,7 +21,7 @@ def first_stop(text: str, stops: list[str]) -> int:
 
 
 @given(texts, stops, cuts)
-def test_the_text_before_the_first_stop_string_in_whole_characters(
+def test_text_ends_before_the_first_stop_string_in_whole_characters(
     text: str, stops: list[str], cuts: list[int]
 ) -> None:
     tokens = WORDS.encode(text)
@@ -43,7 +43,7 @@ def test_the_text_before_the_first_stop_string_in_whole_characters(
         assert answer.stop_string is None and taken == len(tokens)
 
 
-def test_tokens_behind_a_stop_string_are_not_taken() -> None:
+def test_tokens_after_a_stop_string_are_dropped() -> None:
     answer = AnswerText(WORDS.detokenizer(), ["b"])
     piece = answer.push(WORDS.encode("aabaa"))
     assert (piece.text, len(piece.tokens), answer.num_tokens) == ("aa", 3, 3)

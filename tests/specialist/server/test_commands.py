@@ -1,4 +1,4 @@
-"""`octet generate --replica` and `octet specialist` as functions: what they write and how they end."""
+"""Output and exit status of `octet generate --replica` and `octet specialist`, called as functions."""
 
 import argparse
 import io

@@ -21,7 +21,7 @@ PROMPTS = st.one_of(
 )
 
 
-async def test_a_count_is_what_generate_accepts() -> None:
+async def test_token_count_equals_that_of_generate() -> None:
     async def compare(served: Served, request: wire.GenerateRequest) -> None:
         received = await ask(served.client, request)
         if received.accepted is None:
@@ -44,7 +44,7 @@ async def test_a_count_is_what_generate_accepts() -> None:
             await compare(served, request)
 
 
-async def test_nothing_is_computed_and_what_does_not_fit_is_counted_all_the_same() -> None:
+async def test_count_runs_no_step_and_counts_prompts_that_do_not_fit() -> None:
     steps: list[object] = []
     async with serving(sim(faults=steps.append)) as served:
         context = (await served.client.describe()).context

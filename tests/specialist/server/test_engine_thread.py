@@ -1,4 +1,4 @@
-"""The engine's thread under commands that raise: every caller gets a terminal answer, long before its deadline."""
+"""The engine's thread while commands raise: every caller gets a final answer, long before its deadline."""
 
 import asyncio
 from threading import Event
@@ -13,7 +13,7 @@ from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, 
 
 DEADLINE_SECONDS = 600.0
 ANSWER_SECONDS = 60.0
-"""Far below the deadline: a lost command is only answered by the deadline."""
+"""Seconds, far below the deadline. A lost command would be answered only at the deadline."""
 
 
 class HeldStep:
@@ -40,7 +40,8 @@ class HeldStep:
 async def post_behind_step(
     served: Served, step: HeldStep, *requests: wire.GenerateRequest
 ) -> list[asyncio.Task[ReceivedAnswer]]:
-    """Submit the requests while the engine is inside a step: the thread finds all of them in its inbox at once."""
+    """Submit the requests while the engine is inside a step, so that the thread finds all of them in its inbox at
+    once."""
     calls = []
     for request in requests:
         num_live = served.server.handler.num_live

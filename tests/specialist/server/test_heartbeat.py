@@ -13,7 +13,7 @@ from tests.specialist.server.harness import Served, serving
 
 
 async def reports(served: Served, **fields: int) -> AsyncIterator[wire.LoadReport]:
-    """Straight from the wire."""
+    """Yield the reports as they arrive on the wire."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         watch = channel.unary_stream(
             "/octet.v1.Specialist/WatchLoad",

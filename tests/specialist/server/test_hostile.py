@@ -36,7 +36,7 @@ DOCUMENTED = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusC
 class Outcome:
     code: grpc.StatusCode
     error: wire.Error | None
-    seconds: float  # of CPU time, of client and server
+    seconds: float  # CPU time of client and server.
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ Cases = list[tuple[str, wire.GenerateRequest]]
 
 
 def wrong_numbers(limits: GenerateLimits) -> Cases:
-    """Every numeric field with every value that is out of its range."""
+    """Return every numeric field with every value that is out of its range."""
     ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
     top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]
@@ -138,7 +138,7 @@ WRONG: Cases = [
 
 @pytest.fixture(params=["sim", "native"])
 def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
-    """Both have a context of 512 tokens."""
+    """Return a builder of a replica with a context of 512 tokens."""
     if request.param == "sim":
         return sim(QUICK)
     model = request.getfixturevalue("stories_dir")
@@ -168,7 +168,7 @@ async def test_every_invalid_value_is_refused_by_name_and_other_requests_are_una
         served.check_whole()
 
 
-async def test_the_most_and_the_least_of_every_setting_are_served(build: Callable[[], AssembledReplica]) -> None:
+async def test_largest_and_smallest_value_of_every_setting_are_served(build: Callable[[], AssembledReplica]) -> None:
     async with serving(build) as served:
         for field, allowed in limits_of(served.replica).ranges().items():
             owner, _, name = field.rpartition(".")
@@ -202,17 +202,17 @@ def median_seconds_to_refuse(background: Background, size: int) -> float:
 
 @pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
 def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
-    """In one of three rounds, because CPU time, too, depends on what else the machine does."""
+    """One of three rounds must be quick, because CPU time also depends on the machine's load."""
     assert any(median_seconds_to_refuse(background, size) < 0.05 for _ in range(3))
 
 
-def test_what_is_larger_still_is_not_even_received(background: Background) -> None:
+def test_message_above_the_transport_limit_is_not_received(background: Background) -> None:
     outcome = background.run(send_raw(background.served.address, b"x" * (12 << 20)))
     assert outcome.code == grpc.StatusCode.RESOURCE_EXHAUSTED and outcome.error is None
 
 
 async def test_one_connection_cannot_use_all_call_slots() -> None:
-    """One connection has all its calls waiting for a drain while another caller is served."""
+    """All calls of one connection wait for a drain while another caller is served."""
     async with (
         serving_simulated(QUICK, max_waiting=256) as (served, clock),
         grpc.aio.insecure_channel(served.address) as greedy,
@@ -229,7 +229,7 @@ async def test_one_connection_cannot_use_all_call_slots() -> None:
         clock.resume()
         await blocker
         codes = Counter([await call.code() for call in calls])
-        assert codes[grpc.StatusCode.OK] > 256, "more than the queue holds"
+        assert codes[grpc.StatusCode.OK] > 256, "more calls were served than the queue holds"
         assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -269,7 +269,7 @@ SEED_REQUEST = asking(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A good request with a few bytes changed, taken out or put in."""
+    """Draw a valid request with a few bytes changed, removed or inserted."""
     raw = bytearray(SEED_REQUEST)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(raw)))
@@ -295,7 +295,7 @@ def test_the_replica_still_serves_afterwards(background: Background) -> None:
 
 
 async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
-    """Its window is full after a few kilobytes; then a bounded number of bytes waits in the replica."""
+    """The caller's window is full after a few kilobytes. Then a bounded number of bytes waits in the replica."""
     settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
     async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:

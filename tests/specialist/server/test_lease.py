@@ -31,7 +31,7 @@ class Restless(SimAdapters):
         super().acquire(digest)
 
 
-def test_a_name_replaced_meanwhile_gives_what_it_stands_for_now() -> None:
+def test_replaced_name_resolves_to_its_new_digest() -> None:
     adapters = Restless(lambda self: self.replace("new"))
     digests, release = lease_adapters(adapters, ["steady", "style"])
     assert digests == ("s", "new") and adapters.num_in_use == 2
@@ -40,7 +40,7 @@ def test_a_name_replaced_meanwhile_gives_what_it_stands_for_now() -> None:
 
 
 @pytest.mark.parametrize("gone", ["unloaded", "always another"])
-def test_a_name_that_cannot_be_had_leaves_nothing_taken(gone: str) -> None:
+def test_unresolvable_name_leaves_no_adapter_in_use(gone: str) -> None:
     count = iter(range(10))
 
     def between(adapters: Restless) -> None:

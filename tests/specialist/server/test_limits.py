@@ -10,7 +10,7 @@ from specialist.text.codec import VocabularyCodec
 
 
 @given(context=st.integers(8, 1 << 24))
-def test_no_prompt_may_be_larger_than_the_request_that_brings_it(context: int) -> None:
+def test_prompt_limit_is_within_the_request_limit(context: int) -> None:
     limits = GenerateLimits(context, vocab_size=259)
     assert limits.prompt_bytes == limits.sizes()["text"] <= REQUEST_BYTES
     assert limits.prompt_bytes == min(16 * context, REQUEST_BYTES)

@@ -12,7 +12,7 @@ from tests.specialist.builders import make_request
 from tests.specialist.server.harness import small
 
 
-def test_a_rate_is_an_amount_over_time_and_forgets() -> None:
+def test_rate_is_amount_over_time_and_forgets() -> None:
     rate = DecayingRate(keep=0.5)
     values = [rate.value]
     rate.add(10, 2.0)
@@ -24,7 +24,7 @@ def test_a_rate_is_an_amount_over_time_and_forgets() -> None:
 
 
 def test_the_meter_measures_the_cost_model() -> None:
-    """With a cost of so much a token and nothing else, the rates are known exactly."""
+    """If tokens are the only cost, the rates are known exactly."""
     clock = ManualClock()
     cost = CostModel(0.0, 0.001, 0.0, 0.0, 0.01, 0.0, 0.0, 0.0)
     replica = create_sim_replica(small(), clock, cost)

@@ -64,7 +64,7 @@ async def test_ready_only_when_warm() -> None:
     await server.stop(0)
 
 
-async def test_drain_refuses_what_is_new_and_finishes_the_rest() -> None:
+async def test_drain_refuses_new_requests_and_finishes_running_ones() -> None:
     async with serving_simulated(QUICK) as (served, clock):
         request = asking(max_tokens=300, ignore_eos=True)
         running = await begin_paused(served, clock, request)
@@ -85,7 +85,7 @@ async def test_drain_refuses_what_is_new_and_finishes_the_rest() -> None:
             break
 
 
-async def test_load_reports_are_true() -> None:
+async def test_load_reports_match_the_replica() -> None:
     async with serving_simulated(QUICK, num_blocks=20, max_running=4, max_waiting=50) as (served, clock):
         reports = served.client.watch_load(min_interval_ms=5)
         first = await anext(reports)
@@ -123,12 +123,12 @@ async def test_load_reports_are_true() -> None:
         assert (last.running, last.waiting, last.blocks.used) == (0, 0, 0)
         assert last.blocks.cached == sum(1 for block in pool.blocks[1:] if block.key is not None)
         assert last.prefill_rate > 0 and last.decode_rate > 0 and last.drain_rate > 0
-        # A decode step of up to four rows takes half a millisecond and a bit.
+        # A decode step of up to four rows takes slightly more than half a millisecond.
         assert 200 < last.decode_rate < 8_000
         assert last.times_preempted > 0 and last.preempting
 
 
-async def test_a_quiet_replica_reports_once() -> None:
+async def test_idle_replica_reports_once() -> None:
     async with serving() as served:
         reports = served.client.watch_load(min_interval_ms=0)
         await anext(reports)

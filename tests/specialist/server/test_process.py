@@ -1,4 +1,4 @@
-"""A specialist in a process of its own, and the signals that end it."""
+"""A specialist in its own process, and the signals that end it."""
 
 import asyncio
 import signal
@@ -45,14 +45,14 @@ class Process:
         return self.popen.stdout
 
     def rest(self) -> tuple[int, str, str]:
-        out = self.stdout.read()  # `communicate` would miss what the text layer has read ahead
+        out = self.stdout.read()  # `communicate` would miss text that the text layer has already buffered.
         _, err = self.popen.communicate(timeout=HANG_SECONDS)
         return self.popen.returncode, out, err
 
 
 @contextmanager
 def specialist() -> Iterator[tuple[Process, str]]:
-    """Yields the process and its ready line."""
+    """Yield the process and its ready line."""
     process = Process("specialist", "--engine", "sim", "--port", "0", "--name", "writer", "--kv-blocks", "256")
     try:
         yield process, process.stdout.readline()

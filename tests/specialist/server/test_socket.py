@@ -14,7 +14,7 @@ from tests.specialist.server.test_process import Process, asking
 
 @contextmanager
 def specialist(path: Path) -> Iterator[tuple[Process, str]]:
-    """Yields the process and its ready line."""
+    """Yield the process and its ready line."""
     process = Process("specialist", "--engine", "sim", "--socket", str(path), "--name", "writer", "--kv-blocks", "64")
     try:
         yield process, process.stdout.readline()
@@ -23,11 +23,11 @@ def specialist(path: Path) -> Iterator[tuple[Process, str]]:
         process.popen.communicate()
 
 
-def test_a_killed_replica_does_not_hinder_the_next(tmp_path: Path) -> None:
+def test_socket_of_a_killed_replica_is_reused(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
     with specialist(path) as (_, ready_line):
         assert f" ready on unix:{path} " in ready_line
-    assert path.is_socket(), "kill -9 leaves it behind"
+    assert path.is_socket(), "kill -9 leaves the socket behind"
     with specialist(path) as (replica, ready_line):
         assert asking(ready_line, 5).rest()[0] == 0
         status, _, said = Process("specialist", "--engine", "sim", "--socket", str(path)).rest()

@@ -61,10 +61,11 @@ async def test_a_caller_that_keeps_up_never_overflows() -> None:
 GAP = 0.1
 
 
-async def _hear(
+async def _take_all(
     stream: OutputStream, sent: list[tuple[float, RequestUpdate]]
 ) -> list[tuple[float, list[RequestUpdate]]]:
-    """Return what is taken and when. Each update is put so many seconds after the beginning."""
+    """Return the updates as they are taken, each with its time. Each update is put this many seconds after the
+    beginning."""
     loop = asyncio.get_running_loop()
     began, received = loop.time(), list[tuple[float, list[RequestUpdate]]]()
     for at, news in sent:
@@ -77,7 +78,7 @@ async def _hear(
 
 def taken_in_simulated_time(gap: float, *sent: tuple[float, RequestUpdate]) -> list[tuple[float, list[RequestUpdate]]]:
     async def scenario() -> list[tuple[float, list[RequestUpdate]]]:
-        return await _hear(OutputStream(10_000, lambda: None, gap), list(sent))
+        return await _take_all(OutputStream(10_000, lambda: None, gap), list(sent))
 
     loop = HeapLoop()
     try:
@@ -92,7 +93,7 @@ def test_chunks_within_the_gap_are_merged() -> None:
     received = taken_in_simulated_time(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
     assert [news for _, news in received] == [[Enqueued(0), a], [AnswerChunk("bc", (1, 1))], [d], [USAGE]]
     (first, _), (second, _), (third, _), _ = received
-    assert first < 0.02 and second - first >= GAP - 0.001, "the first at once, the next after the gap"
+    assert first < 0.02 and second - first >= GAP - 0.001, "the first chunk is sent at once, the next after the gap"
     assert third < 0.3 + GAP / 2, "a chunk after a pause does not wait"
 
 
@@ -102,7 +103,7 @@ def test_usage_does_not_wait_for_the_gap() -> None:
     assert [news for _, news in received] == [[a], [b, USAGE]] and received[-1][0] < 5.0
 
 
-async def test_without_a_gap_each_comes_by_itself() -> None:
+async def test_without_a_gap_each_update_is_sent_at_once() -> None:
     stream = OutputStream(1000, lambda: None, 0.0)
     for news in (AnswerChunk("a", (1,)), AnswerChunk("b", (1,)), USAGE):
         stream.put(news)

@@ -127,7 +127,7 @@ HOSTILE: list[tuple[str, wire.Structure]] = [
     ("structure.choice.choices", choice("x" * 1025)),
     ("structure.choice", choice(*(f"{i:01000}" for i in range(100)))),
 ]
-"""Refused; the others are hard, and may be answered."""
+"""Structures that are refused, each with the refused field. The structures in HARD may be answered."""
 HARD = [
     wire.Structure(regex="(a+)+$"),
     wire.Structure(regex="(((a*)*)*)*b"),

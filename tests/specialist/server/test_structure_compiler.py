@@ -1,4 +1,4 @@
-"""Waiting behind a slow structure does not count against a structure's own time limit."""
+"""The time that a structure waits behind a slow one does not count against its own time limit."""
 
 import asyncio
 from threading import Event
@@ -54,13 +54,13 @@ async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
     assert caught.value.error.value == "one that takes longer"
     behind = asyncio.create_task(guide(forms, "yes", "no"))
     await asyncio.sleep(1.2)
-    assert not behind.done(), "the thread has not started it"
+    assert not behind.done(), "the thread has not started to compile the structure"
     grammars.go.set()
     assert await behind is not None
     forms.close()
 
 
-async def test_a_slot_is_taken_until_the_thread_is_done() -> None:
+async def test_slot_is_in_use_until_the_thread_is_done() -> None:
     grammars = Compiling(GrammarLimits(seconds=0.1, compiling=2))
     forms = StructureCompiler(grammars)
     for choices in ((SLOW,), ("behind",)):

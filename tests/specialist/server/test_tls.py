@@ -24,7 +24,7 @@ def openssl(directory: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, and a certificate and key of a replica and of a caller that it has signed."""
+    """Return a folder with ca.pem, and with the certificates and keys of a replica and a caller, signed by that CA."""
     directory = tmp_path_factory.mktemp("pki")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(directory, *new, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem")
@@ -54,7 +54,7 @@ async def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
             assert received.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_sends_its_certificate(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with in_background(tls=tls(pki)) as background:
         names = {"--tls-ca": "ca.pem", "--tls-certificate": "caller.pem", "--tls-key": "caller.key"}
         files = [part for option, name in names.items() for part in (option, str(pki / name))]
@@ -64,7 +64,7 @@ def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("certificate", "key"), [(None, Path("k")), (Path("c"), None)])
-def test_half_a_pair_is_refused(certificate: Path | None, key: Path | None) -> None:
+def test_certificate_or_key_alone_is_refused(certificate: Path | None, key: Path | None) -> None:
     with pytest.raises(ValueError, match="must be given together"):
         SpecialistClient(ca=Path("ca"), certificate=certificate, key=key)
 

@@ -1,4 +1,4 @@
-"""A replica whose model calls tools, over gRPC and through the router's, and one whose model does not."""
+"""Tool calls over a replica's gRPC and through the router, and a replica whose model has no tool template."""
 
 import asyncio
 import json
@@ -75,8 +75,8 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
         assert (received.error.code, received.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
 
 
-async def test_a_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
-    """Over gRPC and through the router: the engine does not go on before the caller has the first part."""
+async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
+    """Over gRPC and through the router, the engine waits until the caller has the first part."""
     settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1, prefix_cache=False)
     async with (
         serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
@@ -124,7 +124,7 @@ async def test_a_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
             async for part in parts:
                 received += part
                 has_part.set()
-            assert in_time == [True], "the first part came before the last token was sampled"
+            assert in_time == [True], "the caller must get the first part before the last token is sampled"
             assert received == arguments
             await served.idle()
             assert scheduler.num_steps == last
