@@ -1,4 +1,4 @@
-"""The last accepted configuration, kept for the router's next start in case the file is being edited then."""
+"""Keeps the last accepted configuration, so that the router can start while an operator is editing the file."""
 
 import asyncio
 import logging
@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 
 
 def load_accepted_config(config: Path, kept: Path) -> Ensemble:
-    """Load `config` if a running router would accept it, else the kept one. Raises ConfigInvalid if neither is
-    valid."""
+    """Load `config` if a running router would accept it, otherwise the kept configuration. Raises ConfigInvalid if
+    neither is valid."""
     before = parse_content(read_content(kept), config) if kept.exists() else None
     try:
         content = read_content(config)
@@ -48,7 +48,7 @@ class AcceptedConfigWatch(ConfigWatch):
 
 
 def _keep_if_current(ensemble: Ensemble, config: Path, kept: Path) -> None:
-    """Keep the configuration unless the file has changed again; then the next reload keeps it."""
+    """Keep the configuration. If the file has changed again, leave that to the next reload."""
     try:
         content = read_content(config)
         is_current = parse_content(content, config) == ensemble

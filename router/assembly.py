@@ -47,7 +47,7 @@ from router.verify.verifiers import open_verifiers
 
 TRACE_SERVICE = "octet-router"
 RandomBytes = Callable[[int], bytes]
-_FLUSH_SECONDS = 3.0  # for spans not yet exported at the end
+_FLUSH_SECONDS = 3.0  # for spans that are not yet exported when the router stops
 _DIGEST_DIGITS = 8
 _WRITER_BYTES = 16
 _LAST_EXCHANGE_SECONDS = 1.0
@@ -140,8 +140,8 @@ class RouterCore:
         self._tasks.append(run_every(WATCH_INTERVAL, check, "the watchdog"))
 
     async def reload(self, ensemble: Ensemble) -> None:
-        """Apply a configuration to requests from now on; running ones keep their policy. Changes that need a restart
-        are ignored. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        """Apply a configuration to requests from now on; running requests keep their policy. Changes that need a
+        restart are ignored. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
         await self.services.reload(ensemble)
         self.service.policy = RoutingPolicy(ensemble)
         self.fleet.apply(ensemble)
@@ -169,7 +169,7 @@ class RequestTraces:
         self.tracer = Tracer(random_bytes, config.sample if endpoint else None)
 
     def reload(self, config: TelemetryConfig) -> None:
-        """Apply the sampled share; the endpoint needs a restart."""
+        """Apply the new sampling share; a new endpoint needs a restart."""
         if self.exporter is not None:
             self.tracer.sample = config.sample
 
@@ -193,7 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called with contents that were in flight when a connection broke. Raises ValueError."""
+        """`blame` is called with every content that was in flight when a connection broke. Raises ValueError."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)
@@ -203,7 +203,7 @@ class BackgroundServices:
         self._sharing = SloSharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
         self._sharing_task: asyncio.Task[None] | None = None
         self._open_verifiers = environment.open_verifiers
-        self.verifiers = self._open_verifiers(ensemble)  # the current ones, by specialist
+        self.verifiers = self._open_verifiers(ensemble)  # the current verifiers, by specialist
         rules = load_evaluation_rules(ensemble, self.verifiers)
         self.agreement = ShadowAgreement(environment.wall_ms)
         self.evaluation_totals = EvaluationTotals()
@@ -237,7 +237,7 @@ class BackgroundServices:
         """Raises ValueError if a verifier cannot be opened; then nothing has changed."""
         replaced: Iterable[Verifier] = ()
         if _verifier_config(ensemble) != _verifier_config(self.ensemble):
-            verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may try the compiler for a while
+            verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may probe the compiler
             replaced, self.verifiers = {*self.verifiers.values()}, verifiers
         self.ensemble = ensemble
         self.evaluations.apply(load_evaluation_rules(ensemble, self.verifiers))

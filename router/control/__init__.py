@@ -1,1 +1,1 @@
-"""State that operators and controllers change at run time: breakers, knobs, ladders, lanes, cordons."""
+"""State that operators and controllers change at run time: breakers, knobs, escalation, lanes, drained replicas."""

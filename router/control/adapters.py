@@ -17,8 +17,8 @@ from router.control.replicas import ObservedReplica
 from router.control.state import SharedState
 
 _log = logging.getLogger(__name__)
-UNUSED_SECONDS = 5.0  # an unused adapter stays loaded that long: requests on their way to a replica may still name it
-# an adapter with a generated name that no lane knows stays loaded that long: a router may be about to store its lane
+UNUSED_SECONDS = 5.0  # an unused adapter stays loaded this long: requests on their way to a replica may still name it
+# an adapter with a generated name that no lane knows stays loaded this long: a router may be about to store its lane
 STRAY_SECONDS = 120.0
 _REPORT_TRIES = 40
 _REPORT_SECONDS = 0.05
@@ -50,7 +50,7 @@ class AdapterSync:
         self._unused_seconds = unused_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by replica
         self._installing: set[str] = set()
-        self._ours: dict[str, str] = {}  # adapters that this router loaded: the specialist by load name
+        self._ours: dict[str, str] = {}  # adapters that this router loaded: specialist by load name
         self._unused_since: dict[tuple[str, str], float] = {}
         self._delays: dict[tuple[str, str], tuple[float, float]] = {}  # time of the next try, and the pause before it
         self._reported_wrong: set[tuple[str, str, str]] = set()
@@ -58,7 +58,7 @@ class AdapterSync:
     @asynccontextmanager
     async def installing(self, specialist: str, load_name: str, path: str) -> AsyncIterator[str]:
         """Load an adapter at every reachable replica and yield its digest, the same at all of them. An exception, here
-        or inside, unloads it. Raises Refusal."""
+        or in the body of the `with` statement, unloads it. Raises Refusal."""
         self._installing.add(load_name)
         self._ours[load_name] = specialist
         names = [each.name for each in self._state.reachable(specialist)]

@@ -37,7 +37,7 @@ class UnsavedDocument:
 
 class DocumentCache:
     def __init__(self) -> None:
-        # including deleted ones: their version exposes late reports of earlier versions
+        # including deleted documents, whose versions show which late reports are outdated
         self._documents: dict[DocumentKey, Document] = {}
         self._decoded: dict[DocumentKey, tuple[DocumentBody, Any]] = {}
         self._unreadable: set[DocumentKey] = set()
@@ -160,7 +160,7 @@ class DocumentRevision(NamedTuple):
 
 # computes the new document from the current one; None for no change; may be called repeatedly
 ReviseDocument = Callable[[DocumentBody | None], DocumentRevision | None]
-# merges the stored body and this router's; None if the stored one stands
+# merges the stored body and this router's; None if the stored body is to be kept
 MergeBodies = Callable[[DocumentBody, DocumentBody], DocumentBody | None]
 
 
@@ -174,7 +174,7 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Store an operator's change before returning. Raises Refusal, and whatever `revise` raises."""
+        """Store an operator's change before returning. Raises Refusal, and every exception of `revise`."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)

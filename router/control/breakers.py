@@ -1,4 +1,4 @@
-"""Correctness breakers of the serving lanes: step, hold, release."""
+"""Correctness breakers of the serving lanes: how they advance, are held and are released."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from router.control.state import BREAKER, SharedState
 from router.store.rows import DocumentBody
 
 BREAKER_AUTHOR = "breaker"
-_SETTLED = 0.1  # a change of side of the floor is stored after this share of the breach time
+_SETTLED = 0.1  # after this share of the breach time, a crossing of the floor is stored
 _NO_HOLD = BreakerRecord()
 
 
@@ -31,7 +31,7 @@ class BreakerDocument:
     """The stored breaker of one specialist: a record for each lane, and the operator's hold, which outlasts them."""
 
     lanes: Mapping[str, BreakerRecord] = field(default_factory=dict)  # by lane id, without the hold
-    held: BreakerRecord = _NO_HOLD  # only its hold matters
+    held: BreakerRecord = _NO_HOLD  # only its hold is used
 
     def record(self, lane_id: str, since: float) -> BreakerRecord:
         return self.with_hold(self.lanes.get(lane_id) or breaker_rules.new_breaker_record(since))
@@ -63,10 +63,10 @@ _EMPTY = BreakerDocument()
 
 
 def merge_breaker_documents(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Keep the stored hold, and for every lane the record that moved last; None if that is the stored document."""
+    """Keep the stored hold, and for every lane the record that changed last; None if that is the stored document."""
     try:
         theirs, ours = BreakerDocument.from_body(stored), BreakerDocument.from_body(own)
-    except (ValueError, KeyError, TypeError, AttributeError):  # written by another version: it stands
+    except (ValueError, KeyError, TypeError, AttributeError):  # another version wrote it; the stored document is kept
         return None
     newer = {name: each for name, each in ours.lanes.items() if _moved_at(each) > _moved_at(theirs.lanes.get(name))}
     return replace(theirs, lanes={**theirs.lanes, **newer}).to_body() if newer else None

@@ -38,7 +38,7 @@ _MAX_PATH_CHARACTERS = 1024
 
 
 class ControlPlane:
-    """Operator calls raise Refusal and return the state after the stored change. Used on the event loop."""
+    """Operator calls may raise Refusal, and return the state after the stored change. Used on the event loop."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ControlPlane:
         self._store = store
         self._wall = wall
         self._state = state = SharedState(ensemble, store, replicas, wall)
-        # on the request path: never block, never raise
+        # these are called on the request path: they never block and never raise
         self.record_outcome = state.record_outcome
         self.record_accepted, self.record_refused = state.record_accepted, state.record_refused
         self.events = OperatorEvents()
@@ -130,7 +130,7 @@ class ControlPlane:
         return [*(self._infos.breaker(name, now) for name in names), *(each for each in candidates if each is not None)]
 
     def escalation(self) -> dict[str, int]:
-        """Return the level of each specialist's ladder; 0 if it is not escalated."""
+        """Return the escalation level of each specialist; 0 if it is not escalated."""
         return {name: self._ladders.ladder(name).level for name in self._state.ensemble.names}
 
     def lanes(self, specialist: str = "") -> list[wire.LaneInfo]:
@@ -146,7 +146,7 @@ class ControlPlane:
         try:
             return [audit_to_wire(row) for row in await self._store.audit(most, subject)]
         except StoreUnavailable as unavailable:
-            raise store_unavailable(f"the audit cannot be read now: {unavailable}") from None
+            raise store_unavailable(f"the audit log cannot be read now: {unavailable}") from None
 
     async def hold_breaker(self, specialist: str, hold: str, *, who: str, why: str) -> wire.BreakerInfo:
         name = self._state.specialist(specialist).name
@@ -169,7 +169,7 @@ class ControlPlane:
         return info
 
     async def load_adapter(self, specialist: str, path: str, name: str = "", *, who: str, why: str) -> wire.LaneInfo:
-        """Load a candidate, which receives shadows but serves no requests."""
+        """Load a candidate, which gets only shadow traffic."""
         config, author = self._state.specialist(specialist), check_author(who, why)
         if not 0 < len(path) <= _MAX_PATH_CHARACTERS or not path.isprintable():
             raise invalid_field("path", f"1 to {_MAX_PATH_CHARACTERS} printable characters", shorten(path))
@@ -244,7 +244,7 @@ class ControlPlane:
             self._publish_audit(row)
 
     async def _refill(self, now: float) -> None:
-        """Count again from the store after the window length has changed."""
+        """Rebuild the windows from the store after their length has changed."""
         if not self._must_refill:
             return
         span = self._state.ensemble.correctness.window

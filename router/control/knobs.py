@@ -24,7 +24,7 @@ class EscalationLadders:
     def __init__(self, state: SharedState, audit: AuditWriter) -> None:
         self._state = state
         self._audit = audit
-        # the stored ladder, and the same as advanced here since: changes of timers alone are not stored
+        # the stored ladder, and its state after the local ticks since then: changes of timers alone are not stored
         self._local: dict[str, tuple[EscalationLadder, EscalationLadder]] = {}
 
     def ladder(self, specialist: str) -> EscalationLadder:
@@ -108,7 +108,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, those of specialists that differ, and those no longer configured."""
+        """List both knobs of every intent, specialists' knobs that differ, and knobs no longer configured."""
         operators, rules = self.set_by_operators(), self._ladders.rules
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():

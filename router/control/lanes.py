@@ -1,4 +1,4 @@
-"""Lanes of every specialist: start, evaluate, promote, roll back."""
+"""Lanes of every specialist: how they begin, are evaluated, promoted and rolled back."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from router.control.state import LANES, SharedState, can_serve_lane
 from router.store.rows import AuditRow, DocumentBody
 
 _log = logging.getLogger(__name__)
-GRACE_SECONDS = 3.0  # a lane may be without a replica that long before another lane replaces it; longer than a restart
+GRACE_SECONDS = 3.0  # a lane may be without a replica this long before another lane replaces it; longer than a restart
 _NEW_MODEL = "some replicas run another model"
 _ONLY_MODEL = "no replica runs the previous model any more"
 _WHAT: Mapping[str, str] = {"begin": "begin_lane", "load": "load_lane", "trust": "trust_lane"}
 LaneUpdate = tuple[SpecialistLanes, LaneMove]
-UpdateLanes = Callable[[SpecialistLanes | None], LaneUpdate | None]  # from the current lanes; None for no change
+UpdateLanes = Callable[[SpecialistLanes | None], LaneUpdate | None]  # maps the current lanes; None for no change
 
 
 @dataclass(eq=False)
@@ -31,8 +31,8 @@ class LaneRegistry:
     _adapters: AdapterSync
     _token: Callable[[], str]  # makes load names unique across routers
     _report: Callable[[AuditRow], None]  # publishes an event that changes nothing
-    # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane
-    # once: if another router's has replaced it, that one stays, or the two would alternate for ever.
+    # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane only
+    # once: if another router's configuration has replaced it, the new lane stays. Otherwise both would alternate.
     _made: dict[str, LaneOrigin] = field(default_factory=dict)
     _overruled: set[str] = field(default_factory=set)  # specialists whose lane another router's configuration began
     _gone_since: dict[str, float] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class LaneRegistry:
         return await self._audit.act(LANES, specialist, revise)
 
     async def _observe(self, specialist: str, now: float) -> None:
-        """Update the lanes to what the replicas run, if that differs."""
+        """Update the stored lanes if the replicas run other adapters or another model."""
         replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
         config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
         if not replicas:
@@ -163,7 +163,7 @@ class LaneRegistry:
             self._made[lanes.specialist] = lanes.origin
 
     def _is_overruled(self, lanes: SpecialistLanes, own: frozenset[LaneOrigin]) -> bool:
-        """Return whether another router started the serving lane after this one started everything configured here."""
+        """Return whether another router's configuration began the serving lane after this router's began its own."""
         made = self._made.get(lanes.specialist)
         if made is None:
             return False
@@ -233,7 +233,7 @@ def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bo
 def begin_lane(
     lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
 ) -> LaneUpdate | None:
-    """Start the lane that the replicas run now; promote the candidate if that is the one."""
+    """Begin the lane that the replicas run now, or promote the candidate if all of them run its model."""
     if lanes is not None and lanes.candidate is not None:
         is_other = lanes.candidate.revision != lanes.serving.revision
         if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):
@@ -247,7 +247,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """Make another model at some replicas the candidate, unless there is one or that model was already rejected."""
+    """Make another model of some replicas the candidate, unless there is a candidate or the model was rejected."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

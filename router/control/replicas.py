@@ -37,7 +37,7 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """Names are the same on every router with the same configuration. Calls raise Refusal."""
+    """Names are the same on every router with the same configuration. Calls may raise Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -81,7 +81,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
 
 
 async def _call(replica: Replica, method: str, ask: Message, answer: Any, seconds: float) -> Any:
-    """Call a replica. Raises the replica's own Refusal, or another if it gave none."""
+    """Call a replica. Raises the replica's own Refusal, or another one if the replica sent none."""
     if not replica.is_connected:
         raise replica_unreachable(replica.name)
     path = f"/octet.v1.Specialist/{method}"

@@ -15,8 +15,8 @@ from router.store.rows import CountBucket
 from router.store.store import Store
 
 BREAKER, KNOB, LANES, LADDER, REPLICA = "breaker", "knob", "lanes", "ladder", "replica"  # kinds of documents
-CORRECTNESS = "correctness"  # the series of evaluated answers by lane: good passed, bad failed
-DEMAND = "demand"  # requests by specialist and intent: good were accepted, bad refused for lack of capacity
+CORRECTNESS = "correctness"  # evaluated answers by lane: `good` counts passed answers, `bad` failed ones
+DEMAND = "demand"  # requests by specialist and intent: `good` are accepted, `bad` refused for lack of capacity
 
 
 class SharedState:
@@ -31,7 +31,7 @@ class SharedState:
         self.replicas = replicas
         self._all: dict[str, list[ObservedReplica]] = {}
         self._reachable: dict[str, list[ObservedReplica]] = {}
-        # by replica and load name: the digest of an adapter whose path holds other content or nothing loadable there
+        # by replica and load name: the digest of an adapter that the replica cannot load, or finds with other content
         self.unloadable: dict[tuple[str, str], str] = {}
 
     def record_outcome(self, lane_id: str, outcome: str) -> None:
@@ -151,8 +151,8 @@ class CorrectnessWindows:
 
 
 class DemandWindows:
-    """Counts requests by specialist and intent. The counts of a specialist are shared only while it refuses requests,
-    including those of the span before: other routers do not need zeros."""
+    """Counts requests by specialist and intent. The counts of a specialist, including those of the span before its
+    first refusal, are shared only while it refuses requests: other routers do not need zeros."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store

@@ -22,12 +22,12 @@ Metadata: TypeAlias = tuple[tuple[str, str], ...]
 INFERENCE_SERVICE: str = wire.DESCRIPTOR.services_by_name["Inference"].full_name
 JOBS_SERVICE: str = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name
 _LOOKUP_BYTES = 4096
-_EXTRA_BYTES = 1024  # what a submission of a job may contain beside its request
+_EXTRA_BYTES = 1024  # bytes that a job submission may contain in addition to its request
 
 
 @dataclass
 class InferenceService:
-    """Used on the event loop. `_slo_header` returns a specialist's SLOs in one line, empty if unknown."""
+    """Used on the event loop. `_slo_header` returns a specialist's SLOs on one line; "" if they are unknown."""
 
     _server: RequestServer
     _slo_header: Callable[[str], str]
@@ -52,7 +52,7 @@ class InferenceService:
         is_open = False
 
         async def write(raw: bytes) -> None:
-            """The first event names the specialist, whose SLOs go into the initial metadata."""
+            """Send the SLOs of the specialist, which the first event names, as initial metadata."""
             nonlocal is_open
             if not is_open:
                 is_open = True
@@ -65,7 +65,7 @@ class InferenceService:
     async def _infer(self, message: wire.InferRequest, context: handlers.Context) -> wire.InferResponse:
         collector = ResponseCollector()
         answering = self._server.answer(message, context.time_remaining(), _trace(context), collector.write)
-        del message  # a large prompt need not be kept while the answer is computed
+        del message  # frees a large prompt while the answer is computed
         await answering
         await context.send_initial_metadata(self._metadata(collector.response.receipt.specialist))
         return collector.response

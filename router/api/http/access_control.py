@@ -1,8 +1,6 @@
-"""Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator.
-
-A page of another origin may send what a form can send, and more if its own host name is made to resolve to this router
-(DNS rebinding). Browsers state the origin of a request; other programs need not.
-"""
+"""Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator. A page of
+another origin can send the same requests as an HTML form, and any other request if its host name is made to resolve to
+this router (DNS rebinding). Browsers state the origin of a request; other programs need not."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from router.api.http.errors import PERMISSION, ApiError
 from router.api.keys.gate import AccessGate
 from router.api.keys.keys import ROUTE_ACCESS, Access
 
-ROUTE_KEY = "octet.route"  # the key of the matched route's path in the scope of a request
+ROUTE_KEY = "octet.route"  # the scope's key for the path of the matched route
 _SAME_SITES = ("same-origin", "none")
 _READ_METHODS = ("GET", "HEAD")
 _OPERATOR_PATHS = tuple(compile_path(path)[0] for path, access in ROUTE_ACCESS.items() if access is Access.OPERATE)
@@ -51,8 +49,8 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raise ApiError if a browser sends the request from another page. Without keys every caller may operate, and only
-    the host name distinguishes a page of this machine from a rebound one."""
+    """Raise ApiError if a browser sends the request from another page. Without keys, every caller has an operator's
+    rights, and only the host name distinguishes a page of this machine from a rebound one."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
     is_read = scope["method"] in _READ_METHODS
@@ -70,7 +68,7 @@ def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Accepts a name or an address as in a Host header, with or without a port."""
+    """Whether a Host header, with or without a port, holds a loopback name or address."""
     try:
         name = urlsplit(f"//{host or ''}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback
@@ -88,13 +86,13 @@ def origin_host(origin: str) -> str | None:
 
 
 def _is_local_connection(scope: Scope) -> bool:
-    """Whether the connection came in on the loopback interface, which has no other legitimate name."""
+    """Whether the connection came in on the loopback interface, for which only loopback names are legitimate."""
     server = scope.get("server")
     return server is not None and is_loopback(f"[{server[0]}]" if ":" in server[0] else server[0])
 
 
 def _header_value(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """Join the values of a repeated header, so that no check accepts it."""
+    """Return the value of a header. The values of a repeated header are joined, so that no check accepts them."""
     found = [value.decode("latin-1").strip() for key, value in headers if key == name]
     return ", ".join(found) if found else None
 

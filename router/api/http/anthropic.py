@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """`answer` sets the fields other than the prompt."""
+    """`answer` sets all fields other than the prompt."""
     fields.check_supported(asked)
     model = dialect.ModelName.parse(asked.model)
     options = dialect.octet_request(model, asked.octet)
@@ -190,7 +190,7 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
         for message in _messages(turn, f"messages[{index}].content"):
             _append_turn(turns, message)
     if turns[-1].role == "assistant":
-        raise errors.unsupported_field("messages", "an answer is not continued; the last message must be the user's")
+        raise errors.unsupported_field("messages", "answers are not continued: the last message must be the user's")
     return turns
 
 
@@ -250,7 +250,7 @@ def _block_text(block: _Block, where: str) -> str:
 
 
 def _sampling(asked: MessageRequest) -> wire.Sampling | None:
-    """Return None if the caller leaves sampling to the task."""
+    """Return None if the request sets no sampling fields; the task's values then apply."""
     temperature = asked.temperature
     if temperature is not None and not 0 <= temperature <= _MAX_TEMPERATURE:
         raise errors.invalid_field("temperature", f"in [0, {_MAX_TEMPERATURE:g}]", f"{temperature:g}")
@@ -281,7 +281,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
 
 
 def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
-    """Return None if the caller does not mention tools."""
+    """Return None if the request sets no tool choice, or "none" without tools."""
     choice = asked.tool_choice
     if choice is None:
         return None
@@ -304,7 +304,7 @@ class AnthropicAnswerToolUse(Struct, tag="tool_use", forbid_unknown_fields=True)
 
 
 class AnthropicUsage(Struct, forbid_unknown_fields=True):
-    """`cache_creation_input_tokens` is 0: every prompt is cached."""
+    """`cache_creation_input_tokens` is always 0, because every prompt is cached."""
 
     input_tokens: fields.Count
     cache_read_input_tokens: fields.Count
@@ -333,7 +333,7 @@ class InputTokenCount(Struct, forbid_unknown_fields=True):
 
 
 class AnthropicWriter:
-    """A ResponseWriter for a request with one choice. Messages have no creation time."""
+    """A ResponseWriter for a request with one choice. Messages have no creation time, so `created` is ignored."""
 
     def __init__(self, request: ApiRequest, choices: Sequence[AnswerChoice], request_id: str, created: int) -> None:
         self._request = request
@@ -341,7 +341,7 @@ class AnthropicWriter:
         (self._choice,) = choices
         self._request_id = request_id
         self._blocks = dialect.ContentBlocks(keep_text=False)
-        self._open: dialect.ContentBlock | None = None  # the block without a stop event
+        self._open: dialect.ContentBlock | None = None  # the block whose stop event is not sent yet
         self._has_started = False
 
     def complete(self) -> AnthropicMessage:
@@ -371,7 +371,7 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Report the length of the prompt, which is known now; cached tokens are known at the end."""
+        """Report the length of the prompt, which is known now; the number of cached tokens is known only at the end."""
         if self._has_started:
             return b""
         self._has_started = True
@@ -418,7 +418,7 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
-    """Raise KeyError for any other finish reason: those are errors and never get here."""
+    """Raise KeyError for the finish reason of a failed answer, which is reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]
@@ -427,7 +427,7 @@ def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
 
 
 def _content(block: dialect.ContentBlock) -> errors.AnthropicAnswerText | AnthropicAnswerToolUse | None:
-    """Return None for a truncated tool call, which the caller must not make."""
+    """Return None for a truncated tool call, which the caller must not execute."""
     if block.is_text:
         return errors.AnthropicAnswerText(block.content)
     return None if block.input is None else AnthropicAnswerToolUse(block.id, block.name, block.input)

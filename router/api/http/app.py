@@ -89,7 +89,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
-        scope["app"] = self  # without it the router answers unknown paths itself
+        scope["app"] = self  # without an app in the scope, Starlette answers unknown paths itself
         trace = start_call_trace()
         has_started, is_anthropic = False, errors.is_anthropic_path(scope["path"])
 

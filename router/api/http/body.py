@@ -18,8 +18,8 @@ _RETRY_SECONDS = 1
 _CLOSE = {"connection": "close"}
 MAX_DEPTH = 32
 MAX_VALUES = 20_000
-"""Objects, lists, strings, numbers, booleans and nulls at every level. One byte of an empty list takes fifty bytes of
-memory."""
+"""The most objects, lists, strings, numbers, booleans and nulls at all levels together. An empty list takes two bytes
+in a body and about fifty in memory."""
 _MAX_QUOTES = 20_000  # with up to this many quotes, cutting out the strings is faster than scanning them
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++|[\s,:]++', re.DOTALL)
 """A string, closed or not, with the colon after a key; a bracket; any other value; a run of separators. Every byte is
@@ -90,7 +90,7 @@ class BodyReader:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Raise ApiError early for a body that is too deep, too large, ambiguous or not JSON."""
+    """Raise ApiError for a body that is nested too deeply, too large, ambiguous or not JSON."""
     _check_size(raw)
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique_keys, parse_constant=_reject_constant)

@@ -21,7 +21,7 @@ from router.serving import RequestServer, TraceHeaders
 EXTENSION = "octet.connection"
 KEEPALIVE_EVENT = b": keep-alive\n\n"
 _ABORT_SECONDS = 1.0  # closing a connection takes one turn of the event loop
-_WATCH_DELAY_SECONDS = 0.01  # a watch takes time that the request needs first, and a disconnect is still seen later
+_WATCH_DELAY_SECONDS = 0.01  # starting it at once would delay the request; a disconnect is still noticed later
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 _EVENT_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
@@ -35,11 +35,11 @@ _ResultT = TypeVar("_ResultT")
 class CallerConnection:
     """The server's side of one request, stored in the extensions of its scope. Only our own server provides it."""
 
-    abort: Callable[[], None]  # close at once and drop what is buffered
-    send: Send | None = None  # the server's own, for body parts after the response head has passed the middleware
-    is_writable: Callable[[], bool] = lambda: False  # whether the transport takes more data without waiting
+    abort: Callable[[], None]  # closes at once and drops buffered data
+    send: Send | None = None  # the server's own `send`, for body parts after the head has passed the middleware
+    is_writable: Callable[[], bool] = lambda: False  # whether the transport accepts more data without waiting
     has_body: Callable[[], bool] = lambda: False  # whether the whole request body has arrived
-    hold: Callable[[], None] = lambda: None  # send the next part together with the part after it
+    hold: Callable[[], None] = lambda: None  # sends the next part together with the part after it
 
 
 class ConnectionRoute(Route):
@@ -166,7 +166,7 @@ def _error_event(error: ApiError) -> bytes:
 
 
 class EventTemplate:
-    """Events that differ in one text only: the rest is encoded once."""
+    """Events that differ only in one text; the rest is encoded once."""
 
     def __init__(self, event_with: Callable[[str], bytes]) -> None:
         """Raise ValueError if the text does not appear exactly once in the event."""
@@ -222,7 +222,7 @@ class EventStreamWriter:
         await self._write(event, more=False)
 
     async def end_empty(self) -> None:
-        """Respond with 204: there will be no events. Raise TimeoutError."""
+        """Respond with 204, because there will be no events. Raise TimeoutError if the caller does not read."""
         await self._send({"type": "http.response.start", "status": 204, "headers": []})
         await self.end()
 
@@ -244,6 +244,6 @@ class EventStreamWriter:
 
 
 def open_answer_stream(service: RequestServer, scope: Scope, receive: Receive, send: Send) -> EventStreamWriter:
-    """The router's own limit for callers that do not read applies first, so that the receipt records it."""
+    """The router's own limit for callers that do not read expires first, so that the receipt records the stall."""
     stall_seconds = service.policy.ensemble.dispatch.stall_seconds + _STALL_SLACK_SECONDS
     return EventStreamWriter(scope, receive, send, stall_seconds)

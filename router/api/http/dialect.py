@@ -36,7 +36,7 @@ StopText = Annotated[str, fields.text_limits("stop", 1)]
 StopTexts = Annotated[list[StopText], fields.list_limits("stop")]
 MESSAGES = fields.never_missing("a list of at least one message", min_length=1)
 IdText = Annotated[str, fields.text_limits("session_id")]
-NameText = Annotated[str, fields.text_limits("adapters", 1)]  # of a specialist or an adapter
+NameText = Annotated[str, fields.text_limits("adapters", 1)]  # the name of a specialist or an adapter
 _ChoiceText = Annotated[str, fields.text_limits("structure.choice.choices", 1)]
 _FINISH_REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no infinity
@@ -61,7 +61,7 @@ class ModelName:
 
 
 def list_model_names(ensemble: Ensemble, replicas: Iterable[Replica]) -> Iterator[str]:
-    """Include adapters from the configuration and from replicas, except those loaded by the control plane."""
+    """Yield all model names, without the adapters that the control plane loaded."""
     adapters = {each.name: set(each.adapters) for each in ensemble.specialists}
     for replica in replicas:
         adapters[replica.specialist] |= {name for name in replica.adapters if not is_generated_load_name(name)}
@@ -73,9 +73,9 @@ def list_model_names(ensemble: Ensemble, replicas: Iterable[Replica]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A parsed request body of any dialect. There is a request for every choice, in order. The first has the request's
-    id; the ids of the others begin with it. `field_names` maps the fields of an InferRequest to the dialect's names,
-    for errors."""
+    """A parsed request body of any dialect, with one InferRequest for each choice, in order. The first has the
+    request's id; the ids of the others begin with it. `field_names` maps the fields of an InferRequest to the dialect's
+    names, for errors."""
 
     model: ModelName
     requests: tuple[wire.InferRequest, ...]
@@ -150,7 +150,7 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:
-    """Build a request from the model name and the `octet` object. Raise ApiError."""
+    """Build a request from the model name and the `octet` object. Raise ApiError for an invalid option."""
     request = wire.InferRequest()
     if options is not None:
         if model.adapter and options.adapters is not None:
@@ -297,7 +297,7 @@ class AnswerChoice:
 
     @property
     def finish_reason(self) -> str:
-        """Raise KeyError for any other finish reason: those are errors and never get here."""
+        """Raise KeyError for the finish reason of a failed answer, which is reported as an error instead."""
         reason = _FINISH_REASONS[self.final_receipt.usage.finish_reason]
         return "tool_calls" if reason == "stop" and self.blocks.has_complete_call else reason
 
@@ -354,10 +354,10 @@ class CompletionEndpoint:
     _service: RequestServer
     _bodies: BodyReader
     _wall_ms: Callable[[], int]
-    _parse: Callable[[dict[str, Any], str], ApiRequest]  # of a body and a request id
+    _parse: Callable[[dict[str, Any], str], ApiRequest]  # called with a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Nothing is streamed before the first token, so that earlier errors have their own status."""
+        """Stream nothing before the first token, so that earlier errors have their own status."""
         connection = Request(scope, receive)
         request_id = scope["request_id"]
         request = self._parse(await self._bodies.read_object(connection), request_id)

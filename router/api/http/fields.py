@@ -17,7 +17,7 @@ from router.api.http.errors import ApiError, invalid_field, missing_field, unkno
 from router.routing.validation import COUNTS, RANGES, SIZES
 
 RANGE_KEY = "x-range"
-_MAX_LISTED = 16  # known fields that an error lists
+_MAX_LISTED = 16  # an error lists the known fields only up to this many
 
 _StructT = TypeVar("_StructT", bound=Struct)
 Count = Annotated[int, Meta(ge=0)]
@@ -41,8 +41,8 @@ _ACCEPTING: dict[type, tuple[type[inspect.Type], ...]] = {  # the types that may
 
 
 def unsupported(why: str, *texts: str, must_be: str = "") -> Meta:
-    """Annotate the type of a field: the listed texts, or all but those of the type, are not supported for the reason
-    `why`. Every other value is invalid."""
+    """Annotate a field. The listed texts (if none are listed, all texts outside the type) are not supported for the
+    reason `why`; every other value outside the type is invalid."""
     return Meta(extra={"unsupported": why, "texts": texts, "must_be": must_be})
 
 
@@ -58,7 +58,7 @@ def only(why: str, *allowed: Any) -> Meta:
 
 def number_limits(field: str, **changed: Any) -> Meta:
     """Annotate a number with the range of a wire field. The request validator checks it; the schema publishes it under
-    a key of its own, because msgspec would replace its bounds by those of `Int64`."""
+    a key of its own, because msgspec would replace its bounds with those of `Int64`."""
     limits = RANGES[field]._replace(**changed)
     found = {"exclusiveMinimum" if limits.open else "minimum": limits.least, "maximum": limits.most}
     return Meta(extra_json_schema={RANGE_KEY: {"anyOf": [{"const": 0}, found]} if limits.or_zero else found})
@@ -112,7 +112,7 @@ def dump_json(value: Any, where: str) -> str:
 
 
 def parse_whole_number(name: str, text: str) -> int:
-    """Parse a number from a URL or a header. Raise ApiError."""
+    """Parse a number from a URL or a header. Raise ApiError for any other text."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise invalid_field(name, "a whole number", shorten(text))
     return int(text)

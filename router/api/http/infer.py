@@ -34,7 +34,7 @@ _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
 _CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _KEEPALIVE_SECONDS = 15.0
-JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may return for the rest
+JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may reconnect for the rest
 _Metadata = Annotated[dict[str, str | None], Meta(extra_json_schema={"maxProperties": COUNTS["metadata"]})]
 _Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
@@ -243,7 +243,7 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
-    """Raise ApiError if there is nothing to return besides the error."""
+    """Return the error with the partial answer. Raise ApiError if the answer is empty, except after a timeout."""
     error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error

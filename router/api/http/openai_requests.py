@@ -178,7 +178,7 @@ def parse_chat_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequ
 
 
 def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
-    """Raise ApiError. A prompt becomes a user message, because specialists chat."""
+    """Parse a completion request. Its prompt becomes a user message, because specialists accept only chats."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt):
         why = "token ids belong to one model, and the router decides by the text which model answers"
@@ -274,7 +274,7 @@ def _field_names(body: OpenAIRequest, model: dialect.ModelName) -> Mapping[str, 
 
 
 def _sampling(body: OpenAIRequest) -> wire.Sampling | None:
-    """Return None if the caller leaves sampling to the task."""
+    """Return None if the request sets no sampling fields; the task's values then apply."""
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     biases = (body.logit_bias or {}).items()
     logit_bias = [wire.LogitBias(token=int(token), bias=bias) for token, bias in biases if bias is not None]
@@ -299,7 +299,7 @@ def _include_usage(body: OpenAIRequest) -> bool:
     if options is None:
         return False
     if not body.stream:
-        raise invalid_field("stream_options", "left out unless stream is true", "both")
+        raise invalid_field("stream_options", "left out unless stream is true", "stream=false")
     if options.include_obfuscation:
         raise invalid_field("stream_options.include_obfuscation", "false, because chunks are not padded", "true")
     return bool(options.include_usage)
@@ -331,7 +331,7 @@ def _tool(function: ChatFunction, where: str) -> wire.Tool:
 
 
 def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
-    """Return None if the caller does not mention tools."""
+    """Return None if the request sets neither a tool choice nor a limit on parallel calls."""
     is_single = chat.parallel_tool_calls is False
     match chat.tool_choice:
         case None if is_single and not chat.tools:

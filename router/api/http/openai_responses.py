@@ -63,7 +63,7 @@ class ChatCompletion(OpenAIResponse, kw_only=True):
 
 
 class CompletionLogprobs(Struct, forbid_unknown_fields=True):
-    """Has no text offsets, because a token may be part of a character."""
+    """Contains no text offsets, because a token may be part of a character."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -102,7 +102,7 @@ class OpenAIWriter:
         self._id = f"{'chatcmpl' if request.is_chat else 'cmpl'}-{request_id}"
         self._created = created
         self._started: set[int] = set()
-        self._templates: dict[int, EventTemplate] = {}  # by choice, for chunks after the first that hold only text
+        self._templates: dict[int, EventTemplate] = {}  # by choice, for all chunks but the first that contain only text
 
     def complete(self) -> ChatCompletion | TextCompletion:
         head: dict[str, Any] = {**self._head(self._choices[0]), "usage": self._usage(), **self._receipts_field()}

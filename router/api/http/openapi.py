@@ -23,7 +23,7 @@ from router.api.operator.operations import MAX_AUDIT, MAX_RECEIPTS
 
 JsonSchema = Mapping[str, Any]
 _DESCRIPTION = "One endpoint over many specialist models: OpenAI's and Anthropic's dialects, and Octet's own routes."
-_KEY_ERRORS = (401, 403, 405, 429, 500, 503)  # errors of every route that asks for a key
+_KEY_ERRORS = (401, 403, 405, 429, 500, 503)  # errors of every route that requires a key
 _OPEN_ERRORS = (405, 500)
 _BODY_ERRORS = (400, 408, 413, 415)
 _ANSWER_ERRORS = (*_BODY_ERRORS, 404, 422, 499, 504)
@@ -67,7 +67,7 @@ _NAMES: Mapping[str, str] = {  # published names of structs whose class name dif
     **{"ModelList": "Models", "ModelObject": "Model", "OpenAIMessage": "ChatMessage", "OpenAIUsage": "Usage"},
     **{"StructureBody": "Structure", "TextCompletion": "Completion"},
 }
-_REQUIRED: Mapping[str, list[str]] = {  # fields that the operator API requires, and the structs leave to it
+_REQUIRED: Mapping[str, list[str]] = {  # required fields that the operator API checks and the structs do not
     **{"Signature": ["why"], "Hold": ["hold", "why"], "LaneLoad": ["path", "why"], "LanePromotion": ["why"]},
     **{"KnobSetting": ["name", "value", "why"], "KnobRelease": ["name", "why"]},
 }

@@ -292,7 +292,7 @@ def _parse_seconds(text: str) -> float:
 class PageFile:
     content: bytes
     media_type: str
-    etag: str  # of the content, quoted as in a header
+    etag: str  # a digest of the content, quoted as in a header
 
 
 def page_files() -> Mapping[str, PageFile]:

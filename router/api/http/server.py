@@ -23,15 +23,15 @@ from router.api.http.errors import ApiError
 from router.settings import HttpSettings
 
 KEEP_ALIVE_SECONDS = 75
-HEAD_TIMEOUT_SECONDS = 5.0  # from the first byte of a request, or of the connection, to the end of the headers
+HEAD_TIMEOUT_SECONDS = 5.0  # from the start of the connection or of a further request to the end of the headers
 MAX_HEAD_BYTES = 64 << 10
-MAX_UNSENT_BYTES = 32 << 10  # buffered by the kernel for a caller that does not read; its default is megabytes
-PEER_CHECK_SECONDS = 1.0  # between checks that the caller is connected while nothing is read from it
+MAX_UNSENT_BYTES = 32 << 10  # what the kernel buffers for a caller that does not read; its own default is megabytes
+PEER_CHECK_SECONDS = 1.0  # between two checks that the caller is connected while nothing is read from it
 _BACKLOG = 1024
-_MIN_GRACE_SECONDS = 0.15  # for idle connections to close
-_CANCEL_GRACE_SECONDS = 1.0  # for cancelled tasks to end
+_MIN_GRACE_SECONDS = 0.15  # the least time for idle connections to close
+_CANCEL_GRACE_SECONDS = 1.0  # the time for cancelled tasks to end
 _HEADER_SEPARATOR_BYTES = 4
-_OPEN_FILE_SHARE = 2  # one in this many of the files that the process may open may be an HTTP connection
+_OPEN_FILE_SHARE = 2  # HTTP connections may use one in this many of the process's file descriptors
 
 
 class HttpServer:
@@ -70,8 +70,8 @@ class HttpServer:
             self._socket.close()
             return
         for listening in self._server.servers:
-            listening.close()  # at once; uvicorn would wait for its next tick
-        seconds: Any = max(grace, _MIN_GRACE_SECONDS)  # uvicorn declares an int and takes a float
+            listening.close()  # immediately; uvicorn would wait for its next tick
+        seconds: Any = max(grace, _MIN_GRACE_SECONDS)  # uvicorn declares an int but accepts a float
         self._server.config.timeout_graceful_shutdown = seconds
         self._server.should_exit = True
         await self._serving
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_reading_head = False
         self._num_head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._error: ApiError | None = None  # the answer when the parser stops
+        self._error: ApiError | None = None  # the response when the parser stops
         self._answered: RequestResponseCycle | None = None
         """The request being answered. Uvicorn knows only the latest request, which may wait for this one."""
         self._peer_timer: asyncio.TimerHandle | None = None

@@ -17,7 +17,7 @@ from router.api.keys.keys import RPC_ACCESS, Access, Key, KeySet
 from router.api.keys.rate_limits import KeyMeter
 from router.request import AccessGrant, CallerIdentity, use_caller, use_grant
 
-MAX_UNCOUNTED_CALLS = 32  # concurrent calls of each method that no key's limits cover
+MAX_UNCOUNTED_CALLS = 32  # the most concurrent calls of each method to which no key's limits apply
 ANONYMOUS_OPERATOR = CallerIdentity(operates=True)  # the caller of a router without keys
 _AUTHORIZATION = b"authorization"
 _API_KEY = b"x-api-key"
@@ -183,7 +183,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
 
 
 def _refusing_handler(refusal: Refusal) -> Any:
-    """Return a streaming handler for any call, because it does not wait for the request."""
+    """Return a streaming handler, which fits every call because it does not wait for the request."""
 
     async def serve(_: Any, context: Context) -> None:
         await handlers.refuse(context, refusal)

@@ -163,7 +163,7 @@ class KeysFile:
             os.fsync(folder)
 
     def _write(self, keys: tuple[Key, ...], target: Path) -> None:
-        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never a planted file
+        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never opens a planted file
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -219,8 +219,8 @@ class StaticKeys:
 
 
 class WatchedKeys:
-    """Keys from a file. Polls, which works on every file system and with all kinds of links. An unusable file is logged
-    once and otherwise ignored."""
+    """Keys from a file, which is polled: that works on every file system and with all kinds of links. An unusable file
+    is logged once, and the old keys stay valid."""
 
     def __init__(self, file: KeysFile, interval: float = POLL_SECONDS) -> None:
         self._file = file

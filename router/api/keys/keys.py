@@ -32,7 +32,7 @@ class Allowance:
     """Limits of a key; None for no limit."""
 
     requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None  # of prompts and answers
+    tokens_per_minute: int | None = None  # in prompts and answers together
     concurrency: int | None = None  # concurrent calls
 
 
@@ -44,7 +44,7 @@ class Key:
     tenant: str  # keys of one tenant share cache, receipts and jobs
     allowance: Allowance = Allowance()
     created: str = ""  # ISO 8601, for display
-    expires_ms: int | None = None  # since 1970; None if the key does not expire
+    expires_ms: int | None = None  # Unix time; None if the key does not expire
 
     @property
     def operates(self) -> bool:

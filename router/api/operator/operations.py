@@ -70,7 +70,7 @@ class CallLimit:
 
 
 class OperatorApi:
-    """Used on the event loop, for the current caller. All calls raise Refusal."""
+    """Used on the event loop, for the current caller. Every call may raise Refusal."""
 
     def __init__(self, controls: ControlPlane, receipts: ReceiptArchive, slos: SloTracker) -> None:
         self.controls = controls
@@ -98,12 +98,12 @@ class OperatorApi:
         return wire.ListReplicasResponse(replicas=self.controls.replicas())
 
     async def change(self, request: Any) -> Any:
-        """Make any of `_CHANGES`. A change that has started is finished even if its caller disconnects."""
+        """Make one of `_CHANGES`. A change that has started is finished even if its caller disconnects."""
         values = _check(request, *(field.name for field in request.DESCRIPTOR.fields if field.name != "change"))
         who = CHECKS.identifier("change.who", request.change.who)
         why = CHECKS.identifier("change.why", request.change.why)
         key = current_caller().name
-        if key and who != key:  # the key is verified; what callers call themselves is not
+        if key and who != key:  # the key's name is verified; the name that its caller states is not
             who = f"{key} as {who}" if who else key
         change = asyncio.create_task(getattr(self.controls, _CHANGES[type(request)])(*values, who=who, why=why))
         self._changes.add(change)

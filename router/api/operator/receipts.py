@@ -36,7 +36,7 @@ class ComparisonArchive:
 
 @dataclass(frozen=True)
 class ReceiptArchive:
-    """Used on the event loop. Every call raises Refusal. `_fallback_of` returns the configured fallback of a
+    """Used on the event loop. Every call may raise Refusal. `_fallback_of` returns the configured fallback of a
     specialist, or an empty string."""
 
     _store: Store
@@ -92,7 +92,7 @@ class ReceiptArchive:
 
 
 def possible_request_ids(given: str) -> list[str]:
-    """Return the ids that a request or an answer id may mean; a caller's own id may start like that of an answer."""
+    """Return the ids that a request id or an answer id may mean; a caller's own id may start like an answer id."""
     return [given, *(given.removeprefix(prefix) for prefix in _ANSWER_PREFIXES if given.startswith(prefix))]
 
 
