@@ -1,1 +1,1 @@
-"""What operators and machines change while everything serves."""
+"""Tests of the control plane: changes by operators and by machines while the router serves."""

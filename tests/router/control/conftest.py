@@ -1,4 +1,4 @@
-"""The store's own databases, at the pace of its own tests."""
+"""The databases and the pace of the store's own tests."""
 
 from tests.router.store.conftest import postgres, quick, shared_url
 

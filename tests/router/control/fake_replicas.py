@@ -16,7 +16,7 @@ class FakeReplica:
     adapters: dict[str, str] = field(default_factory=dict)
     linked: bool = True
     files: dict[str, str] | None = None
-    """The replica's own view of the disk."""
+    """The content of files as this replica sees it, if it differs from the fleet's disk."""
     refusal: Refusal | None = None
     log: list[tuple[str, str]] = field(default_factory=list)
     """The calls, each with its adapter."""
@@ -27,13 +27,13 @@ class FakeReplica:
 
 
 class FakeReplicas(FleetReplicas):
-    """A fleet of fake replicas. `disk` holds the digest under every path."""
+    """A fleet of fake replicas. `disk` holds the digest of the content under each path."""
 
     def __init__(self, *replicas: FakeReplica) -> None:
         self.replicas = {replica.name: replica for replica in replicas}
         self.disk: dict[str, str] = {}
         self.may_load = asyncio.Event()
-        """Loads wait until it is set."""
+        """Loads wait until this event is set."""
         self.may_load.set()
         self.lag = 0.0
         """Seconds until a loaded adapter is reported."""

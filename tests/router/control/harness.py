@@ -159,7 +159,7 @@ async def running_control(
     link: DatabaseLink | None = None,
     with_tasks: bool = False,
 ) -> AsyncIterator[ControlHarness]:
-    """`where` is a SQLite file or a store's URL."""
+    """Run a control plane. `where` is a SQLite file or a store's URL."""
     wall = wall or Wall()
     wrap = (lambda opener: opener) if link is None else link.wrap
     url = where if isinstance(where, str) else f"sqlite:{where}"

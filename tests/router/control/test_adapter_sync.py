@@ -1,4 +1,4 @@
-"""Which adapters are harness and for how long: an adapter that is being installed is no stray."""
+"""How long replicas keep an adapter that no lane uses: an adapter that is being installed is not unloaded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -63,9 +63,9 @@ def test_an_adapter_stays_while_it_is_installed() -> None:
             await harness.sync_for(10 * UNUSED_SECONDS)
             assert harness.holders("new-2-ab") == ["algo-0", "algo-1"]
         await harness.sync_for(UNUSED_SECONDS / 2)
-        assert harness.holders("new-2-ab") == ["algo-0", "algo-1"], "requests in flight may need it"
+        assert harness.holders("new-2-ab") == ["algo-0", "algo-1"], "requests in flight may need the adapter"
         await harness.sync_for(2 * UNUSED_SECONDS)
-        assert harness.holders("new-2-ab") == [], "no lane uses it"
+        assert harness.holders("new-2-ab") == [], "no lane uses the adapter"
 
     run_scenario(scenario)
 

@@ -1,4 +1,4 @@
-"""What the audit writer does with every response of the store, and the state in force afterwards."""
+"""The reaction of the audit writer to every response of the store, and the state in force afterwards."""
 
 import asyncio
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def test_repeated_conflicts_refuse_the_change() -> None:
     with pytest.raises(Refusal):
         asyncio.run(writer.order(*KEY, increment))
     assert not store.rows and not cache.unsaved
-    assert len(store.failures) == 30, "it is tried eight times"
+    assert len(store.failures) == 30, "the change is tried eight times"
 
 
 def test_an_unreadable_document_is_not_changed() -> None:

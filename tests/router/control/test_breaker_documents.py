@@ -38,7 +38,7 @@ def test_a_merge_takes_the_latest_transition_of_each_lane_and_the_stored_hold(
     newer = {name for name, each in own.lanes.items() if moved_at(each) > moved_at(stored.lanes.get(name))}
     merged = merge_breaker_documents(stored.to_body(), own.to_body())
     if not newer:
-        assert merged is None, "at a tie the stored record stays, and nothing is written"
+        assert merged is None, "if both times are equal, the stored record stays and nothing is written"
         return
     assert merged is not None
     document = BreakerDocument.from_body(merged)

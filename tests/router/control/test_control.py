@@ -1,4 +1,4 @@
-"""Breakers, knobs and ladders over a real store: what changes them, and what a restart keeps."""
+"""Breakers, knobs and ladders over a real store: the events that change them, and the state that a restart keeps."""
 
 import asyncio
 from dataclasses import replace
@@ -30,7 +30,7 @@ async def tripped(harness: ControlHarness) -> None:
     assert harness.shown("algo") == "shadow_only"
 
 
-async def test_a_specialist_that_fails_is_demoted_and_comes_back_after_sustained_recovery_only(tmp_path: Path) -> None:
+async def test_a_failing_specialist_is_demoted_and_restored_only_after_sustained_recovery(tmp_path: Path) -> None:
     async with running_control(tmp_path / "s") as harness:
         assert harness.shown("algo") == "closed"
         harness.judge("algo", passed=2, failed=18)
@@ -60,10 +60,10 @@ async def test_too_few_samples_never_trip_a_breaker(tmp_path: Path) -> None:
         harness.judge("debug", passed=0, failed=50)
         await harness.run(3 * BREACH)
         assert harness.shown("algo") == "closed"
-        assert harness.shown("debug") == "closed", "it has no floor"
+        assert harness.shown("debug") == "closed", "this specialist has no floor"
 
 
-async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
     """A demotion, the time below the floor, a hold and a knob are kept."""
     wall = Wall()
     async with running_control(tmp_path / "s", wall=wall) as harness:
@@ -109,7 +109,7 @@ async def test_an_operators_hold_overrides_the_breaker(tmp_path: Path) -> None:
         info = await harness.control.hold_breaker("algo", "open", who="bob", why="bad refresh")
         assert (info.hold, info.hold_by, info.hold_why) == ("open", "bob", "bad refresh")
         because = harness.status("algo").reason
-        assert because == "algo is held open by an operator", "names and reasons are for operators"
+        assert because == "algo is held open by an operator", "only operators see names and reasons"
 
 
 async def test_the_audit_lists_changes_in_order(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_simultaneous_changes_of_a_breaker_at_two_routers_are_all_made(sha
         await eventually(lambda: one.shown("algo") == other.shown("algo") == shown)
 
 
-async def test_knobs(tmp_path: Path) -> None:
+async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
     """A value for intent and specialist comes first, then a value for the intent, then escalation and configuration."""
     async with running_control(tmp_path / "s") as harness:
         control = harness.control
@@ -176,7 +176,7 @@ async def test_knobs(tmp_path: Path) -> None:
         await control.set_knob("review/algo.priority_floor", 1, who="bob", why="not there")
         assert control.fleet_status.knobs("review", "algo").floor == 1
         assert control.fleet_status.knobs("review", "stl").floor == 5
-        assert control.fleet_status.knobs("review", "algo").by == "operator", "names are for operators"
+        assert control.fleet_status.knobs("review", "algo").by == "operator", "only operators see names"
         assert control.fleet_status.knobs("review", "algo").floor_by == "operator"
         names = {info.name: info for info in control.knobs()}
         assert names["review/algo.priority_floor"].set_by == "bob" and "review/stl.priority_floor" not in names
@@ -232,7 +232,7 @@ async def test_escalation_goes_up_with_refusals_and_back_without(tmp_path: Path)
 
 
 async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
-    """One router alone has too few requests to escalate."""
+    """Each router alone has too few requests to escalate."""
     ensemble = changed(escalation=replace(ENSEMBLE.escalation, min_requests=14))
 
     async def synced(*routers: ControlHarness) -> None:
@@ -275,7 +275,7 @@ async def test_a_reload_changes_settings_and_no_orders(tmp_path: Path) -> None:
         info = control.breakers()[0]
         assert (info.floor, info.fallback, info.window_seconds, info.samples) == (0.9, "debug", 4 * WINDOW, 10)
         await harness.run(WINDOW)
-        assert control.breakers()[0].samples == 10, "the longer window still holds them"
+        assert control.breakers()[0].samples == 10, "the longer window still has the samples"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,9 @@ async def test_a_reload_changes_settings_and_no_orders(tmp_path: Path) -> None:
         ("undrain_replica", ("algo-0",), "CONFLICT"),
     ],
 )
-async def test_bad_orders(tmp_path: Path, call: str, arguments: tuple[object, ...], reason: str) -> None:
+async def test_invalid_orders_are_refused_without_effect(
+    tmp_path: Path, call: str, arguments: tuple[object, ...], reason: str
+) -> None:
     async with running_control(tmp_path / "s") as harness:
         before, status = await harness.changes_of(), harness.control.fleet_status
         with pytest.raises(Refusal) as caught:
@@ -313,7 +315,7 @@ async def test_bad_orders(tmp_path: Path, call: str, arguments: tuple[object, ..
         assert await harness.changes_of() == before and harness.control.fleet_status == status
 
 
-async def test_drained_replicas(tmp_path: Path) -> None:
+async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         info = await harness.control.drain_replica("algo-1", **SIGNED)
         assert info.status == "drained_by_operator"
@@ -325,14 +327,14 @@ async def test_drained_replicas(tmp_path: Path) -> None:
         assert await harness.changes_of("algo-1") == ["drain", "undrain"]
 
 
-async def test_the_last_replica_drained(tmp_path: Path) -> None:
-    """It is allowed, and reported in the audit, in the outlook and to callers."""
+async def test_draining_the_last_replica_is_allowed_and_reported(tmp_path: Path) -> None:
+    """The audit, the outlook and refusals to callers report it."""
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         control = harness.control
         harness.replicas["algo-1"].linked = False
         await control.drain_replica("algo-0", **SIGNED)
         assert (await control.audit(1))[0].after == "drained; no replica of algo is left to answer"
-        assert not harness.status("algo").unfit_reason, "a replica may come back"
+        assert not harness.status("algo").unfit_reason, "the disconnected replica may come back"
         harness.replicas["algo-1"].linked = True
         await control.undrain_replica("algo-0", **SIGNED)
         await control.drain_replica("algo-0", **SIGNED)
@@ -423,16 +425,20 @@ async def test_a_reload_reaches_the_store_and_resets_demand(tmp_path: Path) -> N
         config = replace(ENSEMBLE.store, receipts=7)
         control.reload(changed(store=config))
         assert configs == [config]
-        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "no other setting was changed"
+        assert control._state.demand.counts("algo", harness.wall()).bad == 5, (
+            "a reload of another setting keeps the counts"
+        )
         control.reload(changed(escalation=replace(ENSEMBLE.escalation, sustain=50.0)))
-        assert control._state.demand.counts("algo", harness.wall()).total == 0, "counts of another span are dropped"
+        assert control._state.demand.counts("algo", harness.wall()).total == 0, (
+            "a reload with another span drops the counts"
+        )
         for _ in range(5):
             control.record_refused("algo", "codegen")
             harness.wall.clock.sleep(8.0)
-        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "the longer span counts all"
+        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "the longer span counts all refusals"
 
 
-async def test_lanes_are_known_as_soon_as_replicas_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lanes_are_known_as_soon_as_replicas_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.control.control.TICK_SECONDS", 3600.0)
     async with running_control(tmp_path / "s", with_tasks=True) as harness:
         await eventually(
@@ -441,7 +447,7 @@ async def test_lanes_are_known_as_soon_as_replicas_are_there(tmp_path: Path, mon
 
 
 async def test_replicas_are_observed_between_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that no longer has the lane's model gets no requests until the next tick."""
+    """A replica that no longer has the lane's model becomes unfit before the next tick."""
     monkeypatch.setattr("router.control.control.TICK_SECONDS", 3600.0)
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2), with_tasks=True) as harness:
         await harness.control.tick(harness.wall())
@@ -452,8 +458,7 @@ async def test_replicas_are_observed_between_ticks(tmp_path: Path, monkeypatch: 
             await eventually(lambda: not harness.status("algo").lane.unfit)
 
 
-async def test_the_control_planes_own_tasks(tmp_path: Path) -> None:
-    """With its own tasks it finds lanes, and close ends every task."""
+async def test_background_tasks_find_lanes_and_end_on_close(tmp_path: Path) -> None:
     async with running_control(tmp_path / "s", ensemble=changed(), with_tasks=True) as harness:
         await eventually(
             lambda: all(harness.control.fleet_status.specialists[name].lane.lane_id for name in ENSEMBLE.names)

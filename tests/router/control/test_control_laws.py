@@ -1,4 +1,5 @@
-"""Which outcomes count, what continues beside a failure, and which status requests see."""
+"""Laws of the control plane: which outcomes count, which parts continue after a failure, and which status requests
+see."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,13 +56,13 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
         before = harness.control.fleet_status
         await harness.tick()
         assert sorted(ticked) == sorted({"_lanes", "_breakers", "_ladders"} - {part})
-        assert harness.control.fleet_status is not before, "the status is published in spite of the failure"
+        assert harness.control.fleet_status is not before, "the status is published despite the failure"
 
     run_scenario(scenario)
 
 
 def test_a_whole_report_replaces_all_counts_of_evaluated_answers() -> None:
-    """After the database was replaced, the old counts are dropped."""
+    """The store reports all counts after its database was replaced, and the old counts are dropped."""
 
     async def scenario(harness: ControlHarness) -> None:
         lane = harness.control.fleet_status.specialists["algo"].lane.lane_id

@@ -76,7 +76,9 @@ async def test_each_router_begins_at_most_one_lane(tmp_path: Path, seed: int, sh
         assert one.control.fleet_status.specialists["stl"].lane.number == number
         for harness, names in ((one, ("std",)), (other, ("fast",))):
             lane = harness.control.fleet_status.specialists["stl"].lane
-            assert lane.names == names if not shared else lane.lane_id, "the adapters of its replicas"
+            assert lane.names == names if not shared else lane.lane_id, (
+                "the lane uses the adapters of the router's own replicas"
+            )
 
 
 async def test_a_lane_begun_by_another_router_is_kept(tmp_path: Path) -> None:
@@ -117,8 +119,8 @@ async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
         assert await count_begun_lanes(one) == 2
 
 
-async def test_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
-    """Routers are reconfigured in turn, and then back."""
+async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
+    """The configuration of one router after the other is changed, and then changed back."""
     wall, replicas, random = Wall(), make_replicas(OLD), Random(2)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,
@@ -177,7 +179,7 @@ async def test_a_configuration_change_during_an_outage_is_made_afterwards(tmp_pa
         assert (lane.number, lane.names) == (2, ("fast",)) and await count_begun_lanes(harness) == 2
 
 
-async def test_other_models_at_each_routers_replicas(tmp_path: Path) -> None:
+async def test_routers_whose_replicas_have_different_models_agree(tmp_path: Path) -> None:
     wall, random, replicas, own = Wall(), Random(6), make_replicas(OLD), make_replicas(OLD)
     _refresh(own)
     async with (

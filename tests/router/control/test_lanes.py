@@ -1,4 +1,4 @@
-"""Lanes over a real store and fake replicas: loaded, evaluated, promoted, rolled back, kept."""
+"""Lanes over a real store and fake replicas: how they are loaded, evaluated, promoted, rolled back and kept."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ async def settled(harness: ControlHarness) -> None:
     await eventually(lambda: not harness.control._adapters._tasks)
 
 
-def test_load_promote_roll_back(tmp_path: Path) -> None:
+def test_an_adapter_is_loaded_promoted_rolled_back_and_unloaded(tmp_path: Path) -> None:
     async def scenario(harness: ControlHarness) -> None:
         control = harness.control
         info = await control.load_adapter("algo", "my-lora", **SIGNED)
@@ -188,7 +188,7 @@ def test_other_content_under_the_same_path_is_reported_once_and_never_used(tmp_p
         assert entry.subject == "algo" and "algo-1" in entry.why
         assert (await harness.changes_of("algo")).count("wrong_adapter") == 1
         loads = [each for each in harness.replicas["algo-1"].log if each[0] == "load"]
-        assert 2 < len(loads) < 12, "repeated with growing pauses"
+        assert 2 < len(loads) < 12, "loads are repeated with growing pauses"
 
     run_scenario(tmp_path, scenario)
 
@@ -203,7 +203,7 @@ def test_an_equally_good_candidate_is_promoted_automatically_and_then_trusted(tm
         harness.judge("algo", passed=1, failed=0, candidate=True)
         harness.replicas["algo-1"].restart()
         await harness.tick(0)
-        assert harness.status("algo").lane.number == 1, "half of the replicas do not hold it"
+        assert harness.status("algo").lane.number == 1, "half of the replicas lack the adapter"
         await settled(harness)
         await harness.tick()
         assert harness.status("algo").lane.number == 2 and harness.status("algo").lane.fresh
@@ -232,7 +232,7 @@ def test_a_failing_candidate_is_never_promoted(tmp_path: Path) -> None:
     run_scenario(tmp_path, scenario, ensemble=changed(lanes=LanesConfig(promote="auto", min_samples=20)))
 
 
-def test_a_fresh_lane_that_fails_goes_back_by_itself(tmp_path: Path) -> None:
+def test_a_failing_new_lane_is_rolled_back_automatically(tmp_path: Path) -> None:
     async def scenario(harness: ControlHarness) -> None:
         harness.judge("algo", passed=30, failed=0)
         await harness.control.load_adapter("algo", "my-lora", **SIGNED)
@@ -263,8 +263,8 @@ def test_a_lane_has_a_breaker_of_its_own_and_a_hold_outlasts_it(tmp_path: Path) 
     run_scenario(tmp_path, scenario)
 
 
-def test_a_rolling_refresh(tmp_path: Path) -> None:
-    """Replicas of another model only shadow until they are promoted, and serve when nothing else is left."""
+def test_a_rolling_refresh_serves_after_its_promotion(tmp_path: Path) -> None:
+    """Replicas of another model get only shadows until they are promoted, and serve if no other replica is left."""
 
     async def scenario(harness: ControlHarness) -> None:
         control, old, new = harness.control, harness.replicas["algo-0"], harness.replicas["algo-1"]
@@ -279,9 +279,9 @@ def test_a_rolling_refresh(tmp_path: Path) -> None:
         await harness.tick()
         status = harness.status("algo")
         assert status.lane.lane_id == "" and control.fleet_status.may_answer("algo-1", "r2", "algo"), (
-            "better than no answer"
+            "an answer of the other model is better than none"
         )
-        assert control.lanes("algo")[-1].status == "serving", "a restart is no change"
+        assert control.lanes("algo")[-1].status == "serving", "a restart does not change the lane"
         old.linked = True
         await harness.tick()
         assert harness.status("algo").lane.revision == "r1"
@@ -330,7 +330,7 @@ def test_a_promoted_refresh_can_be_rolled_back_while_the_old_model_runs(tmp_path
     run_scenario(tmp_path, scenario)
 
 
-def test_a_promoted_refresh_that_disappears(tmp_path: Path) -> None:
+def test_a_promoted_refresh_that_disappears_is_followed_by_a_new_lane(tmp_path: Path) -> None:
     async def scenario(harness: ControlHarness) -> None:
         harness.replicas["algo-1"].restart("r2")
         await harness.run(2)
@@ -426,7 +426,7 @@ def test_a_cancelled_order_leaves_no_adapter(tmp_path: Path) -> None:
     run_scenario(tmp_path, scenario)
 
 
-async def test_close_during_a_load(tmp_path: Path) -> None:
+async def test_closing_during_a_load_leaves_no_task(tmp_path: Path) -> None:
     replicas = make_replicas(ENSEMBLE)
     replicas.disk["my-lora"] = "d1"
     async with running_control(tmp_path / "s", replicas=replicas) as harness:
@@ -440,7 +440,7 @@ async def test_close_during_a_load(tmp_path: Path) -> None:
 
 
 def test_a_just_loaded_adapter_can_be_promoted(tmp_path: Path) -> None:
-    """Replicas report the adapter a moment later."""
+    """Replicas report a loaded adapter a moment later."""
 
     async def scenario(harness: ControlHarness) -> None:
         harness.replicas.lag = 0.3
@@ -452,8 +452,8 @@ def test_a_just_loaded_adapter_can_be_promoted(tmp_path: Path) -> None:
     run_scenario(tmp_path, scenario)
 
 
-async def test_an_adapter_can_be_loaded_as_soon_as_replicas_are_there(tmp_path: Path) -> None:
-    """Before anything has ticked."""
+async def test_an_adapter_can_be_loaded_as_soon_as_replicas_appear(tmp_path: Path) -> None:
+    """No tick has happened yet."""
     replicas = make_replicas(ENSEMBLE)
     replicas.disk["my-lora"] = "d1"
     async with running_control(tmp_path / "s", replicas=replicas, with_tasks=True) as harness:
@@ -474,7 +474,7 @@ def configured_anew(*use: str) -> Ensemble:
 async def test_requests_are_answered_at_once_after_a_restart_with_other_adapters(
     tmp_path: Path, held: tuple[str, ...]
 ) -> None:
-    """They use the configured adapters that a replica holds, and none that no replica holds."""
+    """Requests use the configured adapters that a replica holds, and no others."""
     ensemble = configured_anew("fast", "small")
     wall, replicas = Wall(), make_replicas(ENSEMBLE, 2)
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas):
@@ -504,12 +504,12 @@ def test_a_lane_whose_content_is_lost_is_rolled_back(tmp_path: Path, content: st
         for _ in range(10):
             await harness.tick()
             await settled(harness)
-        assert harness.status("algo").lane.number == 2, "one replica still holds it"
+        assert harness.status("algo").lane.number == 2, "one replica still holds the adapter"
         harness.replicas["algo-1"].restart()
         for _ in range(round(GRACE_SECONDS)):
             await harness.tick()
             await settled(harness)
-            assert harness.status("algo").lane.number == 2, "a restart is no loss"
+            assert harness.status("algo").lane.number == 2, "the lane is not lost within the grace period"
         assert "any more" in harness.status("algo").unfit_reason
         for _ in range(4):
             await harness.tick()
@@ -581,7 +581,7 @@ def test_a_lost_lane_waits_for_the_previous_lane(tmp_path: Path) -> None:
             harness.replicas[name].adapters[load_name] = "overwritten"
         harness.control._publish_status()
         status = harness.status("stl")
-        assert status.unfit_reason and status.lane.load_names == (load_name,), "no other adapter was ordered"
+        assert status.unfit_reason and status.lane.load_names == (load_name,), "no other adapter was configured"
         for _ in range(10):
             await harness.tick()
             await settled(harness)

@@ -1,4 +1,4 @@
-"""While the store is away serving continues, and no change made meanwhile is lost."""
+"""While the store is unavailable serving continues, and no change made in that time is lost."""
 
 import asyncio
 from pathlib import Path
@@ -77,7 +77,7 @@ async def test_orders_of_other_routers_stay_beside_transitions_made_offline(shar
         await eventually(lambda: disconnected.shown("algo") == "shadow_only")
 
 
-async def test_of_two_equal_transitions_one_is_stored(tmp_path: Path) -> None:
+async def test_equal_escalations_of_two_routers_agree_after_an_outage(tmp_path: Path) -> None:
     link, wall, replicas = DatabaseLink(), Wall(), make_replicas(ENSEMBLE)
     async with (
         running_control(tmp_path / "s", link=link, wall=wall, replicas=replicas) as disconnected,

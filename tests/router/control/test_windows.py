@@ -1,4 +1,4 @@
-"""Counts of a router and what it shares, compared with a direct computation."""
+"""Counts of a router, local and shared, compared with a direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias
@@ -13,11 +13,11 @@ from router.store.rows import CountBucket
 SPAN = 100.0
 START = 1_700_000_000
 Place: TypeAlias = tuple[str, int, bool]
-"""Specialist and intent, bucket, and whether it was served."""
+"""The specialist with its intent, the bucket, and whether the request was accepted."""
 
 
 class Shared:
-    """A store that records what is counted."""
+    """A store that records the counts it receives."""
 
     def __init__(self) -> None:
         self.counted: list[CountBucket] = []
@@ -30,7 +30,7 @@ requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"
 
 
 def stored_counts(shared: Shared, specialist: str, now: float) -> Counts:
-    """Sum what a store would have of the span."""
+    """Sum the counts of the span that a store would have."""
     there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
 
@@ -54,7 +54,8 @@ def test_demand_is_shared_completely_and_only_while_a_router_refuses(
 
 
 def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() -> None:
-    """Found by seed 47 of the simulation: the store's sums replaced the local counts of accepted requests."""
+    """Regression test for seed 47 of the simulation, in which the store's sums replaced local counts of accepted
+    requests."""
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
@@ -80,7 +81,8 @@ def test_refusals_of_another_router_make_this_one_share_its_accepted_requests() 
 
 
 def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> None:
-    """Before, the store's sum replaced the local count, and every request seemed refused until the next one."""
+    """Regression test: the store's sum replaced the local count, so every request seemed refused until the next
+    request."""
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
@@ -93,7 +95,7 @@ def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> 
 
 
 class Router:
-    """One of two routers on a store. Its counts are held until it commits, but are part of the sums it receives."""
+    """One of two routers on a store. Its counts are held until it commits, but the sums it receives include them."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums
@@ -124,7 +126,7 @@ class Router:
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
-        """Count its own requests, and those of the other router that it received last."""
+        """Count the router's own requests and the last known requests of the other router."""
         return counted(self.own + self._theirs, now)
 
 

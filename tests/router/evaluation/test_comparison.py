@@ -1,4 +1,4 @@
-"""When two answers agree, and what a comparison records of a disagreement."""
+"""The conditions under which two answers agree, and the record of a disagreement."""
 
 from random import Random
 

@@ -1,4 +1,5 @@
-"""Answers are evaluated after the caller has them: by which verifier, for which lane, and which are skipped."""
+"""Answers are evaluated after the caller has them: which verifier judges them, for which lane, and which are
+skipped."""
 
 import asyncio
 from collections.abc import Callable
@@ -215,7 +216,9 @@ def test_a_sample_is_evaluated_without_its_shadows_answer() -> None:
             harness.queue.submit(harness.finished("good", sample=sample), shadow)
             assert harness.queue.num_waiting == 1
             shadow.finish(None)
-            assert harness.queue.num_waiting == sample, "an answer without use takes no place in the queue"
+            assert harness.queue.num_waiting == sample, (
+                "an answer that is neither sampled nor compared leaves the queue"
+            )
             await harness.settled()
         assert len(harness.events.judgements) == 1 and not harness.events.comparisons
 
@@ -350,7 +353,9 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
             while len(harness.events.judgements) < 3:
                 await asyncio.sleep(0)
         assert harness.events.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
-        assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0"], "one answer at a time"
+        assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0"], (
+            "a verifier judges one answer at a time"
+        )
         harness.graders[PRIMARY].go_on.set()
         await harness.settled()
         assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0", "good 1", "good 2"]
@@ -359,7 +364,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
 
 
 def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
-    """For example when the fallback answers for a specialist whose answers are compiled."""
+    """For example, the fallback answers for a specialist whose answers are compiled."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         harness.graders[SHADOW].go_on.clear()

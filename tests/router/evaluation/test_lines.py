@@ -18,7 +18,7 @@ moves = st.lists(
 
 
 class _Work:
-    """A task; the queue does not look into it."""
+    """A task whose content the queue does not read."""
 
 
 @given(moves)
@@ -33,10 +33,14 @@ def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(move
         elif move == "take":
             taken = lines.take()
             busy = {place.verifier for place in judged}
-            assert (taken is None) == all(place.verifier in busy for place, _ in waiting), "a free verifier gets work"
+            assert (taken is None) == all(place.verifier in busy for place, _ in waiting), (
+                "a free verifier gets waiting work"
+            )
             if taken is not None:
                 assert taken[0].verifier not in busy
-                assert taken == next(each for each in waiting if each[0] == taken[0]), "the first of its line"
+                assert taken == next(each for each in waiting if each[0] == taken[0]), (
+                    "the first answer of a line is taken first"
+                )
                 waiting.remove(taken)
                 judged.append(taken[0])
         elif move == "done" and judged:
@@ -48,7 +52,7 @@ def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(move
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=2), st.integers(1, 200))
 def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], num_turns: int) -> None:
-    """Up to one turn."""
+    """Their times differ by at most one turn."""
     lines, had = EvaluationLines(), Counter(dict.fromkeys(lasting, 0))
     for _ in range(num_turns + 1):
         for specialist in lasting:

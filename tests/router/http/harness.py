@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 SLOW = CostModel(0.02, 0.00001, 0.0, 0.02, 0.00002, 0.0, 0.0, 0.0)
-"""Fifty tokens per second."""
+"""A speed of fifty tokens per second."""
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -35,7 +35,7 @@ class Fronted:
 
     @cached_property
     def openai(self) -> "AsyncOpenAI":
-        """Without retries."""
+        """OpenAI's client without retries."""
         from openai import AsyncOpenAI
 
         client = AsyncOpenAI(base_url=f"{self._http.url}/v1", api_key="none", max_retries=0)
@@ -44,7 +44,7 @@ class Fronted:
 
     @cached_property
     def anthropic(self) -> "AsyncAnthropic":
-        """Without retries."""
+        """Anthropic's client without retries."""
         from anthropic import AsyncAnthropic
 
         client = AsyncAnthropic(base_url=self._http.url, api_key="none", max_retries=0)
@@ -53,7 +53,7 @@ class Fronted:
 
     @property
     def app(self) -> App:
-        """Tests may lower its limits."""
+        """The served application, whose limits tests may lower."""
         return self._http.app
 
     @property
@@ -61,7 +61,7 @@ class Fronted:
         return len(self._http.live_connections)
 
     def sockets(self) -> list[socket.socket]:
-        """The server's sockets of all open connections."""
+        """Return the server's sockets of all open connections."""
         return [each.transport.get_extra_info("socket") for each in self._http.live_connections]
 
     @property
@@ -88,7 +88,7 @@ class Fronted:
         return await self.raw(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
     async def raw(self, sent: bytes) -> "HttpResponse":
-        """Return everything until the server closes the connection."""
+        """Read until the server closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)

@@ -150,7 +150,7 @@ async def test_stop_reason_and_cached_tokens_are_reported() -> None:
                 assert message.usage.output_tokens == 1
         spy.behave = saying(usage=Usage(finish_reason=FINISH_REASON_STOP))
         async with fronted.anthropic.messages.stream(**CHAT) as stream:
-            assert (await stream.get_final_message()).content == [], "nothing was said"
+            assert (await stream.get_final_message()).content == [], "the answer has no text"
         assert (await fronted.anthropic.messages.create(**CHAT)).content == []
 
 
@@ -281,7 +281,7 @@ async def test_malformed_requests_get_the_same_envelope() -> None:
             assert heard.status == status
             assert heard.anthropic_error["type"] == kinds.get(status, "invalid_request_error")
         heard = await fronted.get("/v1/messagesque")
-        assert heard.error and "request-id" not in heard.headers, "the path of another dialect"
+        assert heard.error and "request-id" not in heard.headers, "this path belongs to another dialect"
 
 
 async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:

@@ -189,7 +189,7 @@ def test_every_status_has_an_anthropic_error_type(status: int, kind: str) -> Non
 
 
 class Door:
-    """One router for many examples, on an event loop that lives between them."""
+    """One router for all examples, on an event loop that runs between them."""
 
     def __init__(self, runner: asyncio.Runner, fronted: Fronted) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""Hostile bytes: each gets an error in the envelope soon, and the next caller is served."""
+"""Hostile bytes soon get an error in the envelope, and the next caller is served."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ from tests.router.http.harness import HELLO, Fronted, fronting
 from tests.specialist.server.harness import serving, sim
 
 HANG_SECONDS = 60.0
-MAX_CPU_SECONDS = 2.0  # of this process, whatever else the machine does; each body takes less than 0.1
+MAX_CPU_SECONDS = 2.0  # CPU time of this process; each body takes less than 0.1 s
 GOOD = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 4}).encode()
 BODIES = {
     "nothing": b"",
@@ -211,7 +211,7 @@ async def test_oversized_body_is_413_and_never_buffered() -> None:
         assert (await fronted.send("POST", "/v1/completions", b"", asked)).status == 413
         texts = [{"role": "user", "content": "x" * (most // 2)}]
         response = await fronted.ask(messages=texts)
-        assert response.status == 413, "too large for a protobuf request, though not for an HTTP body"
+        assert response.status == 413, "the request is too large for protobuf, but not for HTTP"
         await is_well(fronted)
 
 
@@ -296,7 +296,8 @@ async def test_complete_body_is_read_without_a_timeout() -> None:
         whole = head + b"content-length: %d\r\n" % len(GOOD)
         in_parts = head + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n%x\r\n%b\r\n" % (len(GOOD), GOOD)
         response = await fronted.raw(whole + b"\r\n" + GOOD + in_parts + b"0\r\n\r\n")
-        assert response.status == 200 and response.body.count(b"HTTP/1.1 200") == 1  # behind the first
+        # The second response follows in the body.
+        assert response.status == 200 and response.body.count(b"HTTP/1.1 200") == 1
         response = await fronted.raw(in_parts)
         assert (response.status, response.error["code"]) == (408, "request_timeout")
         fronted.app._bodies._seconds = 20.0

@@ -45,7 +45,7 @@ async def test_chat_equals_the_grpc_answer_and_has_a_receipt() -> None:
             assert receipt["usage"]["completion_tokens"] == 8
         for own in (f"msg_{raw.headers['x-request-id']}", "cmpl-mine"):
             await fronted.routed.call("Infer", asking(request_id=own, max_tokens=2), inference_pb2.InferResponse)
-            assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, "as it is given, first"
+            assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, "an exact id is found first"
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
@@ -150,7 +150,7 @@ async def test_every_option_arrives() -> None:
         assert (receipt.session_id, receipt.session_source) == ("s", "metadata")
         await fronted.openai.chat.completions.create(**CHAT, user="u")
         receipt = await fronted.routed.server.service.receipt(spy.asked[1].request_id)
-        assert (receipt.session_id, receipt.session_source) == ("", "user"), "the id is private"
+        assert (receipt.session_id, receipt.session_source) == ("", "user"), "the id of the user is private"
 
 
 LIKELY = TokenLogprobs(
@@ -297,7 +297,7 @@ async def test_full_replica_answers_429_with_retry_after() -> None:
     full = sim(SLOW, max_running=1)
     async with serving(full, max_waiting=1) as served, fronting({"writer": [served.address]}) as fronted:
         create = fronted.openai.chat.completions.create
-        for _ in range(3):  # so that it has been measured
+        for _ in range(3):  # these answers are measured
             await create(**{**CHAT, "max_tokens": 3})
         asked = [asyncio.create_task(create(**{**CHAT, "max_tokens": 60, "seed": seed})) for seed in range(6)]
         answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -28,12 +28,13 @@ else:
 DOCUMENT = openapi_document("0")
 OPERATIONS = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
 _NOT_ASKED = ("positive_data_acceptance", "negative_data_rejection", "missing_required_header", "ignored_auth")
-"""A schema cannot express that fields agree, or that null means left out; keys have their own tests."""
+"""Checks that are left out: a schema cannot express that fields agree or that null means absent, and keys have their
+own tests."""
 _ENDLESS = {("/v1/overview/events", "get")}
-"""Endless streams have their own tests."""
+"""Endless streams, which have their own tests."""
 _PLACES = {"specialist": "writer", "replica": "writer-0"}
 _WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "promote", "roll_back")]
-"""This replica loads no adapters."""
+"""Routes that this replica refuses, because it loads no adapters."""
 
 
 class _Sure:
@@ -48,7 +49,7 @@ class _Sure:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[str, list[Route]]]:
-    """The URL of a server on its own event loop, and its routes."""
+    """Yield the URL of a server on its own event loop, and its routes."""
     result: list[Any] = []
     ready, end = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
@@ -141,7 +142,7 @@ def test_documented_examples_are_accepted(schema: Any, path: str) -> None:
 
 
 _EXAMPLES = max(12, settings().max_examples // 3)
-"""For each operation."""
+"""The number of examples for each operation."""
 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])
@@ -159,7 +160,7 @@ def test_every_response_matches_the_document(schema: Any, path: str, method: str
     heard: Counter[int] = Counter()
     try:
         law()
-    except Unsatisfiable:  # nothing that could be wrong with it
+    except Unsatisfiable:  # no request to this operation can be invalid
         assert mode == "negative" and not heard
         return
     assert heard

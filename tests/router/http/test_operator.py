@@ -30,7 +30,7 @@ STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("drain", "DrainReplica", {"replica": "template-0"}, {}),
     ("undrain", "UndrainReplica", {"replica": "template-0"}, {}),
 ]
-"""In an order in which each change is possible."""
+"""All changes, in an order in which each is possible."""
 
 
 @asynccontextmanager

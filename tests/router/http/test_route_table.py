@@ -31,7 +31,7 @@ def _routes() -> list[Route]:
     return [
         Route("/a", _Endpoint(), methods=["GET"]),
         Route("/a/{rest:path}", _Endpoint(), methods=["GET"]),
-        Route("/a/fixed", _Endpoint(), methods=["GET", "POST"]),  # whose GET the one before it takes
+        Route("/a/fixed", _Endpoint(), methods=["GET", "POST"]),  # the route before this one handles GET
         Route("/both", _Endpoint(), methods=["GET"]),
         Route("/both", _Endpoint(), methods=["POST", "GET"]),
         Route("/{any}", _Endpoint(), methods=["PUT"]),
@@ -53,7 +53,7 @@ async def _send(message: Message) -> None:
 
 
 def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:
-    """The number of the route that was called and its scope, or the refusal."""
+    """Return the number of the called route and its scope, or the refusal."""
     scope = {**scope, "app": table}
     try:
         asyncio.run(table(scope, _receive, _send))

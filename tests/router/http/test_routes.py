@@ -18,7 +18,7 @@ from tests.specialist.server.test_tls import tls
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ENDLESS = -1
-"""Endless streams have their own tests."""
+"""Endless streams, which have their own tests."""
 ROUTES = {
     "/v1/chat/completions": {"POST": 415},
     "/v1/completions": {"POST": 415},
@@ -95,7 +95,7 @@ async def test_every_route_accepts_exactly_its_methods() -> None:
             assert (response.status, response.code) == (404, "not_found"), path
 
 
-async def test_health_under_full_load_and_readiness_states() -> None:
+async def test_health_is_good_under_full_load_and_readiness_follows_the_replicas() -> None:
     async with spying(hang) as spy:
         async with fronting({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
             await fronted.routed.until(lambda: fronted.routed.server.fleet.waiting_for == ["poet"])

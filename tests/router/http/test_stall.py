@@ -19,7 +19,7 @@ from tests.router.serving.spy import spying
 
 REQUESTS = 24
 STEP = 0.035
-"""Seconds: less than a delayed acknowledgement, and far more than a request takes here."""
+"""A limit in seconds that is less than a delayed acknowledgement and far more than a request takes here."""
 _BODY = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "stream": True}).encode()
 _REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
@@ -31,12 +31,14 @@ _LAST = b"0\r\n\r\n"
 
 
 def typical(taken: list[float]) -> float:
-    """The lower quartile without the first request: a stall delays every request, a busy machine only some."""
+    """Return the lower quartile without the first request. A stall delays every request, a busy machine delays only
+    some."""
     return sorted(taken[1:])[len(taken) // 4]
 
 
 async def first_chunks(port: int) -> list[float]:
-    """Seconds from request to first chunk, for consecutive requests on one connection. No socket is tuned."""
+    """Measure the seconds from request to first chunk of consecutive requests on one connection, without socket
+    options."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
     for _ in range(REQUESTS):
@@ -52,7 +54,7 @@ async def first_chunks(port: int) -> list[float]:
 
 @asynccontextmanager
 async def stalling(*, no_delay: bool) -> AsyncIterator[int]:
-    """The port of a server that writes head and first chunk separately."""
+    """Yield the port of a server that writes the head and the first chunk separately."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         own = writer.get_extra_info("socket")

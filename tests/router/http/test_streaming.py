@@ -90,7 +90,7 @@ async def _is_gone_already() -> None:
 
 
 async def _is_done_at_once() -> None:
-    """The work ends before the watch starts, so it never starts."""
+    """The work ends before the watch starts, so the watch never starts."""
     caller, task = _Caller(), asyncio.current_task()
     assert await run_while_connected(caller.receive, asyncio.sleep(0, "done")) == "done"
     caller.left.set()

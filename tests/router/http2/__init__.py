@@ -1,1 +1,1 @@
-"""The gRPC client of our own."""
+"""Tests of the router's own gRPC client over HTTP/2."""

@@ -50,7 +50,7 @@ def trailers(stream: int, block: bytes = WELL) -> bytes:
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written."""
+    """A transport that records all written bytes."""
 
     def __init__(self, connection: Http2Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -144,12 +144,12 @@ def status(code: grpc.StatusCode) -> bytes:
 
 
 def run_on_loop(scenario: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
-    """Run it on a loop that has no other task at the end."""
+    """Run the scenario on an event loop, and wait until it leaves no other task."""
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await scenario()
-            while len(asyncio.all_tasks()) > 1:  # gRPC's own server takes a moment
+            while len(asyncio.all_tasks()) > 1:  # gRPC's server needs a moment to end its tasks
                 await asyncio.sleep(0.01)
 
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -157,6 +157,6 @@ def run_on_loop(scenario: Callable[[], Coroutine[Any, Any, None]], loop: Loop = 
 
 
 def run_on_both_loops(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it on uvloop, which routers use, and on asyncio's loop."""
+    """Run the scenario on uvloop, which routers use, and on asyncio's loop."""
     for loop in (uvloop.new_event_loop, asyncio.new_event_loop):
         run_on_loop(scenario, loop)

@@ -14,7 +14,7 @@ TRAILING = (("said-bin", b"\x00\xff,="), ("said-bin", b"twice"), ("x-plain", "as
 
 
 async def count(ask: bytes, context: Any) -> None:
-    """Send so many messages of such a length."""
+    """Send the requested number of messages of the requested length."""
     number, length = map(int, ask.split())
     for index in range(number):
         await context.write(b"%05d" % index + b"x" * length)
@@ -30,7 +30,7 @@ async def echo(ask: bytes, _: Any) -> bytes:
 
 
 async def refuse(ask: bytes, context: Any) -> None:
-    """Refuse with a status after so many messages."""
+    """Refuse with the requested status after the requested number of messages."""
     number, code, details = ask.split(b"|")
     for _ in range(int(number)):
         await context.write(b"before")
@@ -139,7 +139,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def outcome(call: Any) -> tuple[Any, ...]:
-    """Return the messages of a call and how it ended."""
+    """Return the messages of a call and its outcome."""
     messages: list[bytes] = []
     try:
         while (raw := await call.read()) is not EOF:

@@ -32,7 +32,7 @@ async def outcome_of(channel: Http2Channel, **options: float | bool) -> str:
 
 @asynccontextmanager
 async def saying(raw: bytes) -> AsyncIterator[str]:
-    """A server that sends these bytes to every client, and no more."""
+    """Start a server that sends these bytes to every client and then stays silent."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(raw)
@@ -54,7 +54,7 @@ def test_calls_during_a_dial_wait_and_share_the_connection() -> None:
     async def scenario() -> None:
         async with served() as server, Proxy(server.address) as proxy:
             channel = Http2Channel(proxy.address, READING)
-            assert proxy.num_made == 0, "it dials when it is first used"
+            assert proxy.num_made == 0, "the channel dials on its first use"
             assert await asyncio.gather(*(outcome_of(channel) for _ in range(20))) == ["OK"] * 20
             assert proxy.num_made == 1
             proxy.sever()

@@ -1,4 +1,4 @@
-"""Laws of a connection: whatever the peer sends and wherever it is cut, every call ends once."""
+"""Laws of a connection: whatever bytes the peer sends, and wherever they are cut, every call ends once."""
 
 import asyncio
 from contextlib import suppress
@@ -89,7 +89,9 @@ def test_hostile_frames_only_end_the_connection(noise: bytes, flips: list[tuple[
             calls = [peer.call(), peer.call(b"x" * 200_000)]
         peer.send(bytes(said) + noise) if settled else peer.send(noise)
         farewells = [frame.payload[4:8] for frame in peer.take_frames() if frame.kind == frames.GOAWAY]
-        assert frames.ErrorCode.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, "a mistake of ours"
+        assert frames.ErrorCode.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, (
+            "an internal error is a bug of this client"
+        )
         await peer.lose()
         for call in calls:
             await read_to_end(call)
@@ -122,7 +124,7 @@ def test_short_request_is_one_write_and_buffered_messages_are_read_at_once() -> 
         assert [frame.kind for frame in peer.take_frames()] == [frames.HEADERS, frames.DATA]
         peer.send(greeting(1), message(1, b"one") + message(1, b"two"), trailers(1))
         for expected in (b"one", b"two", EOF):
-            with pytest.raises(StopIteration) as caught:  # a coroutine that returns before it waits
+            with pytest.raises(StopIteration) as caught:  # the coroutine returns before it waits
                 call.read().send(None)
             assert caught.value.value == expected
         await peer.lose()
@@ -166,7 +168,7 @@ def test_silent_peer_is_pinged_and_closed_without_an_answer(monkeypatch: pytest.
         peer = Peer()
         peer.settle()
         await asyncio.sleep(0.15)
-        assert peer.take_frames() == [], "no call waits"
+        assert peer.take_frames() == [], "a connection without calls is not pinged"
         call = peer.call()
         peer.take_frames()
         for _ in range(3):

@@ -102,7 +102,7 @@ def test_received_bytes_are_credited_back_and_waiting_streams_progress(
                     assert each.window == server.windows[each.stream]
                     held = sum(map(len, each.buffer.messages)) + each.buffer.num_pending
                     waits = index in readers and not readers[index].done()
-                    assert held <= max(lookahead, length + 25 + lookahead // 2), "a bound on unread bytes"
+                    assert held <= max(lookahead, length + 25 + lookahead // 2), "unread bytes are bounded"
                     if waits and not each.buffer.messages:
                         assert each.window >= max(1, each.buffer.num_missing)
         assert 0 <= server.sent - server.given_back < subject.WINDOW_BYTES // 2
@@ -151,7 +151,7 @@ def test_request_is_sent_completely_within_any_windows(sizes: list[int], grants:
         window, initial, most = frames.DEFAULT_WINDOW, 1000, frames.FRAME_BYTES
         windows = dict.fromkeys(got, initial)
         announced: list[tuple[int, int]] = []
-        """Settings apply once they are acknowledged."""
+        """Announced settings, which apply once they are acknowledged."""
 
         def read_frames() -> None:
             nonlocal window, initial, most, windows
@@ -189,7 +189,7 @@ def test_request_is_sent_completely_within_any_windows(sizes: list[int], grants:
                     read_frames()
             read_frames()
         assert [got[call.stream] for call in calls] == [frame_message(request) for request in requests]
-        assert sorted(ended) == sorted(got), "each ends once"
+        assert sorted(ended) == sorted(got), "each call ends once"
         await peer.lose()
 
     run_on_loop(scenario)

@@ -19,7 +19,7 @@ RFC_REQUESTS = [
         [":authority www.example.com", "custom-key custom-value"],
     ),
 ]
-"""RFC 7541, appendix C.4."""
+"""Examples of RFC 7541, appendix C.4."""
 RFC_PLAIN_REQUESTS = [
     ("828684410f7777772e6578616d706c652e636f6d", [":authority www.example.com"]),
     ("828684be58086e6f2d6361636865", [":authority www.example.com", "cache-control no-cache"]),
@@ -28,7 +28,7 @@ RFC_PLAIN_REQUESTS = [
         [":authority www.example.com", "custom-key custom-value"],
     ),
 ]
-"""Appendix C.3."""
+"""Examples of RFC 7541, appendix C.3."""
 names = st.one_of(
     st.sampled_from([name for name, _ in STATIC_TABLE]), st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 )
@@ -38,7 +38,7 @@ headers = st.tuples(names, values)
 
 
 @pytest.mark.parametrize("blocks", [RFC_REQUESTS, RFC_PLAIN_REQUESTS])
-def test_examples_of_the_rfc(blocks: list[tuple[str, list[str]]]) -> None:
+def test_examples_of_the_rfc_are_decoded(blocks: list[tuple[str, list[str]]]) -> None:
     decoder = HeaderDecoder()
     for block, expected in blocks:
         said = [" ".join(header) for header in decoder.decode(bytes.fromhex(block))]
@@ -55,7 +55,7 @@ def test_encoded_blocks_are_decoded_in_order(
     for fields, size in blocks:
         block = b"" if size is None else encoder.resize(size)
         block += b"".join(encoder.encode(header, form) for header, form in fields)
-        for _ in range(2):  # the same bytes mean the same only while the table is the same
+        for _ in range(2):  # the same bytes have the same meaning only while the table is unchanged
             assert decoder.decode(block) == tuple(header for header, _ in fields)
             if any(form.remember for _, form in fields) or size is not None:
                 break
@@ -86,14 +86,14 @@ def test_invalid_header_block_only_ends_the_connection(blocks: list[bytes]) -> N
 @pytest.mark.parametrize(
     "block",
     [
-        "80",  # number 0
-        "be",  # an entry that is not there
-        "ffffffffff0f",  # a number without an end
+        "80",  # index 0
+        "be",  # an index without an entry
+        "ffffffffff0f",  # an integer without an end
         "3fe21f",  # a table of more than 4096 bytes
-        "8220",  # its size changes behind a header
-        "400a6375",  # a name that breaks off
+        "8220",  # a table size update after a header
+        "400a6375",  # a truncated name
         "0081ff",  # eight bits of padding
-        "0084ffffffff01",  # the end of a string in the middle of it
+        "0084ffffffff01",  # the end-of-string code inside a string
     ],
 )
 def test_blocks_that_no_encoder_writes_are_refused(block: str) -> None:

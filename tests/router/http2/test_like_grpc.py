@@ -50,14 +50,14 @@ def test_stream_ends_like_a_grpc_stream(name: str) -> None:
         async with served() as server, both(server.address) as channels:
             ours, theirs = [await outcome(stream(channel, method, ask)) for channel in channels]
             if name == "refused at once":
-                assert ours[3], "metadata is among what is compared"
+                assert ours[3], "metadata is compared, too"
             assert _known(ours) == _known(theirs)
 
     run_on_both_loops(scenario)
 
 
 def _known(outcome_of: Any) -> Any:
-    """Details that no server sent may differ."""
+    """Return the outcome without details that no server sent, which may differ."""
     if len(outcome_of) > 2 and outcome_of[1] is grpc.StatusCode.RESOURCE_EXHAUSTED and not outcome_of[3]:
         return outcome_of[:2]
     return outcome_of
@@ -89,7 +89,7 @@ def test_unary_call_ends_like_a_grpc_call() -> None:
 
 def test_deadline_cancellation_and_lost_connection_equal_grpc() -> None:
     async def late(channel: Any, _: Proxy) -> object:
-        await channel.call("/test.Test/Echo", b"")  # opens the connection
+        await channel.call("/test.Test/Echo", b"")  # the first call opens the connection
         return (await outcome(stream(channel, "Hang", b"", timeout=0.5)))[:2]
 
     async def cancelled(channel: Any, _: Proxy) -> object:
@@ -190,7 +190,7 @@ def test_every_form_of_address_is_called(where: str, tmp_path: Path) -> None:
     run_on_both_loops(scenario)
 
 
-def test_name_with_an_unreachable_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_one_unreachable_address_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with served() as server:
             port = int(server.address.rpartition(":")[2])

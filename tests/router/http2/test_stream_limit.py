@@ -51,7 +51,7 @@ def test_refused_stream_is_retried_a_bounded_number_of_times() -> None:
         assert await read_to_end(calls[1]) == ([], "UNAVAILABLE")
         late = peer.call()
         peer.send(greeting(late.stream), frames.reset(late.stream, frames.ErrorCode.REFUSED_STREAM))
-        assert await read_to_end(late) == ([], "UNAVAILABLE"), "it had been begun"
+        assert await read_to_end(late) == ([], "UNAVAILABLE"), "a stream that had begun is not retried"
         lost, cancelled, expired = peer.call(), peer.call(), peer.call(timeout=0.01)
         peer.send(*(frames.reset(each.stream, frames.ErrorCode.REFUSED_STREAM) for each in (lost, cancelled, expired)))
         assert cancelled.cancel() and len(peer.connection.calls) == 2
