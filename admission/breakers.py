@@ -42,7 +42,7 @@ class CircuitBreaker:
         return state == "closed" or (state == "half_open" and not self._is_probing)
 
     def allow(self) -> bool:
-        """Whether a call may go out now. While half-open, the call is the probe. The caller reports its result with
+        """Whether a call may be sent now. While half-open, that call is the probe. The caller reports its result with
         `succeeded`, `failed` or `gave_up`; a probe without a result delays the next one by a cool-down."""
         if not self.would_allow:
             return False
@@ -93,7 +93,7 @@ def filter_ejected(
     items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
 ) -> list[_ItemT]:
     """Return the healthy items; if there are none, the broken ones, which may have recovered; otherwise the closed
-    ones, which will most likely refuse. Empty only if `items` is."""
+    ones, which will most likely refuse. The result is empty only if `items` is empty."""
     serving = [item for item in items if not is_closed(item)]
     healthy = [item for item in serving if not is_broken(item)]
     return healthy or serving or list(items)
@@ -110,7 +110,7 @@ samples moves it. A state lasts a whole window, after which no earlier result is
 
 @dataclass(frozen=True, slots=True)
 class CorrectnessRules:
-    floor: float | None  # a pass rate below it is a breach. None: the breaker never moves.
+    floor: float | None  # a pass rate below the floor is a breach. None: the breaker never moves.
     min_samples: int
     window: float  # seconds
     breach: float  # seconds that the rate must stay below the floor
@@ -129,8 +129,8 @@ class BreakerRecord:
     since: float = 0.0
     transition_at: float | None = None  # when the state last changed; None if it never did
     below_since: float | None = None
-    """The time since when every known rate was below the floor; None if the last one was not."""
-    above_since: float | None = None  # since when every known rate was at or above the floor, while recovering
+    """When the rate fell below the floor and stayed there; None if the last known rate was not below it."""
+    above_since: float | None = None  # while recovering: when the rate reached the floor and stayed there
     hold: BreakerHold | None = None
     hold_by: str = ""
     hold_why: str = ""
@@ -185,8 +185,8 @@ def advance_breaker(
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
-    """Hold the breaker for an operator until it is released: open, the lane only shadows; closed, it serves. The
-    underlying state keeps updating."""
+    """Hold the breaker for an operator until it is released. Held open, the lane gets only shadow traffic; held closed,
+    it serves. The underlying state keeps updating."""
     return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
 
 
@@ -195,7 +195,7 @@ def release_breaker(record: BreakerRecord) -> BreakerRecord:
 
 
 def may_serve(record: BreakerRecord) -> bool:
-    """A recovering lane does not serve yet: its answers remain shadows until the window is over."""
+    """Whether the lane may serve. A recovering lane gets only shadow traffic until its window is over."""
     return record.hold == "closed" if record.hold else record.state == "closed"
 
 
@@ -206,7 +206,7 @@ def breaker_status(record: BreakerRecord) -> BreakerStatus:
 
 
 def describe_breaker_outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:
-    """Describe the next transition and when it would happen."""
+    """Describe the next transition and when it is due."""
     text = _outlook(record, counts, now, rules)
     if not record.hold:
         return text
@@ -214,7 +214,7 @@ def describe_breaker_outlook(record: BreakerRecord, counts: Counts, now: float, 
 
 
 def _timed(record: BreakerRecord, is_below: bool, now: float, rules: CorrectnessRules) -> BreakerRecord:
-    """The record with its timers updated for this rate."""
+    """Return the record with its timers updated for this rate."""
     transition_at = record.transition_at
     if transition_at is not None and transition_at - now > rules.window:
         transition_at = now
@@ -253,7 +253,7 @@ def _dwell_left(record: BreakerRecord, now: float, rules: CorrectnessRules) -> f
     return max(0.0, rules.window - (now - record.transition_at))
 
 
-_TRANSITIONS: Mapping[BreakerTransitionKind, tuple[BreakerState, str]] = {  # the next state, and the reason
+_TRANSITIONS: Mapping[BreakerTransitionKind, tuple[BreakerState, str]] = {  # the next state and the reason
     "trip": ("shadow_only", "below it for {breach}"),
     "recover": ("recovering", "reached again over a whole window of {window} in shadow-only"),
     "close": ("closed", "never below it for {window}"),

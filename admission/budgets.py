@@ -11,7 +11,7 @@ from octet.config.ensemble import ShadowConfig
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_NUM_BUCKETS = 288  # in a window: five minutes each for a day
+_NUM_BUCKETS = 288  # buckets in a window: a window of one day has buckets of five minutes
 _MAX_BUCKETS = 4096  # the maximum to keep: more than any window has, so a window survives a change of its bucket size
 
 
@@ -61,7 +61,7 @@ class RollingWindow:
         self._set(start, Counts(good, bad))
 
     def add(self, at: float, good: int = 0, bad: int = 0) -> int:
-        """Returns the start of the bucket."""
+        """Return the start of the bucket."""
         start = int(at // self.grain) * self.grain
         self._set(start, self.bucket(start) + Counts(good, bad))
         return start
@@ -74,7 +74,7 @@ class RollingWindow:
         return Counts(self._good, self._bad)
 
     def counts_since(self, since: float, now: float) -> Counts:
-        """Count the buckets that end after `since`; this includes up to `grain` seconds from before."""
+        """Count the buckets that end after `since`. The first may begin up to `grain` seconds before `since`."""
         self.expire(now)
         return sum((counts for start, counts in self._buckets.items() if start + self.grain > since), Counts())
 
@@ -132,8 +132,8 @@ class RetryBudget:
     retries <= burst + ratio * answered + share * entered."""
 
     def __init__(self, burst: float, ratio: float, share: float) -> None:
-        """At most `burst` retries at once; every answer earns `ratio` of another. In addition, `share` of the requests
-        in flight may be retried."""
+        """Allow at most `burst` retries at once; every answer earns `ratio` of a retry. In addition, `share` of the
+        requests in flight may be retried."""
         if min(burst, ratio, share) < 0:
             raise ValueError(f"burst, ratio and share must not be negative, got {burst:g}, {ratio:g} and {share:g}")
         self._burst = burst
@@ -172,7 +172,7 @@ _WHOLE = 1_000_000  # parts of one shadow, so that shares add up without roundin
 @dataclass(frozen=True, slots=True)
 class ShadowRules:
     share: float  # the most shadows per answered request
-    most: int  # the most in flight
+    most: int  # the most shadows in flight
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -203,8 +203,8 @@ class ShadowBudget:
         self._parts = min(self._parts + round(self._rules.share * _WHOLE), self._cap)
 
     def take(self, *, counted: bool = True) -> bool:
-        """Return whether a shadow may be sent now; it is in flight until `done`. Shadows of fresh and of demoted lanes
-        do not count against the share, because their results are needed."""
+        """Return whether a shadow may be sent now; if so, it is in flight until `done`. Shadows of fresh and of demoted
+        lanes do not count against the share, because their results are needed."""
         if self.inflight >= self._rules.most or (counted and self._parts < _WHOLE):
             return False
         self.inflight += 1

@@ -22,9 +22,9 @@ class EscalationLadder:
 
     level: int = 0
     since: float = 0.0
-    hot_since: float | None = None  # since when every check found too much; None if the last one did not
-    calm_since: float | None = None  # since when every check found calm; None if the last one did not
-    fell: bool = False  # the last move was a step back
+    hot_since: float | None = None  # since when every check found overload; None if the last check did not
+    calm_since: float | None = None  # since when every check found calm; None if the last check did not
+    fell: bool = False  # whether the last move was a step back
     regrets: int = 0  # steps back in a row that soon had to be undone: each doubles the wait for the next one
 
     def to_body(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig
 
 
 def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationConfig) -> tuple[float, int]:
-    """Return threshold and floor. Neither is below its configured value, nor above the maximum unless configured so."""
+    """Return threshold and floor: at least the configured values, and at most the maxima unless configured higher."""
     num_steps = _threshold_steps(base_threshold, rules)
     threshold, floor = base_threshold, base_floor
     if level >= num_steps > 0:
@@ -140,7 +140,7 @@ def _has_lasted(since: float | None, wait: float, now: float) -> bool:
 
 
 def _is_settled(ladder: EscalationLadder, now: float, rules: EscalationConfig) -> bool:
-    """Whether no request from before the last move is counted; a move far in the future comes from a wrong clock."""
+    """Whether all counted requests came after the last move. A move far in the future comes from a wrong clock."""
     return abs(now - ladder.since) >= rules.sustain + bucket_seconds(rules.sustain)
 
 
@@ -157,8 +157,8 @@ def _moved(
 
 
 def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
-    """Return how many steps down were soon undone. A load that is too high on one level and calm on the next would make
-    the ladder oscillate: each such step delays the next one. Two steps down in a row, or one that lasts, reset the
+    """Return how many steps back were soon undone. A load that is too high on one level and calm on the next would make
+    the ladder oscillate: each such step delays the next one. Two steps back in a row, or one that lasts, reset the
     count."""
     if not is_up:
         return 0 if ladder.fell else ladder.regrets

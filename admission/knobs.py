@@ -17,7 +17,7 @@ _MAX_FLOOR = 9
 
 
 class KnobError(ValueError):
-    """Names the invalid field and its limit."""
+    """The message names the invalid field and its limit."""
 
     def __init__(self, field: str, limit: str, value: str) -> None:
         super().__init__(f"{field} must be {limit}, got {value}")
@@ -66,7 +66,7 @@ class OperatorKnob:
 
 @dataclass(frozen=True, slots=True)
 class KnobSource:
-    by: str = ""  # empty for the configuration, `escalation`, or the operator who set it
+    by: str = ""  # empty for the configuration, else `escalation` or the operator who set it
     why: str = ""
     since: float = 0.0
 
@@ -80,7 +80,7 @@ class EffectiveKnobs:
     threshold_turn: KnobSource = KnobSource()
     floor_turn: KnobSource = KnobSource()
     is_escalated: bool = False
-    """Escalation has raised the threshold, even if an operator has overridden it: the specialist needs relief."""
+    """Whether escalation has raised the threshold (the specialist needs relief), even if an operator overrides it."""
 
     @property
     def by(self) -> str:
@@ -102,7 +102,7 @@ def parse_knob(text: str, intents: Collection[str], specialists: Collection[str]
 
 
 def check_knob_value(name: KnobName, value: float) -> float:
-    """Returns the value. Raises KnobError if it is out of range."""
+    """Return the value. Raises KnobError if it is out of range."""
     if name.knob == "shadow_threshold":
         if not 0 <= value <= 1:
             raise KnobError("value", "in [0, 1] for shadow_threshold", f"{value:g}")
@@ -118,8 +118,8 @@ def effective_knobs(
     ladder: EscalationLadder,
     rules: EscalationConfig,
 ) -> EffectiveKnobs:
-    """An operator's setting for this intent and specialist takes precedence, then one for the intent; then the
-    configured value, raised by the specialist's escalation."""
+    """Return the knobs in force. An operator's setting for this intent and specialist comes first, then a setting for
+    the intent, then the configured value, raised by the specialist's escalation."""
     threshold, floor = knobs_at_level(ladder.level, intent.shadow_threshold, intent.priority_floor, rules)
     is_escalated = threshold > intent.shadow_threshold
     threshold_turn = _escalated(is_escalated, ladder)

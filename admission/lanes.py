@@ -17,9 +17,9 @@ _SHORT_DIGEST = 12
 
 @dataclass(frozen=True, slots=True)
 class AdapterRef:
-    name: str  # its name for callers and operators
-    load_name: str  # its name on replicas: a different one for each content
-    digest: str  # sha256 of its content, hex
+    name: str  # the adapter's name for callers and operators
+    load_name: str  # the adapter's name on replicas, different for each content
+    digest: str  # sha256 of the adapter's content, hex
     path: str
 
 
@@ -32,7 +32,7 @@ class LaneRecord:
     since: float  # Unix seconds of the last change of status; `by` and `why` are of that change
     by: str
     why: str
-    fresh: bool  # it has too few evaluated answers to be trusted
+    fresh: bool  # whether it has too few evaluated answers to be trusted
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ def has_name_clash(lane: LaneRecord, adapters: Sequence[AdapterRef]) -> bool:
 
 
 def restore_lane(body: Mapping[str, Any]) -> LaneRecord:
-    """Raises ValueError, KeyError or TypeError for an invalid body."""
+    """Restore a stored lane. Raises ValueError, KeyError or TypeError for an invalid body."""
     adapters = tuple(AdapterRef(**adapter) for adapter in body["adapters"])
     lane = LaneRecord(**{**body, "adapters": adapters})
     if lane.status not in get_args(LaneState):
@@ -70,7 +70,7 @@ def restore_lane(body: Mapping[str, Any]) -> LaneRecord:
 
 
 _FEWEST = 10  # evaluated answers before a lane may be rolled back by policy
-_DOUBT = 0.001  # a result that is less likely than this is not chance
+_DOUBT = 0.001  # a result that is less likely than this is not due to chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class QualityBar:
 def quality_bar(
     measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
-    """The floor or the reference lane's rate less a margin, whichever is higher; None if neither is known."""
+    """The floor, or the reference lane's rate less a margin, whichever is higher; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
     if reference.rate is not None and reference.total >= rules.min_samples:
@@ -98,7 +98,7 @@ def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
 
 
 def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> str:
-    """Return why a lane is rolled back; empty if it is not. With enough samples the rate decides; before that, the
+    """Return why a lane is rolled back; empty if it is not. With enough samples the rate decides; with fewer, the
     breach must be statistically certain."""
     if not rules.roll_back or bar is None or counts.total < _FEWEST:
         return ""
@@ -108,7 +108,7 @@ def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> s
 
 
 def _chance(counts: Counts, bar: float) -> float:
-    """An upper bound (Chernoff) on the probability of so few passes if the true rate is at the bar."""
+    """An upper bound (Chernoff) on the probability of this few passes if the true rate is at the bar."""
     if counts.rate is None or counts.rate >= bar:
         return 1.0
     exponent = 0.0
@@ -182,7 +182,7 @@ class SpecialistLanes:
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
     ) -> tuple["SpecialistLanes", LaneMove]:
         """Add a candidate on the serving model or on another; a former candidate is retired. Raises LaneError if this
-        content is serving or a candidate already, or if its `load_name` has other content."""
+        content is already serving or a candidate, or if its `load_name` has other content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
@@ -202,7 +202,7 @@ class SpecialistLanes:
         return self._promote(candidate, by, why, now)
 
     def roll_back(self, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Drop the candidate; without one, return to the previous lane. Raises LaneError if there is neither."""
+        """Drop the candidate; if there is none, return to the previous lane. Raises LaneError if there is neither."""
         if self.candidate is not None:
             return self._drop(self.candidate, by, why, now)
         if self.previous is None:
@@ -210,20 +210,20 @@ class SpecialistLanes:
         return self._return_to(self.previous, by, why, now)
 
     def give_up(self, why: str, now: float) -> tuple["SpecialistLanes", LaneMove] | None:
-        """Return to the previous lane, because no replica can serve the current one; the candidate is kept. None
-        without a previous lane."""
+        """Return to the previous lane, because no replica can serve the current one; the candidate is kept. Return None
+        if there is no previous lane."""
         return None if self.previous is None else self._return_to(self.previous, BY_POLICY, why, now)
 
     def evidence_from(self) -> dict[int, float]:
-        """By lane, the time from which evaluated answers count for `judge`: for a fresh serving lane, when it began to
-        serve; for the others, always."""
+        """Return, by lane, the time from which evaluated answers count for `judge`: for a fresh serving lane, when it
+        began to serve; for the others, 0."""
         held = [lane for lane in self.lanes if lane.status in HELD_STATES]
         return {lane.number: lane.since if lane.fresh and lane.status == "serving" else 0.0 for lane in held}
 
     def judge(
         self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
     ) -> tuple["SpecialistLanes", LaneMove | None]:
-        """Apply the evaluated answers by lane, with at most one move. The serving lane is judged first."""
+        """Apply the evaluated answers of each lane; make at most one move. The serving lane is judged first."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
@@ -242,7 +242,7 @@ class SpecialistLanes:
         return self, None
 
     def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
-        """Describe what would happen to a lane next; `counts` as for `judge`. Raises KeyError."""
+        """Describe the next possible move of a lane. `counts` are as for `judge`. Raises KeyError."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
         so_far = f"{min(own.total, rules.min_samples)} of {rules.min_samples} samples"
@@ -344,7 +344,7 @@ def configure_lanes(
 ) -> tuple[SpecialistLanes, LaneMove | None]:
     """Compare the configuration with the known lanes. The first lane ever is trusted: the operator chose it. If the
     model or the configured adapters have changed, a fresh lane serves; lanes on other models are never restored.
-    Otherwise all lanes stay, whatever was promoted since."""
+    Otherwise all lanes stay, including promoted ones."""
     origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:
         lane = LaneRecord(1, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, "the first", fresh=False)

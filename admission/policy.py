@@ -24,7 +24,7 @@ BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
 AdapterStack = tuple[str, ...]
 
 MAX_OVERTAKE_SECONDS = 30.0
-"""A request is never overtaken by an equal one that arrives this much later, whatever their deadlines."""
+"""A request is never overtaken by an equal one that arrives this much later, regardless of their deadlines."""
 
 
 def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
@@ -39,7 +39,7 @@ def due_time(arrival: float, deadline: float | None) -> float:
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the request takes no turns with equals: with so little time, turns would make all of them late."""
+    """Whether the request takes no turns with equals. With so little time, turns would make all of them late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -84,15 +84,15 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request takes a step before the next prompt token. That is so after each chunk of prompt
-    tokens. A step computes prompts of one adapter stack; the rest of its chunk is given to prompts of other stacks
-    first."""
+    """Whether every decoding request takes a step before the next prompt token. This is the case after each chunk of
+    prompt tokens. A step computes prompts of one adapter stack; the rest of its chunk is given to prompts of other
+    stacks first."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
 # 4. Holding
 
-_STALLED_CHUNKS = 3.0  # a chunk may take this many times as long as expected
+_STALLED_CHUNKS = 3.0  # a chunk may take this many times its expected time
 _NEW_ROUND_WEIGHT = 0.2
 # Rank, deadline of the whole answer, and the decode step that ends the longest answer it may give.
 DecodingRequest = tuple[Rank, float | None, float]
@@ -101,8 +101,8 @@ DecodingRequest = tuple[Rank, float | None, float]
 class PrefillHold(NamedTuple):
     """Holds chunks back while a decoding request of better rank than the prompt would otherwise miss its deadline."""
 
-    chunk_seconds: float  # what a chunk should take
-    round_seconds: float = 0.0  # what a decode step takes, as a moving average; 0 until measured
+    chunk_seconds: float  # the expected time of a chunk
+    round_seconds: float = 0.0  # the time of a decode step, as a moving average; 0 until measured
 
     def observe(self, seconds: float, count: float = 1.0) -> "PrefillHold":
         """Return the rule updated with `count` decode steps of `seconds` each."""
@@ -115,8 +115,8 @@ class PrefillHold(NamedTuple):
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
         """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` left. If
-        negative, the prompt waits. A request that is late even without chunks holds nothing. `num_rounds` decode steps
-        are done."""
+        negative, the prompt waits. A request that is late even without chunks holds no prompt. `num_rounds` decode
+        steps are done."""
         chunk_seconds, round_seconds = self
         margin = inf
         if not round_seconds:
@@ -165,7 +165,7 @@ class PrefillTurns(Generic[ItemT]):
         return item in self._last_served
 
     def add(self, item: ItemT, passed_over: int = 0) -> None:
-        """`passed_over` is the number of turns it has already missed."""
+        """`passed_over` is the number of turns that the request has already missed."""
         insort(self.by_rank, (item.rank, item), key=itemgetter(0))
         self._last_served[item] = self._ticks - passed_over
         self._stack_sizes[item.stack] = self._stack_sizes.get(item.stack, 0) + 1
@@ -180,7 +180,7 @@ class PrefillTurns(Generic[ItemT]):
             del self._stack_sizes[item.stack]
 
     def passed_over(self, item: ItemT) -> int:
-        """Turns since its last one; 0 for a request that has no prompt to compute."""
+        """Turns of others since the last turn of the request; 0 if it has no prompt to compute."""
         return self._ticks - self._last_served.get(item, self._ticks)
 
     def pick(self) -> list[ItemT]:
@@ -281,5 +281,5 @@ class DecodeTurns(Generic[ItemT]):
 
 
 def steps_between_switches(age_bound: int, *, after_chunk: bool) -> int:
-    """The consecutive decode steps of one stack while several stacks decode."""
+    """The number of consecutive decode steps of one stack while several stacks decode."""
     return 1 if after_chunk else age_bound

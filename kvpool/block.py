@@ -58,7 +58,7 @@ class BlockTable:
 
 
 class PoolExhausted(RuntimeError):
-    """Fewer blocks are free than a plan or a caller requires."""
+    """Fewer blocks are free than a plan or a caller needs."""
 
 
 class StalePlan(RuntimeError):
@@ -70,18 +70,18 @@ class InvariantViolation(AssertionError):
 
 
 MissReason = Literal["cold", "evicted", "tokens_differ", "no_boundary", "disabled"]
-"""Why a cacheable block was not reused: never seen; seen and evicted since; the key matched and the tokens did
-not; cached, but past the last boundary its owner could resume from; or the prefix cache is off."""
+"""Why a cacheable block was not reused: never seen; seen and evicted since; the key matched but the tokens did not;
+cached, but past the last boundary from which its owner could resume; or the prefix cache is off."""
 
 
 @dataclass(slots=True)
 class PoolCounters:
-    """Numbers of blocks since the pool was created."""
+    """Counts of blocks since the pool was created."""
 
     hits: int = 0
     misses: dict[MissReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(MissReason), 0))
     evictions: int = 0
-    reads: int = 0  # blocks that steps gathered through their tables
+    reads: int = 0  # blocks that steps read through their tables
     writes: int = 0  # blocks that steps wrote tokens into
 
 
@@ -91,11 +91,11 @@ class AdmissionPlan:
 
     block_size: int
     hit: tuple[Block, ...]  # cached blocks to share, from the first token on
-    num_cached: int  # leading blocks that are cached, shared or not: more than `hit` when a boundary held it back
-    num_uncached: int  # blocks that could have been cached and are not
+    num_cached: int  # leading blocks that are cached; more than `hit` if the hit had to end at an earlier boundary
+    num_uncached: int  # blocks that could have been cached but are not
     uncached_reason: MissReason
-    num_fresh: int  # blocks to allocate behind the hit
-    shortage: int  # blocks that must come free before this plan can be applied; 0 when it can be applied now
+    num_fresh: int  # blocks to allocate after the hit
+    shortage: int  # blocks that must become free before this plan can be applied; 0 if it can be applied now
     pool: object = field(repr=False)
     version: int
 

@@ -62,7 +62,7 @@ class TokenChain:
         return len(self._tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Raises ValueError without adding anything."""
+        """Add the tokens. Raises ValueError without adding any."""
         if len(tokens) == 1:
             self._append(tokens[0])
         else:
@@ -84,13 +84,13 @@ class TokenChain:
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:
-        """Return keys of at least the first `num_blocks` blocks, which must be full. Read-only."""
+        """Return the keys of at least the first `num_blocks` blocks, which must be full. Read-only."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._keys
 
     def packed(self, num_blocks: int) -> list[bytes]:
-        """Return the tokens of at least the first `num_blocks` blocks as bytes, to compare on a hit. Read-only."""
+        """Return the tokens of at least the first `num_blocks` blocks as bytes, to be compared on a hit. Read-only."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._packed

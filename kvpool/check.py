@@ -46,7 +46,7 @@ def _check_free_list(free: "FreeList", most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """Returns the number of blocks in use."""
+    """Return the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:

@@ -22,7 +22,7 @@ from kvpool.check import check_pool
 
 class FreeList:
     """A ring of blocks around a sentinel, linked through the blocks themselves: every change is O(1) per block. The
-    front is reused first. Empty blocks go to the front, cache entries to the back, so that the least recently used
+    front is reused first. Empty blocks go to the front and cache entries to the back, so that the least recently used
     entry is evicted first."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
@@ -85,7 +85,7 @@ class BlockPool:
         self.free = FreeList(self.blocks[GARBAGE + 1 :])
         self.index: dict[BlockKey, Block] = {}
         """One block for each key. A second copy, computed at the same time, has no key and is not shared."""
-        self.tables: dict[int, BlockTable] = {}  # live tables by `id()`: the holders of the reference counts
+        self.tables: dict[int, BlockTable] = {}  # live tables by `id()`; they hold the references to blocks
         self.counters = PoolCounters()
         self._version = 0
         self._evicted = RecentlyEvicted(self.capacity)
@@ -120,9 +120,9 @@ class BlockPool:
         headroom: int = 0,
         resumable: Callable[[BlockKey], bool] | None = None,
     ) -> AdmissionPlan:
-        """Plan a table of `num_tokens` slots for `chain`, leaving `headroom` blocks free. Changes nothing. The hit
-        never covers the chain's last token, which must be computed to sample the next one. With `resumable`, it ends
-        only after a block whose key that function accepts."""
+        """Plan a table of `num_tokens` slots for `chain`, leaving `headroom` blocks free, without changing the pool.
+        The hit never covers the chain's last token, which must be computed to sample the next one. With `resumable`,
+        the hit ends only after a block whose key that function accepts."""
         if headroom < 0:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
@@ -149,7 +149,7 @@ class BlockPool:
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
-        """Carry out the plan. Raises StalePlan or PoolExhausted, changing nothing."""
+        """Carry out the plan. Raises StalePlan or PoolExhausted without changing the pool."""
         if plan.pool is not self:
             raise StalePlan("planned by another pool")
         if plan.version != self._version:
@@ -175,7 +175,7 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, changing nothing."""
+        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted without changing the pool."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):
@@ -223,7 +223,7 @@ class BlockPool:
         self._version += 1
 
     def frees_a_block(self, table: BlockTable) -> bool:
-        """Whether releasing this table would free anything; the last block is the least likely to be shared."""
+        """Whether releasing this table would free a block. The last block is the least likely to be shared."""
         self._require_live(table)
         return any(self.blocks[block_id].ref_count == 1 for block_id in reversed(table.block_ids))
 
@@ -268,7 +268,7 @@ class BlockPool:
         return hit, "cold"
 
     def _allocate(self, table: BlockTable, count: int) -> None:
-        """Take free blocks, evicting cache entries. No other method does either."""
+        """Take free blocks, evicting cache entries if necessary. Only this method allocates and evicts."""
         append = table.block_ids.append
         for block in self.free.take(count):
             if block.key is not None:
@@ -286,8 +286,8 @@ class BlockPool:
 
 class RecentlyEvicted:
     """Distinguishes a prompt never seen from one that was evicted because the pool is too small. Remembers at least the
-    last `capacity` keys and less than twice as many, in constant time for each key. It keeps two generations: when the
-    younger one is full it replaces the older one."""
+    last `capacity` keys and fewer than twice as many, in constant time for each key. It keeps two generations: when the
+    younger one is full, it replaces the older one."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -304,14 +304,14 @@ class RecentlyEvicted:
 
 
 class Reclaim:
-    """Counts what releasing tables one by one would free, without changing the pool."""
+    """Counts the blocks that releasing tables one by one would free, without changing the pool."""
 
     def __init__(self, pool: BlockPool, keep: Iterable[Block] = ()) -> None:
-        """`keep` are blocks that will be taken again at once and do not count as freed."""
+        """`keep` are blocks that are taken again at once and therefore do not count as freed."""
         self._blocks = pool.blocks
         self._kept = {block.block_id for block in keep}
         self._holders: dict[int, int] = {}
-        self.num_blocks = 0  # blocks that would come free
+        self.num_blocks = 0  # blocks that would become free
 
     def gain(self, table: BlockTable) -> int:
         """Return how many more blocks would be free if this table were released as well."""

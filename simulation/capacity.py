@@ -19,7 +19,7 @@ from simulation.results import BenchRecord, percentile, summary
 from simulation.traces import SimulatedRequest
 
 _PAUSE_SECONDS = 1e-3  # after the last request
-_MOST_SHARE = 0.7  # share of a core that a router may use; bursts and uncounted work need the rest
+_MOST_SHARE = 0.7  # the share of a core that a router may use; bursts and uncounted work need the rest
 _CHECK_SECONDS, _PROGRESS_SECONDS = 0.05, 20.0  # simulated seconds between checks, real seconds between progress lines
 _GENERATE = "/octet.v1.Inference/Generate"
 _REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
@@ -31,11 +31,11 @@ class SimulatedAnswer:
     """The end of one request; times in seconds."""
 
     specialist: str
-    ttft: float | None  # None if no token came
+    ttft: float | None  # None if there was no token
     gaps: tuple[float, ...]  # between its tokens
     refused: bool
     failed: bool
-    from_admission: float | None  # from the replica's acceptance to the first token
+    from_admission: float | None  # seconds from the replica's acceptance to the first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SpecialistFigures:
     failed: int
     ttft: tuple[float, float, float]
     itl: tuple[float, float, float]
-    busy: float  # share of the time that its engines computed, on average
+    busy: float  # average share of the time during which its engines computed
     misses: tuple[str, ...]  # missed objectives, one line each
     is_promising: bool = True  # whether the specialist has objectives
 
@@ -126,7 +126,7 @@ class NotEnough(RuntimeError):
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
     """Search all specialists at once, each between too few replicas and enough: doubling, then halving. Specialists
-    share load, so the result is simulated once more as a whole, and increased where it fails. Raises NotEnough."""
+    share load, so the result is simulated again as a whole, and increased where it fails. Raises NotEnough."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []
     while any(enough[name] - too_few[name] > 1 for name in names):
@@ -164,7 +164,7 @@ class SimulationSetup:
 
     @classmethod
     def from_config(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
-        """Answers are not verified. Raises OSError and CalibrationInvalid."""
+        """Build the setup of an ensemble, in which answers are not verified. Raises OSError and CalibrationInvalid."""
         unverified = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
         specs = {each.name: replace(ReplicaSpec.from_config(each), engine=TimedEngine) for each in unverified}
         return cls(replace(ensemble, specialists=unverified), specs, routers, seed, most_refused)
@@ -184,7 +184,7 @@ class SimulationRun:
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Problems that more replicas do not solve."""
+        """Problems that more replicas cannot solve."""
         if max(self.router_shares) <= _MOST_SHARE:
             return ()
         count = len(self.router_shares)

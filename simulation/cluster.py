@@ -22,7 +22,7 @@ from specialist.scheduling.step import Rollback, Step, StepOutcome
 
 _T = TypeVar("_T")
 _TOKEN = 1  # the only token that the timed engine emits; never a stop token
-_RESTART_SECONDS = 0.5  # until the supervisor has restarted a process
+_RESTART_SECONDS = 0.5  # seconds until the supervisor has restarted a process
 _WARM_SECONDS = 60.0
 _FIRST_PORT = 10_000
 
@@ -80,7 +80,7 @@ class Machine:
         return fault
 
     def kill(self) -> None:
-        """End the process as kill -9 does: its connections are reset."""
+        """End the process as kill -9 does; its connections are reset."""
         if self.replica is not None:
             self.process.kill()
             self._killed.append(self.process)
@@ -88,7 +88,7 @@ class Machine:
             self.link.lose()
 
     def stop(self) -> None:
-        """Stop the process as SIGSTOP does: connections stay open."""
+        """Stop the process as SIGSTOP does; its connections stay open."""
         self.process.stop()
 
     def resume(self) -> None:
@@ -127,8 +127,8 @@ class BusyTimes(NamedTuple):
     """Busy seconds up to a moment."""
 
     time: float
-    engines: dict[str, float]  # simulated, of all replicas of each specialist together
-    routers: tuple[float, ...]  # of this computer's CPU
+    engines: dict[str, float]  # simulated seconds of all replicas of each specialist together
+    routers: tuple[float, ...]  # CPU seconds of this computer
 
 
 class SimulatedCluster:

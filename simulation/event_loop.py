@@ -59,7 +59,7 @@ class Process:
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _Do: TypeAlias = Callable[[Unpack[_Ts]], object]
-_THREAD_SECONDS = 2e-4  # seconds to a thread and back
+_THREAD_SECONDS = 2e-4  # simulated seconds to pass work to a thread and get its result
 _MOST_ROUNDS = 5
 _ROUND_SECONDS = 30.0
 ErrorContext = dict[str, Any]
@@ -70,12 +70,12 @@ class LoopStuck(RuntimeError):
 
 
 class _Due(TimerHandle):
-    """A callback of a process that may be stopped or dead when it is due."""
+    """A callback of a process that may be stopped or dead when the callback is due."""
 
     __slots__ = ("_todo", "process")
 
     def __init__(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        """Does not call the base initialiser, which stores more, for the debug mode."""
+        """Does not call the base initialiser, which also stores fields for the debug mode."""
         self._when = when
         self._cancelled = False
         self._context = context
@@ -221,7 +221,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         return True
 
     def resume(self, process: Process) -> None:
-        """Run the callbacks that waited for a stopped process now."""
+        """Run, now, the callbacks that waited for a stopped process."""
         self._ready.extend(cast("list[_Due]", process.resume()))
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ _LOSS_SECONDS = 1e-3
 _REFUSED_SECONDS = 1e-3
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.1, 0.5  # as configured for the router's channels
 _OK = grpc.StatusCode.OK
-_OUTSIDE = Process("outside")  # callers outside of every process, which are always up
+_OUTSIDE = Process("outside")  # callers that belong to no process; they are always up
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Port:
         self._generic.extend(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Does nothing: these handlers are registered already."""
+        """Do nothing: these handlers are registered already."""
 
     def find(self, method: str) -> Any:
         """Return a grpc.RpcMethodHandler; None if the method is not served."""
@@ -134,12 +134,12 @@ class Aborted(Exception):
 
 
 class CallEnded(Exception):
-    """Nothing can be written to a call that has ended."""
+    """The call has ended, so nothing can be written to it."""
 
 
 class Call:
     """A call that ends exactly once: with a status from the server, at its deadline, when the connection is lost, or
-    when the caller cancels it. Later reads raise that end."""
+    when the caller cancels it. Later reads raise that same end."""
 
     def __init__(
         self, loop: HeapLoop, link: Link, timeout: float | None, parse: Parse | None, on_end: Callable[["Call"], None]
@@ -280,7 +280,7 @@ class Handling:
             self._task.cancel()
 
     def lose(self) -> None:
-        """Cancel the handler shortly, because the connection is gone."""
+        """Cancel the handler soon, because the connection is gone."""
         self._loop.call_later(_LOSS_SECONDS, self.withdraw, context=self.process.context)
 
     async def _serve(self, handler: Any, raw: bytes) -> None:
@@ -329,7 +329,7 @@ class Handling:
         self._link.send(self._caller, lambda: self._call.receive(raw), back=True)
 
     def open_window(self, num_bytes: int) -> None:
-        """Record that the caller has read this many bytes. The flow-control window opens at once."""
+        """Record that the caller has read this many bytes, which opens the flow-control window at once."""
         self._unread -= num_bytes
         room, self._room = self._room, None
         if room is not None and not room.done():
@@ -343,7 +343,7 @@ class Channel:
         self._address = address
         self._random = random
         self._open: dict[Call, None] = {}
-        self._waiting: dict[Call, Callable[[], None]] = {}  # wait for a connection
+        self._waiting: dict[Call, Callable[[], None]] = {}  # calls that wait for a connection
         self._dialling: asyncio.TimerHandle | None = None
         self._backoff = _FIRST_BACKOFF
         self._closed = False

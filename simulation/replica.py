@@ -81,7 +81,7 @@ class SimCodec:
         return SimDetokenizer()
 
     def warm_up(self) -> None:
-        """Do nothing: no warm-up is needed."""
+        """Do nothing: a simulated engine needs no warm-up."""
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -110,8 +110,8 @@ class EnginePump(EngineThread):
         self._heap = heap
         self._next: asyncio.TimerHandle | None = None
         self._is_stepping = False
-        self.busy_seconds = 0.0  # steps that have ended
-        self.on_turn: Callable[[], None] | None = None  # called whenever scheduler and pool may have changed
+        self.busy_seconds = 0.0  # seconds of steps that have ended
+        self.on_turn: Callable[[], None] | None = None  # called whenever the scheduler and the pool may have changed
         self.on_death: Callable[[Exception], None] | None = None
 
     @property
@@ -188,7 +188,7 @@ class ReplicaSpec:
     cost: CostModel = field(default_factory=CostModel)  # time of a step
     prefix_cache: bool = True
     itl_seconds: float = 0.1
-    warm_seconds: float = 0.3  # seconds from start to serving, warm-up steps aside
+    warm_seconds: float = 0.3  # seconds from start to serving, without warm-up steps
     model: SimModel = MODEL
     engine: Callable[[CostModel, EngineClock], Engine] | None = None  # replaces the sim engine
 
@@ -237,7 +237,7 @@ class SimulatedReplica(SpecialistService):
         self.on_failure: Callable[[], None] = lambda: None  # the engine has died or cannot start
 
     async def start(self) -> None:
-        """Start the replica. A process that fails to warm up ends."""
+        """Start the replica. If the warm-up fails, the process ends."""
         await self.publish_health()
         try:
             reports = warm_up(self.replica, self.engine.step_loop)
@@ -275,6 +275,6 @@ def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Ass
 
 @lru_cache(maxsize=1)
 def _grammars() -> GrammarCache:
-    """Cached between runs; grammars hold no state of a run."""
+    """Return the cache, which is kept between runs: grammars hold no state of a run."""
     vocabulary = sim_vocabulary()
     return GrammarCache(vocabulary, vocabulary.tokenizer.get_vocab_size())

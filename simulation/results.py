@@ -14,11 +14,11 @@ from time import monotonic
 from typing import Self
 
 _STAT = Path("/proc/stat")
-_STEAL, _NUM_KINDS = 7, 8  # kinds of ticks: user, nice, system, idle, iowait, irq, softirq, steal; then guests' again
+_STEAL, _NUM_KINDS = 7, 8  # ticks: user, nice, system, idle, iowait, irq, softirq, steal; guests repeat some
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Readers see the old file or the new one, never a part; a failure leaves the old one."""
+    """Write so that readers see the old file or the new one, never a part; a failure leaves the old file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(content)
@@ -36,7 +36,7 @@ class CpuTicks:
 
     @classmethod
     def now(cls, stat: Path = _STAT) -> Self | None:
-        """None if the kernel does not report them."""
+        """Return the current ticks; None if the kernel does not report them."""
         try:
             words = stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1 : 1 + _NUM_KINDS]
             kinds = [int(ticks) for ticks in words]
@@ -54,8 +54,8 @@ def share_stolen(before: CpuTicks | None, after: CpuTicks | None) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class BenchRecord:
-    """One figure of `system`: "octet", the name of a peer, or "limit" for a bound that nothing can beat. `value` is the
-    median of the runs, `low` and `high` are their 10th and 90th percentiles."""
+    """One figure of `system`: "octet", the name of a peer, or "limit" for a bound that no system can beat. `value` is
+    the median of the runs, `low` and `high` are their 10th and 90th percentiles."""
 
     bench: str
     case: str
@@ -82,12 +82,12 @@ def summary(samples: Sequence[float], bench: str, case: str, metric: str, unit: 
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
-    """Use the nearest rank: the result is always one of the samples."""
+    """Return the nearest rank, so that the result is always one of the samples."""
     return sorted(samples)[max(0, ceil(len(samples) * percent / 100) - 1)]
 
 
 def format_table(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], aligns: str) -> str:
-    """Make columns as wide as their widest cell, two spaces apart. `aligns` has a `<` or a `>` for each."""
+    """Make each column as wide as its widest cell, two spaces apart. `aligns` has a `<` or a `>` for each."""
     widths = [max(map(len, column)) for column in zip(*headers, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     lines = [
@@ -111,8 +111,8 @@ class MachineInfo:
     memory_gib: float
     kernel: str
     python: str
-    commit: str  # of this project; with a plus if files differed from it
-    load: float  # load average of the minute before the bench began
+    commit: str  # commit of this project, with a plus if files differed from it
+    load: float  # load average over the minute before the bench began
     stolen: float | None = None  # share of the CPU time that other guests of the host took; None if unknown
 
 
@@ -120,7 +120,7 @@ class MachineInfo:
 class Result:
     bench: str
     command: str
-    date: str  # in UTC, as 2026-01-31
+    date: str  # UTC date, such as 2026-01-31
     seconds: float
     machine: MachineInfo
     records: tuple[BenchRecord, ...]

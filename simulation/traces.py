@@ -36,7 +36,7 @@ class TraceRequest:
     """A line of a Mooncake trace. A hash id identifies a block of the prompt and everything before it; the last block
     may be partial."""
 
-    timestamp: int  # milliseconds since the trace began
+    timestamp: int  # milliseconds since the beginning of the trace
     input_length: int
     output_length: int
     hash_ids: tuple[int, ...]
@@ -91,8 +91,8 @@ class LengthShape(NamedTuple):
 
 
 def read_azure(path: Path) -> list[LengthShape]:
-    """The first request follows the last after an average gap, as if the trace repeated. Raises TraceError for a
-    malformed line, and for a trace of fewer than two requests."""
+    """Read a trace. The first request follows the last after an average gap, as if the trace repeated. Raises
+    TraceError for a malformed line, and for a trace of fewer than two requests."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         try:
@@ -111,7 +111,7 @@ def read_azure(path: Path) -> list[LengthShape]:
 
 
 def _parse_row(row: list[str]) -> tuple[datetime, int, int]:
-    """A time without a time zone is UTC."""
+    """Parse a line. A time without a time zone is UTC."""
     if len(row) != len(_AZURE_HEADER):
         raise ValueError(f"expected {len(_AZURE_HEADER)} columns, got {len(row)}")
     at = datetime.fromisoformat(row[0])
@@ -126,10 +126,10 @@ def _parse_tokens(text: str, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    at: float  # seconds since the first one
+    at: float  # seconds since the first arrival
     prompt_tokens: int
     answer_tokens: int
-    blocks: tuple[int, ...] = ()  # ids of the prompt's blocks, if the trace states which are shared
+    blocks: tuple[int, ...] = ()  # ids of the prompt's blocks, if the trace states which blocks are shared
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
@@ -165,7 +165,7 @@ class SimulatedRequest:
         return sum(self.prompt)
 
     def text(self) -> str:
-        """Return one character per token. A piece begins with its name, so that no two are alike."""
+        """Return one character per token. A piece begins with its name, so that no two pieces are alike."""
         pieces = []
         for name, length in zip(self.names, self.prompt, strict=True):
             own = f"{name:x}."
@@ -192,7 +192,7 @@ def request_rate(demand: Sequence[SimulatedRequest]) -> float:
 def scale_demand(
     demand: Sequence[SimulatedRequest], rate: float | None, seconds: float | None
 ) -> list[SimulatedRequest]:
-    """Scale the trace to the rate, keep its bursts, and repeat it until the time is up. Repeated requests get new
+    """Scale the trace to the rate, keep its bursts, and repeat it for the requested time. Repeated requests get new
     texts."""
     own_rate = request_rate(demand)
     speed = 1.0 if rate is None else rate / own_rate
@@ -225,7 +225,7 @@ def assign_specialists(
 
 
 def fit_to_context(request: SimulatedRequest, context: int) -> SimulatedRequest:
-    """Cut a request to the context: the end of the prompt first, then the answer."""
+    """Cut a request to the context: the answer to at most half of it, then the end of the prompt."""
     answer = min(request.answer_tokens, max(1, context // 2))
     room, prompt = context - answer, list(request.prompt)
     while sum(prompt) > room:

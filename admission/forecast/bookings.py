@@ -28,17 +28,17 @@ RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full
 class Outlook:
     """Estimates in seconds from now, given the present queue, running work and measured rates."""
 
-    wait: float  # to the first step
-    total: float  # to the end of an answer of usual length
-    slack: float | None  # from then to the deadline; of two deadlines, to the one that is closer to being missed
+    wait: float  # until the first step
+    total: float  # until the end of an answer of usual length
+    slack: float | None  # from that end to the deadline; of two deadlines, to the one that is closer to being missed
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
     outlook: Outlook | None  # None until steps were measured or calibrated
-    displaced: tuple[str, ...] = ()  # requests of lower priority that are shed for this one
+    displaced: tuple[str, ...] = ()  # requests of lower priority that are shed for this request
     suspended: tuple[str, ...] = ()  # requests of lower priority that have time to wait until they are resumed
-    estimate: AnswerEstimate | None = None  # what the outlook is made of, to be compared with the real answer
+    estimate: AnswerEstimate | None = None  # the figures behind the outlook, to be compared with the real answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ReplicaCapacity:
     block_size: int
     headroom: int = 0  # blocks that an admission leaves free once something runs
     max_step_tokens: int = 512  # prompt tokens in a step while nothing decodes
-    age_bound: int = 8  # turns that a prompt or an adapter stack may be passed over
+    age_bound: int = 8  # how many turns of others a prompt or an adapter stack may wait
 
     @property
     def max_booked(self) -> int:
@@ -80,7 +80,7 @@ class ReplicaCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What the admission controller knows of a request before it decides."""
+    """The facts about a request that the admission controller knows before it decides."""
 
     key: str
     priority: int  # higher is served first
@@ -89,12 +89,12 @@ class Booking:
     prompt_tokens: int
     hit_tokens: int  # prompt tokens that are expected in the prefix cache
     max_tokens: int
-    exact: bool = False  # the answer has `max_tokens` tokens and cannot end before
+    exact: bool = False  # whether the answer has exactly `max_tokens` tokens
     shadow: bool = False
     adapters: tuple[str, ...] = ()
-    shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they take no further room as long as it does
+    shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they take no more room while it holds them
     holder: str = ""
-    caller: str = ""  # the same for repeated attempts of one caller; empty if unknown
+    caller: str = ""  # the same text for repeated attempts of one caller; empty if unknown
     first_deadline: float | None = None  # of the first token
 
 
@@ -116,11 +116,11 @@ class BookedRequest:
         # Tokens to compute before the next one can be sampled; 0 while it decodes.
         self.prompt_left = booking.prompt_tokens - hit_tokens
         self.holder = holder
-        # Prompt tokens in blocks of the holder, and pool slots that it fills itself once its prompt is computed.
+        # Prompt tokens in blocks of the holder, and pool slots that the request fills once its prompt is computed.
         self.shared: float = 0 if holder is None else min(hit_tokens, booking.shared_tokens)
         self.slots: float = booking.prompt_tokens - self.shared
-        self.expected_left = 0.0  # answer tokens to come
-        self.long_left = 0.0  # answer tokens to come if the answer is among the longest
+        self.expected_left = 0.0  # answer tokens still expected
+        self.long_left = 0.0  # answer tokens still expected if the answer is among the longest
         self.is_unsure = False  # nothing is known about the length of the answer, except that it may be short
         self.estimate: AnswerEstimate | None = None
         self.num_higher = 0  # requests of higher priority that were admitted later
@@ -133,7 +133,7 @@ class BookedRequest:
         self.slots = num_tokens - self.shared
 
     def preempt(self) -> None:
-        """Mark it preempted. What it computed is likely to be found in the cache again, except for the last block."""
+        """Mark the request preempted. Its tokens are likely to be found in the cache, except for the last block."""
         self.is_running = False
         self.was_preempted = True
         self.recheck_at = -inf
@@ -160,7 +160,7 @@ class BookedRequest:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether there is a deadline that it can still miss."""
+        """Whether the request has a deadline that it can still miss."""
         return self.booking.deadline is not None or self.first_deadline is not None
 
     @property
@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether it may be shed for the other: a shadow for any request, else a lower priority for a higher one."""
+        """Whether this request may be shed for the other: a shadow for any, a lower priority for a higher one."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)
@@ -185,8 +185,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Let the sharer share at most so many of its tokens with the holder. Returns the slots that it gains, because it
-    holds the others itself."""
+    """Let the sharer share at most `most` tokens with the holder. Return the slots that the sharer gains, because it
+    now holds its other tokens itself."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -195,8 +195,8 @@ def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float)
 
 
 def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iterable[SharesBlocks]) -> SharerT:
-    """Transfer the blocks of a leaving request to the heir that uses most of them. Returns that heir, with which all
-    sharers share from now on."""
+    """Transfer the blocks of a leaving request to the heir that shares most of them. Return that heir; from now on all
+    sharers share with it."""
     heir = max(heirs, key=lambda each: each.shared)
     for each in sharers:
         if each is not heir:
@@ -218,7 +218,7 @@ class BookedRequests:
         self._running: dict[str, BookedRequest] = {}
         self._suspended: dict[str, BookedRequest] = {}
         self._num_booked = 0
-        self.prompts: PrefillTurns[BookedRequest] = PrefillTurns(age_bound)  # of those that run
+        self.prompts: PrefillTurns[BookedRequest] = PrefillTurns(age_bound)  # prompts of running requests
         self.num_shadows = 0
 
     def __len__(self) -> int:
@@ -328,8 +328,8 @@ class BookedRequests:
         return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
 
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Transfer the blocks that others share with it to one that runs. If none does, they stay in the cache, and the
-        first sharer to start holds them again."""
+        """Transfer the blocks that others share with the leaver to a running sharer. If none runs, the blocks stay in
+        the cache, and the first sharer to start holds them again."""
         sharers = self._sharers(leaver)
         if running := [each for each in sharers if each.booking.key in self._running]:
             pass_on_blocks(leaver, running, sharers)
@@ -338,20 +338,20 @@ class BookedRequests:
                 share_blocks(each, leaver.holder, leaver.shared)
 
     def _hold_cached(self, request: BookedRequest) -> None:
-        """Hold the blocks that it shared with a request that has left, if no other request does."""
+        """If no other request holds the blocks that this one shared with a request that has left, hold them."""
         holder = request.holder
         if holder is not None and holder.booking.key not in self._running:
             pass_on_blocks(holder, [request], self._sharers(holder))
 
 
 class SimulationStart(NamedTuple):
-    """The state at which the simulation begins: the end of the step in flight. Deadlines must hold even if everything
+    """The state in which the simulation begins: the end of the step in flight. Deadlines must hold even if everything
     takes `slowdown` times as long. Because the scheduler holds prompts for deadlines, the factor decides how long they
     are held; it does not change the prices."""
 
     now: float = 0.0  # on the clock of the deadlines
     delay: float = 0.0  # seconds until the step in flight ends
-    tokens: Mapping[str, int] = MappingProxyType({})  # that the step computes or samples, by request
+    tokens: Mapping[str, int] = MappingProxyType({})  # tokens that the step computes or samples, by request
     num_chunked: int = 0  # prompt tokens among them
     slowdown: float = 1.0
 
@@ -360,7 +360,7 @@ START_NOW = SimulationStart()
 
 
 class ExpectedArrivals(NamedTuple):
-    """The load to expect besides the known work: a seat that becomes free is soon taken."""
+    """The load to expect besides the known work: a free seat is soon taken again."""
 
     rows: float = 0.0  # rows that usually decode
     prefill: float = 0.0  # share of the time that usually goes into prompts
@@ -368,9 +368,9 @@ class ExpectedArrivals(NamedTuple):
 
 
 NO_ARRIVALS = ExpectedArrivals()
-MAX_CALLERS = 512  # callers that are remembered
-_KEPT_PER_STEP = 0.98  # the weight that each step leaves to the past
-_MAX_HIGHER = 0.9  # some time is always left for lower priorities
+MAX_CALLERS = 512  # how many callers are remembered
+_KEPT_PER_STEP = 0.98  # the weight that past steps keep after each step
+_MAX_HIGHER = 0.9  # at most this share of the time: some is always left for lower priorities
 
 
 class RecentCallers:
@@ -380,7 +380,7 @@ class RecentCallers:
         self._seen: dict[str, None] = {}
 
     def is_new(self, caller: str) -> bool:
-        """Whether the caller has not asked recently. Remembers the caller."""
+        """Return whether the caller has not asked recently, and remember the caller."""
         is_new = caller not in self._seen
         self._seen[caller] = None
         if len(self._seen) > MAX_CALLERS:
@@ -401,7 +401,7 @@ class WorkRate:
         self._sums[priority] = self._sums.get(priority, 0.0) + seconds
 
     def from_priority(self, now: float, least: int | None) -> float:
-        """The rate of this priority and higher ones; of all priorities if None."""
+        """The rate of this priority and higher ones; the rate of all priorities if `least` is None."""
         self._fade(now)
         return sum(work for each, work in self._sums.items() if least is None or each >= least) / self._memory
 
@@ -444,7 +444,7 @@ class ExpectedDemand:
         return self._asked.from_priority(now, priority)
 
     def arrivals(self, now: float, priority: int | None = None) -> ExpectedArrivals:
-        """The arrivals of this priority and higher ones; of all priorities if None."""
+        """The expected arrivals of this priority and higher ones; of all priorities if `priority` is None."""
         higher = 0.0 if priority is None else self._higher(now, priority)
         if self._decode <= 0:
             return ExpectedArrivals(higher=higher)

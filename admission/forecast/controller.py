@@ -52,8 +52,8 @@ REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it re
 SHARED_RETRY_SECONDS = 0.1  # requests of one kind that are shed within this time get the same retry hint
 _MAX_RETRY_KINDS = 512
 _KEPT_FOR_HIGHER = 0.5
-"""The share of the time that higher priorities usually take that is reserved for them when a lower one is admitted."""
-_STALE_SECONDS = 5.0  # an older measurement may not be true any more
+"""Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
+_STALE_SECONDS = 5.0  # an older measurement may no longer be true
 
 
 class AdmissionController:
@@ -78,12 +78,12 @@ class AdmissionController:
         self.lengths = AnswerLengths()
         self.demand = ExpectedDemand()
         self.accuracy = EstimateAccuracy()
-        self.in_flight: StepInFlight | None = None  # the step that is being computed. To be set before each decision.
+        self.in_flight: StepInFlight | None = None  # the step that is being computed; must be set before each decision
         self._pace = pace
         self._jitter = jitter
         self._measured_at: float | None = None
         self._refused_at = -inf
-        self._has_suspended = False  # since the last sweep
+        self._has_suspended = False  # whether a request was suspended since the last sweep
         self._hopeless: frozenset[str] = frozenset()  # requests that seemed hopeless at the last sweep
         self._callers = RecentCallers()
         self._retry_hints: dict[tuple[int, bool], tuple[float, float | None]] = {}
@@ -124,7 +124,7 @@ class AdmissionController:
         return self._queue_full(now)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
-        """Seconds after which a shed request should be retried."""
+        """Seconds after which a request that was shed should be retried."""
         kind = (booking.priority, booking.deadline is not None or booking.first_deadline is not None)
         hint = self._retry_hints.get(kind)
         if hint is None or not 0 <= now - hint[0] < SHARED_RETRY_SECONDS:
@@ -136,7 +136,7 @@ class AdmissionController:
     def forecast(
         self, now: float, bookings: BookedRequests | None = None, prices: StepPrices | None = None
     ) -> Forecast | None:
-        """None until prices are known."""
+        """Return None until prices are known."""
         prices = prices or self.estimator.prices
         if prices is None:
             return None
@@ -151,7 +151,7 @@ class AdmissionController:
     def _decide(self, request: BookedRequest, now: float) -> AdmissionDecision:
         is_shadow = request.booking.shadow
         if is_shadow and not self._has_room(request):
-            sentence = "a shadow does not wait, and no seat or not enough blocks are free"
+            sentence = "a shadow does not wait, and too few seats or blocks are free"
             return Refuse("would_delay_others", "a free seat and blocks", sentence, None)
         crowded_out: tuple[str, ...] = ()
         if self.bookings.num_live >= self.capacity.max_booked:
@@ -159,7 +159,7 @@ class AdmissionController:
             if not lower:
                 return self._queue_full(now)
             crowded_out = (min(lower, key=lambda other: other.shed_order).booking.key,)
-        # A shadow delays no caller: a caller is admitted as if shadows were not there.
+        # A shadow delays no caller: a caller is admitted as if there were no shadows.
         forecast = self.forecast(now, self.bookings if is_shadow else self.bookings.without_shadows())
         if forecast is None:
             return Admit(None, crowded_out)
@@ -197,8 +197,8 @@ class AdmissionController:
         return self._admit(request, forecast, crowded_out + shed + shadows, suspended, quiet)
 
     def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
-        """Return the arrivals to allow for. The highest priority in demand meets its deadline whatever arrives. Lower
-        ones are refused in favour of higher ones only as far as those arrive steadily: a burst may end sooner."""
+        """Return the arrivals to allow for. The highest priority in demand must meet its deadline despite all arrivals.
+        Lower ones are refused in favour of higher ones only if those arrive steadily: a burst may end sooner."""
         if not len(forecast.bookings):
             return NO_ARRIVALS
         if self.demand.is_topmost(forecast.now, request.priority):
@@ -208,7 +208,7 @@ class AdmissionController:
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
         """Whether to admit the request only to measure again: refused requests take no steps, so prices would not
-        change. If an idle replica has no recent measurement, a request on time at its best prices is admitted."""
+        change. If an idle replica has no recent measurement, a request on time at the best prices is admitted."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
             return False
@@ -220,8 +220,8 @@ class AdmissionController:
     def _shadows_in_the_way(
         self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return the shadows whose seats or blocks the request needs; all of them if they would make any request
-        late."""
+        """Return the shadows whose seats or blocks the request needs. If shadows would make any request late, return
+        all of them."""
         if not self.bookings.num_shadows or request.booking.shadow:
             return ()
         keys = shadows_to_displace(request, displaced, self.bookings, self.capacity)
@@ -262,16 +262,16 @@ class AdmissionController:
             work = "its first token takes" if by_first else f"its own {request.expected_left:.0f} tokens take"
             work += f" {_format_seconds(check.due - check.wait)}"
             due = _describe_deadline(left, is_first=is_first)
-            before = f"{_format_seconds(check.wait)} of work are before it and {work}"
+            before = f"{_format_seconds(check.wait)} of work is ahead of it and {work}"
             sentence = f"{work} even alone; {due}" if seconds is None else f"{before}; {due}"
             limit = f"at least {left + check.own_late:.1f} s"
             return Refuse("deadline_unreachable", limit, sentence, retry_after, check.missed)
         late = _format_seconds(check.worst_delay)
-        sentence = f"1 request that was admitted before would miss its deadline by {late}"
+        sentence = f"1 request that was admitted earlier would miss its deadline by {late}"
         if len(check.delayed) != 1:
-            others = f"{len(check.delayed)} requests that were admitted before"
+            others = f"{len(check.delayed)} requests that were admitted earlier"
             sentence = f"{others} would miss their deadlines, the worst by {late}"
-        return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry_after)
+        return Refuse("would_delay_others", "every deadline that was accepted earlier", sentence, retry_after)
 
     def _queue_full(self, now: float) -> Refuse:
         forecast = self.forecast(now)
@@ -280,8 +280,8 @@ class AdmissionController:
         return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
 
     def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
-        """Seconds until a displaced request may be retried with its original time limit; if the line is full, not
-        before a place in it is free."""
+        """Seconds until a displaced request may be retried with its original time limit. If the line is full, at least
+        the seconds until a place in it is free."""
         forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
         if forecast is None:
             return None
@@ -296,7 +296,7 @@ class AdmissionController:
         return add_jitter(seconds, self._jitter())
 
     def _work_seconds(self, request: BookedRequest) -> float:
-        """Seconds that it keeps the replica busy; 0 until prices are known."""
+        """Seconds for which the request keeps the replica busy; 0 until prices are known."""
         prices = self.estimator.prices
         if prices is None:
             return 0.0
@@ -311,7 +311,7 @@ class AdmissionController:
             self.bookings.suspend(key)
         self._has_suspended = self._has_suspended or bool(decision.suspended)
 
-    # Reports of the scheduler. A report on a request that is not booked any more changes nothing.
+    # Reports of the scheduler. A report on a request that is no longer booked changes nothing.
 
     def report_started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         request = self.bookings.get(key)
@@ -342,7 +342,7 @@ class AdmissionController:
             request.preempt()
 
     def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
-        """`whole` means that the answer is complete: it ended by itself or, if `cut`, at `max_tokens`."""
+        """`whole` means that the answer is complete: the model ended it or, if `cut`, it reached `max_tokens`."""
         request = self.bookings.remove(key)
         if request is None:
             return
@@ -366,14 +366,14 @@ class AdmissionController:
 
     @property
     def is_sweep_due(self) -> bool:
-        """Whether the next sweep should run early: a request has just been suspended, or only suspended requests are
-        left."""
+        """Whether the next sweep should run early, because a request has just been suspended or only suspended requests
+        are left."""
         return self._has_suspended or (not len(self.bookings) and self.bookings.num_live > 0)
 
     def sweep(self, now: float) -> QueueSweep:
-        """Return what changes now. The bookings are already updated, except for requests to be shed. Requests leave if
-        they make a more important one late, if they can no longer meet their deadlines, or if they are shadows that
-        lost their seats. Suspended requests are resumed."""
+        """Return the changes that are due. The bookings are already updated, except for requests to be shed. Requests
+        leave if they make a more important one late, if they can no longer meet their deadlines, or if they are shadows
+        that lost their seats. Suspended requests are resumed."""
         self._has_suspended = False
         unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
         forecast = self.forecast(now)
@@ -452,7 +452,7 @@ def _arriving_at(now: float, booking: Booking) -> Booking:
 
 def _describe_deadline(left: float, *, is_first: bool) -> str:
     if is_first:
-        return f"that is due in {_format_seconds(left)}" if left > 0 else "that was due before now"
+        return f"it is due in {_format_seconds(left)}" if left > 0 else "it was due before now"
     return f"its deadline is in {_format_seconds(left)}" if left > 0 else "its deadline has passed"
 
 

@@ -14,8 +14,8 @@ class StepShape(NamedTuple):
 
     prefill: bool
     tokens: int  # computed in the step
-    pairs: int  # each of them with every token it looks back at, itself included
-    switched: bool = False  # whether the step before had other adapters
+    pairs: int  # pairs of a computed token and a token it attends to, itself included
+    switched: bool = False  # whether the previous step had other adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RecentValues:
         self._sorted = None
 
     def quantile(self, share: float) -> float | None:
-        """The smallest value that at least `share` of them do not exceed; None without values."""
+        """The smallest value that is at least as large as `share` of the values; None without values."""
         if not self._values:
             return None
         if self._sorted is None:
@@ -90,7 +90,7 @@ Vector = tuple[float, float, float]
 _PREFILL_UNITS: Vector = (1.0, 64.0, 64.0 * 512.0)
 _DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
 _ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
-_OUTLIER = 4.0  # a step that is off by this many times the usual error counts for less
+_OUTLIER = 4.0  # a step whose error is this many times the usual error counts for less
 _STRETCH = 16  # steps whose errors may cancel out: the time of a request is a sum of many steps
 _UNMEASURED_MARGIN = 0.1
 _MARGINS = (0.02, 0.5)
@@ -127,7 +127,7 @@ class Estimator:
 
     @property
     def cheapest(self) -> StepPrices | None:
-        """Prices when the replica was fastest."""
+        """The prices when the replica was fastest."""
         return self._cheapest
 
     def _fitted(self) -> StepPrices | None:
@@ -139,7 +139,7 @@ class Estimator:
         return StepPrices(*prefill, *decode, self._switch)
 
     def add(self, shape: StepShape, seconds: float) -> None:
-        """Record a step that took `seconds`, counted from the previous step if there was no pause."""
+        """Record a step that took `seconds`, counted from the previous step if there was no pause between them."""
         if seconds <= 0:
             return
         prices = self.prices
@@ -154,7 +154,7 @@ class Estimator:
         self._prices = None
 
     def _record_error(self, expected: float, seconds: float) -> float:
-        """Record the error and return the weight that the step should have."""
+        """Record the error and return the weight of the step."""
         error = abs(expected - seconds) / seconds
         usual = self._last_errors.quantile(0.5)
         self._errors.add(error)
@@ -171,7 +171,7 @@ class Estimator:
         return min(1.0, most / far) if far > 0 else 1.0
 
     def step_error(self, share: float) -> float | None:
-        """The relative error that `share` of the recent steps did not exceed."""
+        """The relative error that `share` of the recent steps did not exceed; None without steps."""
         return self._errors.quantile(share)
 
     @property
@@ -216,7 +216,7 @@ class PriceFit:
         return self._prices
 
     def add(self, features: Vector, seconds: float, weight: float = 1.0) -> None:
-        """A `weight` below 1 is for a measurement that is not fully trusted."""
+        """Add a measurement. A `weight` below 1 means that it is not fully trusted."""
         if seconds <= 0 or weight <= 0:
             return
         scaled = [feature / unit for feature, unit in zip(features, self._units, strict=True)]
@@ -268,7 +268,7 @@ def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """By elimination; None without a single solution."""
+    """Solve by elimination; None if there is no single solution."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(size):
@@ -287,9 +287,9 @@ def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] 
     return solved
 
 
-_ENOUGH = 8  # answers that ended by themselves before anything is concluded from them
+_ENOUGH = 8  # answers that the model must end before anything is concluded from their lengths
 _MOST = 256
-_MODEST = 64  # further tokens to expect of an answer while nothing is known of others
+_MODEST = 64  # further tokens to expect of an answer while no lengths are known
 _EVERY = 8  # answers between two updates of the estimate
 
 
@@ -308,8 +308,8 @@ class AnswerLengths:
         self._cuts: deque[int] = deque(maxlen=_MOST)
         self._num_new = 0
         self._at: list[int] = []  # lengths at which answers ended, ascending
-        self._left: list[float] = []  # the share of answers that go on behind each of them
-        self._area: list[float] = []  # mean tokens up to each of them
+        self._left: list[float] = []  # the share of answers that are longer than each of these lengths
+        self._area: list[float] = []  # mean tokens up to each of these lengths
 
     def add(self, length: int, *, cut: bool) -> None:
         if cut and self._at and length < self._at[0]:
@@ -325,7 +325,7 @@ class AnswerLengths:
         return bool(self._at)
 
     def mean(self, most: int, so_far: int = 0) -> float:
-        """Expected tokens of an answer that has `so_far` of them and may have `most`."""
+        """Expected tokens of an answer that has `so_far` tokens and may have `most`."""
         if not self._at:
             return float(min(most, so_far + _MODEST))
         alive = self._survivors(so_far)
@@ -400,10 +400,10 @@ class AnswerEstimate(NamedTuple):
     """An estimate between two bounds: no further request arrives, or as many as are in demand."""
 
     made_at: float
-    load: float  # seconds of work per second that were asked for
+    load: float  # seconds of requested work per second
     quiet: EstimateBound
     busy: EstimateBound
-    share: float  # of the way from quiet to busy
+    share: float  # position between the quiet bound (0) and the busy bound (1)
 
     def total(self, num_tokens: float) -> float:
         return self._between(self.quiet.total(num_tokens), self.busy.total(num_tokens))
@@ -421,14 +421,14 @@ class AnswerEstimate(NamedTuple):
 
 
 class LoadCorrection:
-    """Learns how close answers came to the busy bound, by load and by time to the end: near the end, fewer requests can
+    """Learns how close answers came to the busy bound, by load and by time to the end. Near the end, fewer requests can
     still overtake."""
 
     def __init__(self) -> None:
         self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
 
     def share(self, load: float, horizon: float) -> float:
-        """Until enough answers were seen, this is the load beyond capacity, growing with the horizon."""
+        """Until enough answers have been seen, this is the load beyond capacity, growing with the horizon."""
         seen = self._of(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:

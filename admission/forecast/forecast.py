@@ -32,20 +32,20 @@ class DelayedRequest(NamedTuple):
 class ForecastTimes(NamedTuple):
     """Seconds from now."""
 
-    first: float  # to the first token
+    first: float  # until the first token
     end: float
 
 
 class ForecastCheck(NamedTuple):
     """The consequences of admitting a request."""
 
-    own_late: float  # seconds by which it misses its own deadline, including the margin; not positive if it meets it
+    own_late: float  # seconds past its own deadline, including the margin; not positive if it is on time
     missed: DeadlineKind  # of its two deadlines, the one missed by more
-    delayed: list[DelayedRequest]  # requests that it would push past their deadlines
+    delayed: list[DelayedRequest]  # requests that would miss their deadlines because of it
     timeline: Simulation
     wait: float  # seconds until it begins
-    due: float  # seconds until the event that its own deadline is judged by
-    quiet: EstimateBound | None = None  # what it may expect if no other request arrives; None if that was not simulated
+    due: float  # seconds until the event by which its own deadline is judged
+    quiet: EstimateBound | None = None  # the bound if no other request arrives; None if that was not simulated
 
     @property
     def is_fine(self) -> bool:
@@ -120,14 +120,14 @@ class Forecast:
         return self.simulate()
 
     def slack_alone(self, request: BookedRequest, since: float = 0.0) -> float:
-        """Seconds to spare before its deadline if it has the replica to itself after `since` seconds; negative if it is
-        late even then."""
+        """Seconds to spare before its deadline if the request has the replica to itself after `since` seconds; negative
+        if it is late even then."""
         if not request.has_deadline:
             return inf
         return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
 
     def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
-        """Alone, a request computes its prompt in the longest steps, then takes one round per token."""
+        """The times if no other request runs: the prompt in the longest steps, then one round per token."""
         pace, booking = self._pace, request.booking
         most, holds = self._capacity.max_step_tokens, pace.hold is not None
         tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
@@ -156,7 +156,7 @@ class Forecast:
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
-        """Seconds to spare before its deadline; of two deadlines, before the tighter one."""
+        """Seconds to spare before the deadline of the request; of two deadlines, before the tighter one."""
         return min(self.left(request.first_deadline, times.first), self.left(request.booking.deadline, times.end))
 
     def left(self, deadline: float | None, at: float = 0.0) -> float:
@@ -176,7 +176,7 @@ class Forecast:
         return delayed
 
     def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
-        """Seconds past its deadline, including the margin; not positive if it is on time."""
+        """Seconds past the deadline of the request, including the margin; not positive if it is on time."""
         late = self._past(request.booking.deadline, times.end)
         return late if request.first_deadline is None else max(late, self._past(request.first_deadline, times.first))
 
@@ -198,18 +198,18 @@ class Forecast:
         return self._prices.decode_step + max(1, len(self.bookings.running)) * self._prices.decode_token
 
     def seconds_to_first_end(self) -> float:
-        """A rough estimate of when the first booked request has ended."""
+        """A rough estimate of the seconds until the first booked request has ended."""
         token, a_round = self._prices.prefill_token, self._round_seconds()
         ends = [each.prompt_left * token + each.expected_left * a_round for each in self.bookings.active]
         return min(ends, default=0.0)
 
     def work(self, request: BookedRequest) -> float:
-        """Seconds saved if it leaves."""
+        """Seconds that are saved if the request leaves."""
         return request.prompt_left * self._prices.prefill_token + request.expected_left * self._prices.decode_token
 
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
         """Judge the new request's deadline with the expected arrivals, and all others with the known requests only:
-        their estimates left room for arrivals, and the new request is one."""
+        their estimates left room for arrivals, and the new request is such an arrival."""
         own_late = -inf
         missed: DeadlineKind = "end"
         if request.has_deadline:
@@ -231,13 +231,13 @@ class Forecast:
 
 
 def expected_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
-    """Times with an answer of expected length."""
+    """Times for an answer of expected length."""
     outcome = timeline[request]
     return ForecastTimes(outcome.first_at, outcome.finish_at)
 
 
 def _long_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
-    """Times with an answer among the longest."""
+    """Times for an answer among the longest."""
     return ForecastTimes(timeline[request].first_at, timeline.long_finish(request))
 
 
@@ -250,15 +250,15 @@ def estimate_bound(timeline: Simulation, request: BookedRequest) -> EstimateBoun
 
 MAX_RETRY_SECONDS = 30.0
 _MIN_RETRY_SECONDS = 0.05
-_RETRY_SPREAD = 0.25  # requests that are refused together come back spread over this much more than the time itself
+_RETRY_SPREAD = 0.25  # requests that are refused together return spread over this share of the retry time
 
 
 def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
     """Seconds until the obstacle has passed; None if it never would.
 
     A request that would delay others waits until the last of them has ended. A request that would be late itself waits
-    until the fraction of the others has gone by which it is late, relative to the delay they cause. Simulating later
-    moments would take longer than the rest of a decision (docs/performance.md)."""
+    until a fraction of the others has gone: its lateness divided by the delay that they cause. Simulating later moments
+    would take longer than the rest of a decision (docs/performance.md)."""
     spare = forecast.slack_alone(request)
     if spare < 0:
         return None
@@ -291,13 +291,13 @@ def add_jitter(seconds: float | None, draw: float) -> float | None:
 
 SWEEP_SECONDS = 0.1  # between two sweeps of the waiting requests
 MAX_RESUMED = 4  # suspended requests that one sweep resumes: each costs a decision
-RECHECK_SECONDS = 1.0  # the most between two checks whether a suspended request can still meet its deadline
-SUSPEND_SLACK_FACTOR = 3.0  # a request with this many times the time it takes alone can wait for others
+RECHECK_SECONDS = 1.0  # the maximum between two checks whether a suspended request can still meet its deadline
+SUSPEND_SLACK_FACTOR = 3.0  # a request that has this many times the time it needs alone can wait for others
 _MAX_SIMULATIONS = 14
 _MIN_SIMULATIONS = 7
-_MAX_SIMULATED = 2000  # requests that are simulated for one decision, which should not take longer than it is worth
+_MAX_SIMULATED = 2000  # requests simulated for one decision: a limit on the time that the decision takes
 _HASTE = 6.0  # if few simulations are left, each step is this much larger than the one before
-_MAX_RESCUED = 4  # late requests that a sweep looks at: each costs some simulations
+_MAX_RESCUED = 4  # late requests that a sweep tries to rescue: each costs some simulations
 _MAX_SUCCESSIONS = 4  # attempts to find which requests take the seats of those that leave
 
 
@@ -325,7 +325,7 @@ class Displacement(NamedTuple):
         return self.forecast.check(self.request, keys, self.arrivals).is_fine
 
     def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
-        """Return the first few whose work makes up for the delay, or more if needed; None after `most` simulations."""
+        """Return the first requests whose work makes up for the delay, or more; None after `most` simulations."""
         chosen, check, effort = self.already, self.check, 1.0
         while not check.is_fine:
             if self.forecast.num_simulations >= most:
@@ -342,15 +342,15 @@ class Displacement(NamedTuple):
         return chosen
 
     def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
-        """Return the next to leave: requests that would be late if that is the only obstacle, otherwise those that
-        begin before the new request is done."""
+        """Return the candidates to leave next: requests that would be late if that is the only obstacle, otherwise
+        those that begin before the new request is done."""
         late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
         if check.own_late <= 0 and len(late) == len(check.delayed):
             return [each for each in lower if each in late] or lower
         return [each for each in lower if check.timeline[each].begun_at < check.due] or lower
 
     def _drop_unneeded(self, chosen: tuple[str, ...], most: int) -> tuple[str, ...]:
-        """Keep requests that need not leave, the most valuable first."""
+        """Return the chosen requests without those that need not leave; the most valuable are kept first."""
         for key in reversed(chosen):
             if key in self.already or self.forecast.num_simulations >= most:
                 continue
@@ -371,7 +371,7 @@ def remaining_shadows(displaced: tuple[str, ...], bookings: BookedRequests) -> t
 def shadows_to_displace(
     request: BookedRequest, displaced: tuple[str, ...], bookings: BookedRequests, capacity: ReplicaCapacity
 ) -> tuple[str, ...]:
-    """Shadows whose seats or blocks the request needs once the displaced have left."""
+    """Return shadows whose seats or blocks the request needs once the displaced requests have left."""
     staying = [each for each in bookings.active if each.booking.key not in displaced]
     num_free = capacity.max_running - len(staying)
     slots = capacity.entry_slots - sum(each.slots for each in staying)
@@ -387,7 +387,7 @@ def shadows_to_displace(
 def split_departures(
     keys: tuple[str, ...], bookings: BookedRequests, forecast: Forecast
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys to shed and the keys to suspend: displaced requests with enough time that are not shadows."""
+    """Return the keys to shed and the keys to suspend. Shadows, and requests without enough time, are shed."""
 
     def can_wait(request: BookedRequest | None) -> bool:
         if request is None or request.booking.shadow:
@@ -403,10 +403,10 @@ class QueueSweep(NamedTuple):
 
     shed: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()  # suspended in the bookings already
-    beneficiary: str = ""  # the request they are suspended for
+    beneficiary: str = ""  # the request for which they are suspended
     resumed: tuple[str, ...] = ()  # resumed in the bookings already
     hopeless: frozenset[str] = frozenset()
-    """Requests that seem unable to meet their deadlines. They are shed at the second sweep, in case a step stalled."""
+    """Requests that seem unable to meet their deadlines. A step may have stalled, so they are shed one sweep later."""
 
 
 def sweep_queue(
@@ -439,8 +439,8 @@ def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
 
 
 def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
-    """The best-ranked request that would be late, and the requests that have to leave so that it meets its deadline.
-    None if no request is late or can be helped."""
+    """Return the best-ranked request that would be late, and the requests that have to leave so that it meets its
+    deadline; None if no request is late or can be helped."""
     timeline = forecast.unchanged
     late = [each for each in bookings.active if forecast.late_by(each, expected_times(timeline, each)) > 0]
     above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
@@ -453,7 +453,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return requests that begin before it ends, then those that would begin in their seats, each in `shed_order`."""
+    """Return requests that begin before it ends, then requests that would take their seats, each in `shed_order`."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

@@ -15,20 +15,20 @@ class SimulatedRequest:
 
     begun_at = first_at = finish_at = inf
     end_round = 0.0
-    # While it decodes: tokens known when it began to, and the round of that.
+    # While it decodes: the tokens known when decoding began, and the round in which it began.
     size = since = 0.0
     is_seated = has_sharers = False
-    holder: "SimulatedRequest | None" = None  # of the blocks that it shares
+    holder: "SimulatedRequest | None" = None  # the holder of the blocks that it shares
 
     def __init__(self, request: BookedRequest) -> None:
         self.request = request
         self.rank = request.rank
         self.stack = request.stack
         self.is_urgent = request.is_urgent
-        self.slots = request.slots  # for all tokens but shared ones; while it decodes, for those computed at `since`
+        self.slots = request.slots  # for all tokens except shared ones; while it decodes, for those computed at `since`
         self.shared = request.shared
         self.left: float = request.prompt_left  # prompt tokens to compute
-        self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
+        self.to_go = request.expected_left  # answer tokens to come when it last was not decoding
         self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
 
     @property
@@ -39,7 +39,7 @@ class SimulatedRequest:
 
 class SimulatedPool:
     """Counts whole blocks, as the real pool does. A prompt has blocks for all its tokens and a step from the start; a
-    decoding request takes a block when its last one is full."""
+    decoding request takes another block when its last one is full."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class SimulatedPool:
             capacity.num_slots,
         )
         self._entry_blocks = capacity.num_blocks - capacity.headroom
-        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of the blocks of requests that have left their seats
+        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of blocks whose holders have left their seats
         self.used_slots = 0.0
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether there are enough blocks for its prompt and a step, besides the headroom, after `rounds` rounds."""
+        """Whether its prompt and a step have enough blocks, besides the headroom, after `rounds` rounds."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
@@ -72,7 +72,7 @@ class SimulatedPool:
         return self._count_blocks(rounds) <= num_free
 
     def rounds_in_pool(self, rounds: float, count: float) -> float:
-        """Of `count` rounds after the first `rounds`, those that there are enough blocks for."""
+        """How many of `count` rounds, after the first `rounds`, have enough blocks."""
         num_rows = len(self._decoding)
         num_seated = num_rows + len(self._prompts)
         if self.used_slots + count * num_rows + num_seated * (self._block_size + 1) <= self.num_slots:
@@ -81,7 +81,7 @@ class SimulatedPool:
         return min(count, bisect_right(further, self._num_blocks, key=lambda each: self._count_blocks(rounds + each)))
 
     def _count_blocks(self, rounds: float) -> int:
-        """Blocks in use once so many rounds are done."""
+        """Blocks in use after `rounds` rounds."""
         size, rounds = self._block_size, rounds - _EPSILON
         prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
         return int(prompts + sum(-((job.since - job.slots - rounds) // size) for _, _, job in self._decoding))
@@ -104,7 +104,7 @@ class SimulatedPool:
             self.used_slots += sum(each.slots for each in sharers) - before
 
     def share_blocks(self, job: SimulatedRequest) -> None:
-        """If no seated request holds the blocks that it shares, they are in the cache, and it holds them from now."""
+        """If no seated request holds the blocks that this one shares, it holds them, from the cache, from now on."""
         holder, shared = self._find_holder(job)
         self.used_slots += share_blocks(job, holder, shared)
         if holder is not None:
@@ -113,7 +113,7 @@ class SimulatedPool:
             self._heirs[job.request.holder] = job
 
     def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the seated request that holds the blocks that this one shares, and how many tokens they have."""
+        """Return the seated request that holds the blocks that this one shares, and their number of tokens."""
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)

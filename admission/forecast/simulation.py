@@ -26,8 +26,8 @@ from admission.forecast.simulated_pool import SimulatedPool, SimulatedRequest
 from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
 
 _EPSILON = 1e-9
-_EXACT_LINE = 32  # waiting requests that are simulated one by one; those behind them are a stream
-_EXACT_CHUNKS = 20  # chunks that are dealt out one by one, two turns of every prompt as a rule; then by shares
+_EXACT_LINE = 32  # waiting requests that are simulated individually; those behind them are a stream
+_EXACT_CHUNKS = 20  # chunks assigned individually, usually two turns of every prompt; later ones are assigned by shares
 
 
 _get_preemption_order = attrgetter("request.preemption_order")
@@ -64,13 +64,13 @@ class Simulation:
         self._decoding: list[tuple[float, int, SimulatedRequest]] = []  # a heap by the round in which they end
         self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
         self._timed: dict[SimulatedRequest, DecodingRequest] = {}  # decoding requests with a deadline
-        self._earliest_deadline, self._latest_round = inf, 0.0  # of all of them, and of some that have ended
+        self._earliest_deadline, self._latest_round = inf, 0.0  # they may include requests that have ended
         self._jobs = {request: SimulatedRequest(request) for request in (*running, *line)}
         self._line = [self._jobs[request] for request in line]
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
-        self._may_enter = True  # a seat or slots came free since the first in line did not fit
-        self._lowest = -inf  # no seated request has a lower priority than this, which is negated
+        self._may_enter = True  # whether a seat or slots came free since the first in line did not fit
+        self._lowest = -inf  # no seated request has a lower priority; negated
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
@@ -81,7 +81,7 @@ class Simulation:
                 self._pool.share_blocks(job)
 
     def run(self, until: BookedRequest | None = None) -> "Simulation":
-        """Run to the end, or until everything about `until` is known."""
+        """Run to the end, or until all outcomes of `until` are known."""
         target = None if until is None else self[until]
         while not self._is_over:
             if self._may_enter:
@@ -121,7 +121,7 @@ class Simulation:
         return times[i - 1] + (rounds - curve[i - 1]) / (curve[i] - curve[i - 1]) * (times[i] - times[i - 1])
 
     def _step(self) -> bool:
-        """Simulate a chunk and the round after it, or rounds, or many of the same kind. False if there is no work."""
+        """Simulate a chunk and the round after it, or only rounds, one or many. Return False if there is no work."""
         if self._num_chunked and self._owes_round():
             self._take_rounds(1.0, after_chunk=True)
             return True
@@ -216,7 +216,7 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """Check the tightest request that is possible first: if it leaves the prompt enough time, so does every real
+        """First check the tightest request that is possible: if it leaves the prompt enough time, so does every real
         one."""
         hold = self._hold
         if hold is None or not self._timed:
@@ -230,7 +230,7 @@ class Simulation:
         return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
-        """Of so many rounds, those that are taken before the prompt goes on."""
+        """How many of `count` rounds are taken before the prompt goes on."""
         if self._hold is None or count <= 1:
             return count
         hold, num_stacks, seconds = self._hold, len(self._stacks), self._round_seconds(1.0, after_chunk=False)
@@ -335,7 +335,7 @@ class Simulation:
         self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1
 
     def _take_rounds(self, count: float, *, after_chunk: bool) -> None:
-        """If the pool is too full for a round, running requests are preempted first, as in a real step."""
+        """Take rounds. If the pool is too full for a round, running requests are preempted first, as in a real step."""
         fitting = self._pool.rounds_in_pool(self._rounds, count)
         while not fitting and len(self._decoding) + len(self._prompts) > 1:
             self._preempt_for(None, recompute=True)
@@ -354,7 +354,7 @@ class Simulation:
             self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
 
     def _round_seconds(self, count: float, *, after_chunk: bool) -> float:
-        """Seconds of one of so many rounds."""
+        """Seconds of each of `count` rounds."""
         step, token, pair = self._decode
         num_rows, num_stacks = len(self._decoding), len(self._stacks)
         rows = num_rows if num_rows > self._expected_rows else self._expected_rows
@@ -365,7 +365,7 @@ class Simulation:
         return seconds if self._prompts else seconds * self._stretch
 
     def _stop_decoding(self, job: SimulatedRequest) -> float:
-        """Returns the tokens generated since it began to decode."""
+        """Return the tokens generated since the request began to decode."""
         num_grown = self._rounds - job.since
         self._context -= job.size + num_grown
         self._timed.pop(job, None)
@@ -392,7 +392,7 @@ class Simulation:
         for job in rest:
             prompts += job.left * prompt_token
             answers += job.to_go * answer_token
-        # From a token of an answer to its next, with the prompts between them.
+        # From one token of an answer to its next, with the prompts between them.
         cycle = max(a_round, _EPSILON) * (1 + prompts / max(answers, _EPSILON))
         work, at, last = 0.0, now, now
         for end, _, job in self._decoding:
@@ -407,9 +407,9 @@ class Simulation:
             job.end_round = rounds + (job.finish_at - now) / cycle
             last = max(last, job.finish_at)
             at += job.left * prompt_token
-        # Work in the seats beyond what is usually there, which is half of a request's work for each seat.
+        # Work in the seats beyond the usual work, which is half of a request's work for each seat.
         at = now + max(0.0, work - num_rows * (prompts + answers) / len(rest) / 2)
-        for job in rest:  # hundreds of them for every decision
+        for job in rest:  # there are hundreds of them for every decision
             left, to_go = job.left, job.to_go
             at += left * prompt_token + to_go * answer_token
             first_at = at + left * slow_token

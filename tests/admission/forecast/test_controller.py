@@ -51,7 +51,7 @@ def test_a_request_that_waits_for_others_gets_a_retry_hint() -> None:
     let_in(controller, booking("a", max_tokens=500))
     run_at_once(controller, "a")
     verdict = refused(controller, booking("b", max_tokens=100, deadline=2.0))
-    assert verdict.reason == "deadline_unreachable" and "of work are before it" in verdict.arithmetic
+    assert verdict.reason == "deadline_unreachable" and "of work is ahead of it" in verdict.arithmetic
     assert verdict.retry_after is not None
     back = verdict.retry_after
     assert 1.0 < back < 3.3, "a takes 3.2 s, b 0.7 s of its 2 s"
@@ -343,7 +343,7 @@ def test_a_request_that_would_make_another_late_is_refused() -> None:
     slow_neighbour(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
     assert verdict.reason == "would_delay_others" and verdict.retry_after is not None
-    assert verdict.arithmetic.startswith("1 request that was admitted before would miss its deadline by")
+    assert verdict.arithmetic.startswith("1 request that was admitted earlier would miss its deadline by")
     assert isinstance(controller.decide(booking("short", prompt_tokens=1, max_tokens=1, deadline=20.0), 0.0), Admit)
 
 
