@@ -25,8 +25,8 @@ def without_the_collector() -> Iterator[None]:
 
 
 class Frozen:
-    """Freeze imported objects between the files of tests: some tests collect garbage often, and should not walk a
-    million objects that stay anyway."""
+    """Freezes imported objects between test files: some tests collect garbage often, and should not traverse a million
+    objects that stay anyway."""
 
     def __init__(self) -> None:
         self._num_modules = 0
@@ -38,18 +38,18 @@ class Frozen:
 
 
 def freeze() -> None:
-    """All that is in use."""
+    """Exclude all live objects from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def import_from(share: float) -> None:
-    """Import every test module, starting at this share of the list and wrapping around. Workers that begin in different
-    places find most of the byte code written by another, where side by side each would compile everything itself."""
+    """Import every test module, starting at this share of the list and wrapping around. Workers that start at different
+    places find most byte code already written by other workers. Otherwise each would compile everything itself."""
     names = [_name(path) for path in sorted((_ROOT / "tests").rglob("test_*.py"))]
     first = int(len(names) * share)
     for name in names[first:] + names[:first]:
-        with suppress(Exception, pytest.skip.Exception):  # pytest reports it when it collects the module
+        with suppress(Exception, pytest.skip.Exception):  # pytest reports the error when it collects the module
             import_module(name)
 
 

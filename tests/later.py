@@ -1,11 +1,11 @@
-"""A large module that few tests need is imported when it is first used."""
+"""Deferred imports of large modules that few tests need."""
 
 from importlib import import_module
 from typing import Any
 
 
 class Later:
-    """Imported when an attribute is first used. For a type checker it is the module itself:
+    """A module that is imported when an attribute is first used. A type checker sees the module itself:
 
     if TYPE_CHECKING:
         import openai
@@ -17,6 +17,6 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("_", "pytest")):  # pytest looks these up on every object
+        if attribute.startswith(("_", "pytest")):  # pytest looks these names up on every object
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

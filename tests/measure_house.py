@@ -1,8 +1,8 @@
-"""Measure how hard the code base is to hold in one head: `python -m tests.measure_house [--root CHECKOUT] [--json]`.
+"""Measure the size and structure of the code base: `python -m tests.measure_house [--root CHECKOUT] [--json]`.
 
 Counts product files (all .py outside tests/ and bench/, generated protobuf code aside), lines, folders, class names
-that two files define, files with a single importer, and the files that one request runs through. The request is real:
-`octet serve` with two sim specialists, one gRPC call that names its specialist, every process under `sys.setprofile`.
+that two files define, files with a single importer, and the files that a request runs through. The request is real: a
+gRPC call that names its specialist, to `octet serve` with two sim specialists, with `sys.setprofile` in every process.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _REQUESTS = 40
 _WRITE = 255
 
 # Loaded by every process of the ensemble through `sitecustomize`. The flag byte is the number of the request that is
-# being traced, 0 for none, and 255 when the processes are to write what they saw.
+# being traced, 0 for none, and 255 when the processes must write their records.
 _TRACER = """
 import json, mmap, os, sys, threading
 _root = os.environ["TRACE_ROOT"] + os.sep
@@ -121,7 +121,7 @@ def product_files(root: Path) -> list[Path]:
 
 
 def colliding_classes(root: Path, paths: list[Path]) -> dict[str, list[str]]:
-    """Class names that more than one product file defines at its top level."""
+    """Return the class names that more than one product file defines at its top level."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         for node in ast.parse((root / path).read_text()).body:
@@ -131,7 +131,7 @@ def colliding_classes(root: Path, paths: list[Path]) -> dict[str, list[str]]:
 
 
 def count_importers(root: Path, paths: list[Path]) -> dict[str, int]:
-    """How many product files import each module."""
+    """Return how many product files import each module."""
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
     importers: dict[str, set[str]] = {module: set() for module in modules}
     for path in paths:
@@ -164,7 +164,7 @@ def measure_files(root: Path) -> House:
 
 @contextmanager
 def _serving(root: Path, folder: Path, flag: Path) -> Iterator[str]:
-    """Yields the address of a traced ensemble."""
+    """Yield the address of a traced ensemble."""
     (folder / "sitecustomize.py").write_text(_TRACER)
     (folder / "two.yaml").write_text(_ENSEMBLE)
     environment = {
@@ -200,9 +200,9 @@ def _serving(root: Path, folder: Path, flag: Path) -> Iterator[str]:
 
 
 def trace_request(root: Path) -> tuple[set[str], set[str]]:
-    """The product files that a request runs through, and those on its call spine.
+    """Return the product files that a request runs through, and those on its call spine.
 
-    Many requests are traced. A file counts when each of them called it, which leaves periodic work out. The spine is
+    Many requests are traced. A file counts if every request called it, which leaves periodic work out. The spine is
     the deepest call stack of each thread in router and replica, in files that count, taken from the median request.
     """
     sys.path.insert(0, str(root))
@@ -221,7 +221,7 @@ def trace_request(root: Path) -> tuple[set[str], set[str]]:
                             pass
                     shared[0] = 0
             shared[0] = _WRITE
-            time.sleep(3)  # every process has a heartbeat, and writes at the next call that it traces
+            time.sleep(3)  # Every process has a heartbeat, and writes at the next traced call.
         reports = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     numbers = [str(number) for number in range(1, _REQUESTS + 1)]
     seen: set[str] = set()

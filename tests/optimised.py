@@ -1,7 +1,7 @@
-"""For `python -O`, which leaves out every `assert`: those of tests stay, also in what tests only use.
+"""A plugin that keeps the asserts of tests and their helpers under `python -O`, which removes every `assert`.
 
-Pytest rewrites the asserts of `test_*.py` into statements that -O leaves alone, and with this plugin those of all other
-modules below `tests`. What they test has none of its own, or loses them here: `make optimised`.
+Pytest rewrites the asserts of `test_*.py` into statements that -O keeps. With this plugin it also rewrites those of all
+other modules below `tests`. The asserts of the product are removed. `make optimised` runs the tests in this way.
 """
 
 import sys

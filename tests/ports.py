@@ -4,7 +4,7 @@ import random
 import socket
 
 _LOW, _HIGH = 15_000, 30_000
-"""Below the kernel's ephemeral ports: a port stays free while its server is down."""
+"""Ports below the kernel's ephemeral range, so that a port stays free while its server is down."""
 
 
 def free_port() -> int:

@@ -26,7 +26,7 @@ def run_example(example: str, folder: Path) -> str:
 
 
 def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
-    """With sim specialists of the same names."""
+    """The ensemble has sim specialists of the same names."""
     names = ", ".join(default_ensemble().names)
     config = f"engine: sim\nclassifier: {{path: default}}\nspecialists: {{{names}}}\nintents: {{build-fix: build}}\n"
     with serving(tmp_path, config) as served:
@@ -34,7 +34,7 @@ def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
     assert shown.splitlines()[-1].endswith("build the declared intent 'build-fix' belongs to build")
 
 
-def test_the_architecture_example_shows_what_is_said_of_it(tmp_path: Path) -> None:
+def test_architecture_example_prints_the_documented_events(tmp_path: Path) -> None:
     shown = run_example(example_in("docs/architecture.md"), tmp_path)
     assert "Preempted(request_id='second', cause='admission', beneficiary='urgent')" in shown
     assert (
@@ -45,13 +45,13 @@ def test_the_architecture_example_shows_what_is_said_of_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_somewhere(document: Path) -> None:
+def test_every_link_has_a_target(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", document.read_text())
     local = [link for link in links if not link.startswith("http")]
     assert [link for link in local if not (document.parent / link).exists()] == []
 
 
-def test_the_readme_counts_the_planted_bugs_right() -> None:
+def test_readme_has_the_number_of_planted_bugs() -> None:
     from tests.laws.mutants import MORE, THE_SIX
 
     assert len(THE_SIX) == 6

@@ -1,1 +1,1 @@
-"""Callers while processes are killed, stopped, restarted and reconfigured."""
+"""Requests while processes are killed, stopped, restarted and reconfigured."""

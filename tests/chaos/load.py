@@ -1,4 +1,4 @@
-"""Callers that ask without a pause and keep all answers."""
+"""Callers that send requests without a pause and keep all answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ TOKENS = 24
 @dataclass
 class CallerResults:
     answers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """Texts by specialist and prompt: greedy, so one of each."""
+    """Texts by specialist and prompt. Sampling is greedy, so each set has one text."""
     num_answers: int = 0
     errors: list[OctetError] = field(default_factory=list)
 
@@ -24,7 +24,7 @@ class CallerResults:
 
 
 class Load:
-    """The clients do not retry."""
+    """Callers whose clients do not retry."""
 
     def __init__(self, address: str, specialists: tuple[str, ...], num_callers: int) -> None:
         self._address = address
@@ -61,7 +61,7 @@ class Load:
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
     async def answered(self, more: int, seconds: float = 60) -> None:
-        """Wait for so many more answers."""
+        """Wait for this many more answers."""
         enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
             while self.results.num_answers < enough:

@@ -1,4 +1,4 @@
-"""Runs requests to their ends on any engine, checking what must hold after every step."""
+"""Runs requests to their ends on any engine, and checks the invariants after every step."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -16,7 +16,7 @@ ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512,
 
 
 class Run:
-    """One replica, stepped by hand. Blocks without an owner are poisoned before every step."""
+    """A replica that the test steps itself. Blocks without an owner are poisoned before every step."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: Subject = factory(shape, ManualClock())
@@ -50,7 +50,7 @@ class Run:
         return said
 
     def ends(self) -> dict[str, str]:
-        """How each request ended; it must have ended once."""
+        """Return how each request ended. Each must have ended once."""
         finished = [event for event in self.events if isinstance(event, Finished)]
         ends = {event.request_id: event.reason for event in finished}
         assert len(ends) == len(finished), "a request ended twice"
@@ -62,7 +62,7 @@ class Run:
 
 
 class Sabotaged:
-    """An engine that fails on purpose in every way."""
+    """An engine that fails on purpose, in every way that an engine can fail."""
 
     def __init__(self, engine: Engine, rng: Random) -> None:
         self._engine = engine
@@ -95,7 +95,7 @@ def _without_a_row(completion: Completion) -> Completion:
 
 
 class Alone:
-    """The expected answer to a request: the engine's when it runs alone."""
+    """The expected answer to a request: the engine's answer when the request runs alone."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -106,7 +106,7 @@ class Alone:
 
 
 def workload(subject: Subject, rng: Random, count: int) -> list[Request]:
-    """Prompts with shared beginnings, of several adapter stacks, greedy and drawn."""
+    """Return prompts with shared beginnings, for several adapter stacks, greedy and sampled."""
     replica = subject.replica
     stems = [tuple(rng.randrange(subject.vocab_size) for _ in range(length)) for length in (0, 9, 17)]
     return [

@@ -16,7 +16,7 @@ class Shape:
     """Settings that must not change an answer."""
 
     num_blocks: int = 64
-    """Without the padding block."""
+    """The number of blocks without the padding block."""
     block_size: int = 4
     prefix_cache: bool = True
     chunk_tokens: int = 16
@@ -24,15 +24,15 @@ class Shape:
 
 
 class Subject(NamedTuple):
-    """A replica with the engine, and its properties."""
+    """A replica with the engine under test, and its properties."""
 
     replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]
-    """Fill these blocks with values that must not be read."""
+    """Fills these blocks with values that must not be read."""
     stacks: tuple[tuple[str, ...], ...]
-    """Adapter stacks that requests may name, by digest; the bare model's among them."""
+    """Adapter stacks that requests may name, by digest. The empty stack of the bare model is one of them."""
     vocab_size: int
-    """Tokens that prompts may be made of."""
+    """Prompts may contain token ids below this number."""
     tells_logprobs: bool
 
 

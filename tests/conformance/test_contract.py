@@ -38,7 +38,7 @@ async def one_by_one(served: Served, requests: list[wire.GenerateRequest]) -> li
     return [await ask(served.client, request) for request in requests]
 
 
-async def test_together_or_alone_the_answer_is_the_same(engine: Factory) -> None:
+async def test_answer_is_the_same_alone_and_together(engine: Factory) -> None:
     requests = requests_of(1, 14)
     async with serving(built(engine)) as served:
         alone = await one_by_one(served, requests)
@@ -71,7 +71,7 @@ async def test_a_stop_string_cuts_the_text_and_stops_the_engine(engine: Factory)
         raise AssertionError("no answer was long enough to be cut")
 
 
-async def test_cancelling_and_running_late_free_every_block(engine: Factory) -> None:
+async def test_cancelled_and_late_requests_free_every_block(engine: Factory) -> None:
     async with serving(built(engine)) as served:
         requests = requests_of(3, 30)
         for request in requests:
@@ -80,7 +80,7 @@ async def test_cancelling_and_running_late_free_every_block(engine: Factory) -> 
             if i % 2:
                 request.timeout_ms = 5 + i
                 received = await ask(served.client, request)
-                if received.usage is None:  # refused: it could not have been in time, or was late before the verdict
+                if received.usage is None:  # Refused: the deadline was unreachable, or passed before the verdict.
                     assert received.error is not None and received.error.error is not None
                     assert received.error.error.reason in (
                         wire.ERROR_REASON_DEADLINE_UNREACHABLE,
@@ -107,7 +107,7 @@ async def test_load_report_is_accurate(engine: Factory) -> None:
         watching = asyncio.create_task(watch())
         requests = requests_of(4, 20)
         for request in requests:
-            request.max_tokens += 60  # for more than one report while several run
+            request.max_tokens += 60  # Several requests run for longer than one report.
         await asyncio.gather(*(ask(served.client, request) for request in requests))
         await served.idle()
         await until(lambda: not (reports[-1].waiting + reports[-1].running + reports[-1].blocks.used))
@@ -120,7 +120,7 @@ async def test_load_report_is_accurate(engine: Factory) -> None:
         assert last.prefill_rate > 0 and last.decode_rate > 0
 
 
-async def test_drain_finishes_what_was_begun(engine: Factory) -> None:
+async def test_drain_finishes_running_requests(engine: Factory) -> None:
     requests = requests_of(5, 10)
     async with serving(built(engine)) as served:
         right = await one_by_one(served, requests)

@@ -31,7 +31,7 @@ def requests_for(engine: Factory, seed: int, count: int = 10) -> list[Request]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_same_answer_whatever_batch_chunk_cache_or_neighbour(
+def test_answer_does_not_depend_on_batch_chunk_cache_or_neighbour(
     engine: Factory, alone: Alone, shape: Shape, seed: int
 ) -> None:
     requests = requests_for(engine, seed)
@@ -50,7 +50,7 @@ def test_same_answer_after_being_preempted(engine: Factory, alone: Alone) -> Non
         for _ in range(rng.randrange(3)):
             run.step()
     run.finish()
-    assert run.times_preempted > 0, "no request was preempted: the test shows nothing"
+    assert run.times_preempted > 0, "no request was preempted, so the test proves nothing"
     for request in requests:
         assert run.answers().get(request.request_id, ()) == alone.answer(request)
 
@@ -67,7 +67,7 @@ def test_same_answer_from_the_cache(engine: Factory) -> None:
 
 
 def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
-    """A prompt with several adapter stacks in turn: each has its own answer."""
+    """A prompt with several adapter stacks in turn has its own answer with each."""
     subject = engine(Shape(), ManualClock())
     base = requests_for(engine, 6, count=1)[0]
     run, answers = Run(engine, Shape()), set[tuple[int, ...]]()
@@ -78,7 +78,7 @@ def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
         assert run.answers().get(f"s{i}", ()) == alone.answer(request)
         answers.add(alone.answer(request))
     assert run.scheduler.pool.counters.hits == 0
-    assert len(answers) == len(subject.stacks), "an adapter that changes nothing proves nothing"
+    assert len(answers) == len(subject.stacks), "every adapter stack must change the answer, or the test proves nothing"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -100,7 +100,7 @@ def test_a_failing_engine_costs_only_the_requests_it_fails_on(engine: Factory, a
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_ended_request_leaves_and_changes_nothing(engine: Factory, alone: Alone, seed: int) -> None:
+def test_ended_request_leaves_nothing_and_changes_no_other(engine: Factory, alone: Alone, seed: int) -> None:
     requests = requests_for(engine, 40 + seed, count=14)
     run, rng = Run(engine, Shape(num_blocks=16)), Random(seed)
     for request in requests:

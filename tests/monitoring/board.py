@@ -42,7 +42,7 @@ def rules() -> Iterator[dict[str, Any]]:
 
 
 def families_in(expr: str) -> set[str]:
-    """The metric families in an expression, without the suffixes of histogram series."""
+    """Return the metric families in an expression, without the suffixes of histogram series."""
     plain = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(by|on)\s*\([^)]*\)", " ", expr)
     names = re.findall(r"(?<![\w:])(?:octet|gen_ai|process)_\w+", plain)
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}

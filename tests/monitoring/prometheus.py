@@ -51,7 +51,7 @@ def _get(url: str) -> Any:
 
 
 def configured(folder: Path, target: str) -> Path:
-    """The example configuration with this target, scraped once a second."""
+    """Write the example configuration with this target, scraped once a second."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(MONITORING / "rules.yml")]
@@ -76,7 +76,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     try:
         async with asyncio.timeout(60):
             while not await _is_ready(prometheus.url):
-                assert process.returncode is None, "it ended"
+                assert process.returncode is None, "Prometheus ended before it was ready"
                 await asyncio.sleep(0.1)
         yield prometheus
     finally:

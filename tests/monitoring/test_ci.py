@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """Without Prometheus, without a browser and without root."""
+    """The script runs without Prometheus, without a browser and without root."""
     (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "")
     me = tmp_path / "id"
     me.write_text("#!/bin/sh\necho 1000\n")
@@ -24,7 +24,7 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
     assert "packages chromium prometheus clang fish zsh iproute2, or run this as root" in done.stderr
 
 
-def test_the_exporter_is_bound() -> None:
+def test_exporter_has_an_upper_version_bound() -> None:
     """octet/telemetry/trace_export.py overrides methods that a later version may rename."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert len(project["optional-dependencies"]["otlp"]) == 2

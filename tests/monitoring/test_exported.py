@@ -27,7 +27,7 @@ async def _pages(busy: BusyEnsemble) -> list[str]:
 
 
 async def _full_pages(busy: BusyEnsemble) -> list[str]:
-    """Wait until every family has samples."""
+    """Return the pages once every family has samples."""
     async with asyncio.timeout(60):
         while True:
             pages = await _pages(busy)
@@ -52,7 +52,7 @@ def _check_by_promtool(page: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_the_document_has_every_family_and_no_other(tmp_path: Path) -> None:
+async def test_document_lists_exactly_the_exported_families(tmp_path: Path) -> None:
     documented_families = documented()
     async with busy_ensemble(tmp_path) as busy:
         pages = await _full_pages(busy)

@@ -16,7 +16,7 @@ async def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Quer
 
 
 async def _all_answered(prometheus: Prometheus) -> None:
-    """An event that occurs for the first time has a rate two scrapes later."""
+    """Wait until every query of the dashboard returns data. A new event has a rate two scrapes later."""
     open_questions = board_queries()
     try:
         async with asyncio.timeout(_SECONDS):
@@ -37,7 +37,7 @@ async def _all_evaluate(prometheus: Prometheus) -> None:
     assert {rule["health"] for rule in evaluated} == {"ok"}, [rule.get("lastError") for rule in evaluated]
 
 
-async def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
+async def test_every_dashboard_query_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
     tool("prometheus")
     async with (
         busy_ensemble(tmp_path) as busy,
@@ -45,6 +45,6 @@ async def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tm
     ):
         await _all_answered(prometheus)
         await _all_evaluate(prometheus)
-        assert set(busy.ended) == {200, 404, 429}, "the traffic is not what it should be"
+        assert set(busy.ended) == {200, 404, 429}, "the traffic has unexpected statuses"
         targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
         assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]

@@ -56,7 +56,7 @@ def test_every_alert_has_a_severity_and_a_runbook(alert: dict[str, dict[str, str
         assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
 
 
-def test_rules_and_board_ask_only_for_what_is_documented() -> None:
+def test_rules_and_dashboard_query_only_documented_metrics() -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = [query.expr for query in board_queries()] + [rule["expr"] for rule in rules()]
     for expr in asked:
@@ -96,14 +96,14 @@ def test_equal_figures_of_several_routers_are_one_line() -> None:
         assert re.search(r"\b(min|max) by \(", query.expr), query
 
 
-def test_processes_of_other_jobs_are_not_ours() -> None:
+def test_process_metrics_of_other_jobs_are_left_out() -> None:
     routers = [query for query in board_queries() if "process_" in query.expr and 'specialist=""' in query.expr]
     assert len(routers) == 2
     for query in routers:
         assert query.expr.endswith("and on (instance, job) octet_build_info")
 
 
-def test_the_board_is_whole() -> None:
+def test_dashboard_is_complete() -> None:
     assert [row["title"] for row in BOARD["panels"] if row["type"] == "row"] == [
         "SLOs",
         "Traffic",

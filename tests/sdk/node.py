@@ -23,13 +23,13 @@ def check_modules() -> None:
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script of node_modules."""
+    """Run a script of node_modules."""
     command = [str(NODE), str(_MODULES / name), *arguments]
     return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=_SECONDS)
 
 
 def compiled(name: str) -> Path:
-    """Compiles next to the sources, where Node finds node_modules, with one folder per test module and worker."""
+    """Compile next to the sources, where Node finds node_modules, with one folder per test module and worker."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))
@@ -38,7 +38,7 @@ def compiled(name: str) -> Path:
 
 
 async def run_tests(files: Sequence[Path], environment: Mapping[str, str]) -> None:
-    """Keeps the event loop running, because the router under test may use it."""
+    """Run the compiled tests. The event loop keeps running, because the router under test may use it."""
     assert files
     process = await asyncio.create_subprocess_exec(
         NODE,

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """The router's address and the file that stops it."""
+    """Yield the router's address and the file that stops it."""
     mark = folder / "stop"
     async with spying(_at_second(answering(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -48,7 +48,7 @@ async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future
 
 
 def _at_second(behave: Behaviour) -> Behaviour:
-    """The first request gets one chunk and no end."""
+    """Return a behaviour whose first request gets one chunk and no end."""
     requested = 0
 
     async def result(request: GenerateRequest, context: Any) -> None:

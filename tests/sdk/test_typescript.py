@@ -39,7 +39,7 @@ def test_the_source_is_formatted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_lock_names_no_host_to_fetch_from() -> None:
+def test_lock_file_names_no_host() -> None:
     packages = json.loads((PACKAGE / "package-lock.json").read_text())["packages"]
     assert len(packages) > 5
     assert [name for name, each in packages.items() if "resolved" in each] == []
@@ -48,7 +48,7 @@ def test_the_lock_names_no_host_to_fetch_from() -> None:
     ] == []
 
 
-def test_a_caller_depends_on_nothing_else() -> None:
+def test_package_has_no_runtime_dependencies() -> None:
     package = json.loads((PACKAGE / "package.json").read_text())
     assert not {"dependencies", "peerDependencies", "optionalDependencies"} & set(package)
 

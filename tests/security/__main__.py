@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _known_holes(pins: dict[str, Version]) -> list[str]:
-    """A failed query is reported as a problem: silence would look like safety."""
+    """Return the known vulnerabilities of all pins. A failed query is reported as a problem, because silence would look
+    like safety."""
     troubles = []
     for name, version in pins.items():
         try:

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 TOOLS = frozenset({"pip", "setuptools", "wheel"})
-"""Part of every environment."""
+"""Packages that are part of every environment."""
 _OWN = "octet-serving"
 _NO_VERSION = Version("0")
 
@@ -23,7 +23,7 @@ class Package:
     version: Version
     requires: tuple[Requirement, ...] = ()
     licences: tuple[str, ...] = ()
-    """From the metadata: the expression, else the classifiers, else the first line of the licence."""
+    """The licence expression of the metadata, else its classifiers, else the first line of its licence."""
 
 
 def installed() -> dict[str, Package]:
@@ -31,7 +31,7 @@ def installed() -> dict[str, Package]:
 
 
 def pinned(text: str) -> dict[str, Version]:
-    """Raises ValueError for a line without a pin."""
+    """Return the pinned version of each package. Raises ValueError for a line without a pin."""
     pins: dict[str, Version] = {}
     for line in (line.strip() for line in text.splitlines()):
         if not line or line.startswith("#"):
@@ -44,7 +44,7 @@ def pinned(text: str) -> dict[str, Version]:
 
 
 def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) -> set[str]:
-    """All transitive requirements of a package with the given extras in this environment."""
+    """Return all transitive requirements of a package with the given extras in this environment."""
     found: set[str] = set()
     open_ones = [(name, extra) for extra in ("", *extras)]
     seen: set[tuple[str, str]] = set()
@@ -62,12 +62,12 @@ def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) ->
 
 
 def strays(packages: Mapping[str, Package], extras: Iterable[str]) -> list[str]:
-    """Installed packages that nothing requires."""
+    """Return installed packages that nothing requires."""
     return sorted(set(packages) - needed(packages, _OWN, extras) - TOOLS)
 
 
 def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> list[str]:
-    """Packages that are not pinned, or differ from their pin; local versions after a `+` are ignored."""
+    """Return packages that are not pinned, or differ from their pin. Local versions after a `+` are ignored."""
     mine = (package for name, package in packages.items() if name not in TOOLS | {_OWN})
     return sorted(
         f"{package.name} {package.version}, pinned {pins.get(package.name, 'not at all')}"
@@ -77,7 +77,7 @@ def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> li
 
 
 def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]) -> list[str]:
-    """`floors`: by name, the first fixed version and the vulnerability."""
+    """Return packages below their floor. `floors` holds, by name, the first fixed version and the vulnerability."""
     return sorted(
         f"{name} {version} is below {floors[name][0]}: {floors[name][1]}"
         for name, version in versions.items()
@@ -86,7 +86,7 @@ def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]
 
 
 def least_declared(packages: Mapping[str, Package]) -> dict[str, Version]:
-    """By name: the lowest version that our own metadata permits."""
+    """Return, by name, the lowest version that our own metadata permits."""
     least: dict[str, Version] = {}
     for requested in packages[_OWN].requires:
         name = str(canonicalize_name(requested.name))

@@ -18,4 +18,4 @@ OTHERWISE = {
     "shtab": "MPL: writes completion scripts for octet-serving[cli], and is not changed",
     "tqdm": "MPL and MIT: comes with what loads tokenizers, and is not changed",
 }
-"""By package: its licence and why it is permitted."""
+"""The licence of each package, and why it is permitted."""

@@ -20,7 +20,7 @@ IMPORTERS = frozenset(
 _LOADED = "sys.modules"
 _LOOK_UPS = frozenset([f"{_LOADED}.get", f"{_LOADED}.__getitem__", f"{_LOADED}.pop"])
 _SAYS_NOTHING = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
-"""Nodes without a name, nearly half of all."""
+"""Nodes that contain no name: nearly half of all nodes."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -55,17 +55,17 @@ class Module:
         return cls(places, meanings, called, annotations)
 
     def mentioned(self, node: ast.AST) -> str:
-        """What a name resolves to, in any use except as a type."""
+        """Return the meaning of a name in any use except as a type."""
         is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
         return self.meaning(node) if is_name else ""
 
     def handed_on(self, node: ast.AST) -> str:
-        """What a name resolves to if it is not called directly."""
+        """Return the meaning of a name that is not called directly."""
         return "" if id(node) in self.called else self.mentioned(node)
 
     def asked_for(self, node: ast.AST) -> list[str]:
-        """The modules that a statement asks for; also those that it asks an importer for, or looks up among the
-        modules that are loaded, by a name that stands there."""
+        """Return the modules that a statement imports, that it passes to an importer as a literal name, or that it
+        looks up in `sys.modules` by a literal name."""
         if isinstance(node, ast.Call) and self.meaning(node.func) in IMPORTERS | _LOOK_UPS:
             return _texts(node.args[:1])
         if isinstance(node, ast.Subscript) and self.meaning(node.value) == _LOADED:
@@ -73,7 +73,7 @@ class Module:
         return imports(node)
 
     def meaning(self, node: ast.AST) -> str:
-        """The dotted name from its module; empty if it is neither imported nor a builtin."""
+        """Return the dotted name from its module; empty if it is neither imported nor a builtin."""
         if not isinstance(node, ast.Attribute | ast.Name):
             return ""
         found = self._known.get(id(node))
@@ -94,7 +94,7 @@ def _annotations(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _texts(nodes: Sequence[ast.AST]) -> list[str]:
-    """Literal values only."""
+    """Return the values of string literals."""
     return [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
 
@@ -126,7 +126,7 @@ def _imported(node: ast.AST) -> dict[str, str]:
 
 
 def imports(node: ast.AST) -> list[str]:
-    """The modules and names that a statement imports."""
+    """Return the modules and names that a statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -119,7 +119,7 @@ _SECRET = re.compile(
 _DIGESTS = frozenset({"digest", "hexdigest"})
 
 
-# Of names, mentioned is enough: what is handed on by name is called elsewhere.
+# A mention of a name is an offence: a function that is passed on by name is called elsewhere.
 
 
 def data_that_is_code(module: Module, node: ast.AST) -> bool:
@@ -135,7 +135,8 @@ def text_that_runs(module: Module, node: ast.AST) -> bool:
 
 
 def unsafe_yaml(module: Module, node: ast.AST) -> bool:
-    """A function that is safe only with the right loader is called directly with it."""
+    """Whether YAML is loaded without a safe loader. A function that is safe only with the right loader must be called
+    directly with it."""
     if not isinstance(node, ast.Call):
         return _of_yaml(module.mentioned(node)) in _UNSAFE_YAML or _of_yaml(module.handed_on(node)) in _YAML
     if _of_yaml(module.meaning(node.func)) not in _YAML:
@@ -156,7 +157,7 @@ def process(module: Module, node: ast.AST) -> bool:
 
 
 def import_by_name(module: Module, node: ast.AST) -> bool:
-    """For computed names; literal names are treated like imports."""
+    """Whether a module is imported by a computed name. Literal names are treated like imports."""
     if not isinstance(node, ast.Call):
         return module.handed_on(node) in IMPORTERS
     is_named = bool(node.args) and isinstance(node.args[0], ast.Constant)
@@ -164,7 +165,7 @@ def import_by_name(module: Module, node: ast.AST) -> bool:
 
 
 def native_library(module: Module, node: ast.AST) -> bool:
-    """Except `CDLL(None)`, which is the process's own C library."""
+    """Whether a native library is loaded. `CDLL(None)`, the process's own C library, is permitted."""
     if _is_of(module, node, _BUILDS) or module.handed_on(node) in _LIBRARIES:
         return True
     if not isinstance(node, ast.Call) or module.meaning(node.func) not in _LIBRARIES:
@@ -173,7 +174,7 @@ def native_library(module: Module, node: ast.AST) -> bool:
 
 
 def assertion(_module: Module, node: ast.AST) -> bool:
-    """`python -O` removes it."""
+    """`python -O` removes assertions."""
     return isinstance(node, ast.Assert)
 
 
@@ -191,7 +192,8 @@ def fetch(module: Module, node: ast.AST) -> bool:
 
 
 def secret_compared(module: Module, node: ast.AST) -> bool:
-    """A comparison byte by byte, whose duration reveals the number of correct bytes."""
+    """Whether a secret is compared byte by byte. The duration of such a comparison reveals the number of correct
+    bytes."""
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]
@@ -205,7 +207,7 @@ def free_template(module: Module, node: ast.AST) -> bool:
 
 
 def archive(_module: Module, node: ast.AST) -> bool:
-    """Archives whose members name their own paths."""
+    """Whether an archive is unpacked, whose members name their own paths."""
     return isinstance(node, ast.Attribute) and node.attr in _ARCHIVES
 
 
@@ -222,12 +224,12 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
 
 
 class _Meaning(ast.AST):
-    """A name that an import or a builtin explains. Most names mean nothing that any rule knows, and are most of a
-    module: a rule that goes by the words themselves says `ast.Name` or `ast.Attribute`."""
+    """A name that an import or a builtin explains. Most names of a module have no meaning for any rule. A rule that
+    depends on the word itself must list `ast.Name` or `ast.Attribute`."""
 
 
 _MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, _Meaning)
-"""In any position."""
+"""Nodes that can mention a module, in any position."""
 _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
     data_that_is_code: _MODULES,
     code_from_files: _MODULES,
@@ -249,7 +251,7 @@ _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
 }
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
 _OF_SERVING = frozenset({process, fetch})
-"""The bench may start and call other servers."""
+"""Rules for serving only: the bench may start and call other servers."""
 _BY_KIND: dict[type[ast.AST], list[Rule]] = {}
 for _rule, _kinds in _LOOKS_AT.items():
     for _kind in _kinds:
@@ -285,7 +287,7 @@ def _rules_for(module: Module, node: ast.AST) -> Sequence[Rule]:
 
 
 def offences_below(root: Path) -> list[Offence]:
-    """Over all packages."""
+    """Return the offences in all packages."""
     return [
         offence
         for room in ROOMS
@@ -296,13 +298,13 @@ def offences_below(root: Path) -> list[Offence]:
 
 
 def _is_of(module: Module, node: ast.AST, names: frozenset[str]) -> bool:
-    """Imports or mentions one of them, or a part of one."""
+    """Whether the node imports or mentions one of the names, or a part of one."""
     found = (module.mentioned(node), *module.asked_for(node))
     return any(_is_below(name, names) for name in found)
 
 
 def _of_yaml(name: str) -> str:
-    """The last part of a name from any module of PyYAML."""
+    """Return the last part of a name from any module of PyYAML; empty for other names."""
     package, _, rest = name.partition(".")
     return rest.rpartition(".")[2] if package == "yaml" else ""
 
@@ -313,12 +315,12 @@ def _is_below(name: str, modules: frozenset[str]) -> bool:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """A number, None or an empty string, which reveals nothing."""
+    """Whether the node is a number, None or an empty string, which reveals nothing."""
     return isinstance(node, ast.Constant) and (node.value is None or not isinstance(node.value, str) or not node.value)
 
 
 def _is_secret(node: ast.AST) -> bool:
-    """By its name, or as the result of a hash."""
+    """Whether the node is a secret by its name, or the result of a hash."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _DIGESTS
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -27,7 +27,7 @@ def packages() -> Packages:
     return installed()
 
 
-def test_everything_is_pinned_and_is_what_the_pin_says(packages: Packages) -> None:
+def test_every_package_is_pinned_and_matches_its_pin(packages: Packages) -> None:
     assert (
         unpinned({name: packages[name] for name in needed(packages, "octet-serving", ("dev",)) & set(packages)}, PINS)
         == []

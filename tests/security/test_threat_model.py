@@ -9,17 +9,17 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def missing(text: str, root: Path) -> list[str]:
-    """Named tests that do not exist."""
+    """Return the named tests that do not exist."""
     return [f"{file}::{test}" for file, test in NAMED.findall(text) if not _is_there(root / file, test)]
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_named_test_exists() -> None:
     text = (ROOT / "docs" / "threat-model.md").read_text()
     assert len(NAMED.findall(text)) > 30
     assert missing(text, ROOT) == []
 
 
-def test_every_row_of_a_defence_names_its_test() -> None:
+def test_every_defence_names_its_test() -> None:
     text = (ROOT / "docs" / "threat-model.md").read_text()
     defended = text.partition("## What is defended")[2].partition("## What is not defended")[0]
     rows = [line for line in defended.splitlines() if line.startswith("| ") and not line.startswith("| threat |")]

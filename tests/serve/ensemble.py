@@ -63,12 +63,12 @@ class Served:
         return next(pid for pid in self.pids if b"--replica" in _command(pid))
 
     def sockets(self, specialist: str) -> list[Path]:
-        """From the router's command line."""
+        """Return the specialist's sockets from the router's command line."""
         found = re.findall(rf"{specialist}=unix:([^\0]+)", _command(self.router).decode())
         return [Path(path) for path in found]
 
     def replica(self, socket: Path) -> int:
-        """The processes that listen there."""
+        """Return the process that listens on this socket."""
         for pid in self.pids:
             if str(socket) in _listening(pid):
                 return pid
@@ -94,12 +94,12 @@ def _command(pid: int) -> bytes:
 
 
 def _listening(pid: int) -> set[str]:
-    """Paths of the Unix sockets a process has open."""
+    """Return the paths of the Unix sockets that a process has open."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
             inodes.add(link.readlink().name)
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # The descriptor was closed meanwhile.
             continue
     table = Path("/proc/net/unix").read_text().splitlines()[1:]
     return {line.split()[7] for line in table if len(line.split()) > 7 and f"socket:[{line.split()[6]}]" in inodes}
@@ -107,7 +107,8 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO) -> Iterator[Served]:
-    """A ready ensemble; no process outlives it. Its classifier may be slow on a busy machine."""
+    """Yield a ready ensemble; none of its processes outlives the context. The classifier's timeout is long, for a busy
+    machine."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
     served = Served(file, folder)

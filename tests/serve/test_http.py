@@ -53,7 +53,7 @@ def test_taken_port_names_the_option(tmp_path: Path, configured: bool) -> None:
     assert output.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and "--http-port" in output
 
 
-def test_it_serves_this_machine_only(tmp_path: Path) -> None:
+def test_public_address_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "open.yaml"
     file.write_text(f'{TWO}router: {{http: {{host: "0.0.0.0"}}}}\n')
     status, output = octet_serve(str(file), "--port", "0")

@@ -1,7 +1,7 @@
-"""Octet started in a foreign folder, beside a checkout named `octet`: no file there is ever imported.
+"""Octet never imports a file from the folder in which it is started.
 
-The folder holds `octet` (the checkout itself), and modules named like ours and like the standard library's, each of
-which writes a mark when it is imported. Octet is installed there as `pip install -e` installs it.
+The folder holds the checkout under the name `octet`, and modules with the names of our packages and of the standard
+library. Each module writes a mark when it is imported. Octet is installed as by `pip install -e`.
 """
 
 import os
@@ -28,13 +28,13 @@ _BUILD = "import sys; from setuptools.build_meta import build_editable; print(bu
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has this checkout, in a folder named `octet`, as an editable install."""
+    """Return an interpreter with this checkout, in a folder named `octet`, as an editable install."""
     folder = tmp_path_factory.mktemp("installed")
     checkout = folder / "octet"
     checkout.symlink_to(ROOT, target_is_directory=True)
     wheels = folder / "wheels"
     wheels.mkdir()
-    source = folder / "source"  # setuptools writes beside pyproject.toml
+    source = folder / "source"  # setuptools writes beside pyproject.toml.
     source.mkdir()
     for each in (*(path for path in ROOT.iterdir() if (path / "__init__.py").is_file()), ROOT / "README.md"):
         (source / each.name).symlink_to(each)
@@ -55,7 +55,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def foreign(python: Path) -> Iterator[Path]:
-    """The folder that holds the checkout, and foreign modules."""
+    """Yield the folder that holds the checkout and the foreign modules."""
     folder = python.parents[2]
     for name in FOREIGN:
         (folder / f"{name}.py").write_text(_MARK.format(mark=str(folder / f"{name}.mark")))
@@ -108,7 +108,7 @@ def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, forei
     assert "octet ready on" in output and status == 0, output
 
 
-def test_every_python_that_octet_starts_has_a_safe_path() -> None:
+def test_every_started_python_has_a_safe_import_path() -> None:
     """`-P` and `-I` leave the working directory out of the import path."""
     for package in ("octet", "router", "specialist", "simulation"):
         for file in (ROOT / package).rglob("*.py"):

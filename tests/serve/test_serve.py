@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def infer(address: str, specialist: str) -> wire.InferResponse:
-    """Wait until the router is ready and answers."""
+    """Return the router's answer, once it is ready."""
     request = wire.InferRequest(prompt="hello", force_specialists=[specialist], max_tokens=4)
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(
@@ -68,7 +68,7 @@ def test_every_specialist_answers_through_the_router(served: Served) -> None:
         assert infer(served.address, name).receipt.specialist == name
 
 
-def test_a_replica_that_is_killed_comes_back_to_its_place(served: Served) -> None:
+def test_killed_replica_is_restarted_at_its_socket(served: Served) -> None:
     (path,) = served.sockets("sql")
     victim = served.replica(path)
     os.kill(victim, signal.SIGKILL)
@@ -78,7 +78,7 @@ def test_a_replica_that_is_killed_comes_back_to_its_place(served: Served) -> Non
     served.until(lambda: _answers(served.address, "sql"))
 
 
-def test_a_router_that_is_killed_comes_back_to_its_port(served: Served) -> None:
+def test_killed_router_is_restarted_at_its_port(served: Served) -> None:
     victim = served.router
     os.kill(victim, signal.SIGKILL)
     served.until(lambda: not is_alive(victim))
@@ -181,7 +181,7 @@ def test_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     assert output.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and len(output.splitlines()) == 1
 
 
-def test_it_serves_this_machine_only(tmp_path: Path) -> None:
+def test_public_address_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "open.yaml"
     file.write_text(TWO + 'router: {host: "0.0.0.0"}\n')
     status, output = octet_serve(str(file))

@@ -31,7 +31,7 @@ sys.exit(arguments.run(arguments))
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Short enough for sockets."""
+    """Yield a runtime folder whose path is short enough for sockets."""
     with TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -69,12 +69,12 @@ def test_folders_of_killed_supervisors_are_removed(parent: Path) -> None:
     (foreign / "notes.txt").write_text("not ours")
     (parent / "octet-serve-link").symlink_to(other)
     with runtime_folder() as first, runtime_folder() as second:
-        assert first.is_dir() and second.is_dir() and first != second, "two may serve at once"
+        assert first.is_dir() and second.is_dir() and first != second, "two supervisors may serve at once"
         assert not abandoned.exists() and foreign.is_dir() and other.is_dir()
     assert not first.exists() and not second.exists()
 
 
-def test_the_next_folder_is_tried(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_runtime_folder_is_tried(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = parent / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(blocked))
@@ -83,7 +83,7 @@ def test_the_next_folder_is_tried(parent: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_standard_streams(tmp_path: Path, closed: str) -> None:
+def test_commands_work_with_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
     command = f"exec {sys.executable} -m octet.cli"
@@ -97,7 +97,7 @@ def test_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     assert popen.returncode == 0 and b"Traceback" not in output
 
 
-def test_an_interrupt_is_no_traceback_however_early() -> None:
+def test_early_interrupt_prints_no_traceback() -> None:
     script = """
 import sys, octet.cli
 class Interrupted:
