@@ -109,7 +109,7 @@ def _specialist(
     if lanes is not None and state.is_lost(config.name, lanes.serving):
         unfit_reason = f"no replica of {config.name} holds the adapters of its serving lane any more"
     adapter_names = initial.adapter_names
-    if lanes is not None:  # the serving lane wins, then the configuration, then the candidate
+    if lanes is not None:  # the serving lane takes precedence, then the configuration, then the other lanes
         waiting = [lane for lane in (lanes.previous, candidate) if lane is not None]
         names = {ref.name: ref.load_name for lane in waiting for ref in lane.adapters}
         serving = {ref.name: ref.load_name for ref in lanes.serving.adapters}
@@ -179,7 +179,7 @@ class OperatorStatus:
         return info
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
-        """Describe the candidate, which serves no requests; its pass rate decides on its promotion."""
+        """Describe the candidate, which serves no requests; its pass rate decides whether it is promoted."""
         lanes = self._state.lanes(specialist)
         if lanes is None or lanes.candidate is None:
             return None

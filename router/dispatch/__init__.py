@@ -1,1 +1,1 @@
-"""Dispatch: from a plan to an answer, replica after replica, and the relay of its stream."""
+"""Dispatch: attempts at one replica after another until one answers, and the relay of its stream."""

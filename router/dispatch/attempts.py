@@ -31,17 +31,17 @@ final: every replica would answer the same."""
 
 _log = logging.getLogger(__name__)
 MAX_DEATHS = 2
-MAX_RECORDS = 4096  # beyond it the oldest suspect is forgotten, before any quarantined content
-TRIAL_WAIT_SECONDS = 1.0  # a suspect waits at most so long for another trial at its replica
+MAX_RECORDS = 4096  # beyond this number the oldest suspect is forgotten, before any quarantined content
+TRIAL_WAIT_SECONDS = 1.0  # a suspect waits at most this long for another trial at its replica
 DEADLINE_SLACK = 0.25  # seconds for a replica to end a request at its deadline and to report its usage
-_MAX_UNSAFE_RETRIES = 1  # a request that was lost with its replica is retried once only: it may be the cause
+_MAX_UNSAFE_RETRIES = 1  # a request that was lost with its replica is retried only once: it may be the cause
 _FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
 _FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
 _FAILED_CODES = {getattr(grpc.StatusCode, name) for name in ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED", "ABORTED")}
 _GONE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 """The connection failed, or gRPC cancelled a call before the replica received it."""
 _CALLER_FIELDS = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
-"""The caller's name of a replica's field. Whether the caller sent a prompt or messages is unknown here."""
+"""The caller's names for a replica's fields. Whether the caller sent a prompt or messages is unknown here."""
 _MIN_RETRY_MS = 50
 _RETRY_SPREAD_MS = 250
 _SHOWN_DIGITS = 16
@@ -52,8 +52,8 @@ ContentKey: TypeAlias = Callable[[], bytes]
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
     kind: FailureKind
-    refusal: Refusal  # for the caller, unless a later attempt does better
-    is_break: bool = False  # the connection or the engine behind it was lost while the replica had the request
+    refusal: Refusal  # what the caller receives if no later attempt changes it
+    is_break: bool = False  # the connection or its engine was lost while the replica had the request
 
     @property
     def is_out_of_time(self) -> bool:
@@ -91,7 +91,7 @@ def replica_unreachable(replica: str) -> Refusal:
 
 
 def set_retry_after(refusal: Refusal, request_id: str) -> None:
-    """Let callers of a lost replica retry almost at once, spread by their request ids."""
+    """Let callers of a lost replica retry almost immediately, at times that depend on their request ids."""
     if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
         refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
 
@@ -124,7 +124,7 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """One suspected content running at one replica, until its first token."""
+    """A trial of suspected content at one replica, until its first token."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection
@@ -134,13 +134,13 @@ class SuspectTrial:
         connection.on_trial.append(digest)
 
     def passed(self) -> None:
-        """Record that it produced a token, or ended without harm."""
+        """Record that the content produced a token, or that its request ended without harm."""
         if self._is_running:
             self._connection.on_trial.remove(self._digest)
             self.lost()
 
     def lost(self) -> None:
-        """Record that the connection broke; the digest stays on it as evidence."""
+        """Record that the connection broke; the digest stays on the connection as evidence."""
         if self._is_running and self._has_turn:
             self._connection.turn.release()
         self._is_running = False
@@ -154,7 +154,7 @@ class _SuspectRecord:
 
     @property
     def num_deaths(self) -> int:
-        """The number of deaths; of those before the trial only one counts."""
+        """The number of replicas that died with the content. Of the deaths before its first trial only one counts."""
         on_trial = [was_trial for connection, was_trial in self.connections.items() if connection.is_death]
         return sum(on_trial) + (not all(on_trial))
 
@@ -165,7 +165,7 @@ class _SuspectRecord:
 
 class Quarantine:
     def __init__(self, clock: Clock, seconds: Callable[[], float], max_records: int = MAX_RECORDS) -> None:
-        """Content is forgotten `seconds` after its last death; 0 disables the quarantine."""
+        """Content is forgotten `seconds` after the last death of a replica; 0 disables the quarantine."""
         self._clock = clock
         self._seconds = seconds
         self._max_records = max_records
@@ -187,7 +187,7 @@ class Quarantine:
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
         """Return None if the content is not suspected, or if the connection is lost. After TRIAL_WAIT_SECONDS the trial
-        runs concurrently with another. Raises Refusal for content that was quarantined meanwhile."""
+        runs concurrently with another. Raises Refusal for content that has been quarantined in the meantime."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -210,7 +210,7 @@ class Quarantine:
         self._blame(content, connection, on_trial)
 
     def left(self, content: ContentKey, connection: ReplicaConnection, *, on_trial: bool = False) -> None:
-        """Record that the request left before its answer was complete. It is blamed if the connection is lost soon."""
+        """Record that the request ended before its answer was complete. It is blamed if the connection is lost soon."""
         if self._seconds() > 0:
             digest = content()
             connection.request_left(self._clock.now(), lambda: self._blame(lambda: digest, connection, on_trial))
@@ -246,7 +246,7 @@ class Quarantine:
 
 
 class ReplicaAttempt:
-    """One request at one replica. As a context manager it maintains the replica's count of requests in flight."""
+    """One request at one replica. As a context manager it maintains the replica's number of requests in flight."""
 
     __slots__ = (
         *("_breaker", "_epoch", "_is_probe", "abandoned", "breaker_state", "call", "connection", "has_started"),
@@ -262,14 +262,14 @@ class ReplicaAttempt:
         self.on_accept = on_accept
         self._breaker = replica.breaker
         self._is_probe = False
-        self.breaker_state = replica.breaker.state  # when the replica was chosen
+        self.breaker_state = replica.breaker.state  # its state when the replica was chosen
         self.was_open = replica.is_connected and not replica.draining
         self.call: Any = None
         self.has_started = False  # a token has arrived: the request can no longer move to another replica
         self.num_messages = 0
         self.is_writing = False  # a message waits for the caller to read it
-        self.abandoned: str | None = None  # why it was given up from outside
-        self.num_checked, self.moved_at = -1, 0.0  # the watchdog's
+        self.abandoned: str | None = None  # why the attempt was abandoned
+        self.num_checked, self.moved_at = -1, 0.0  # used by the watchdog
 
     def __enter__(self) -> "ReplicaAttempt":
         self._is_probe = self._breaker.allow()
@@ -282,7 +282,7 @@ class ReplicaAttempt:
             self.call.cancel()
 
     def start(self) -> None:
-        """Record the first token, with which a probe has succeeded."""
+        """Record the first token, which makes a probe succeed."""
         self.has_started = True
         self.end_trial()
         if self._breaker.state == "half_open":
@@ -293,7 +293,7 @@ class ReplicaAttempt:
             self.trial.passed()
 
     def abandon(self, reason: str) -> None:
-        """Cancel it from outside; the request may continue elsewhere."""
+        """Cancel the attempt; the request may continue at another replica."""
         if self.abandoned is None and self.call is not None:
             self.abandoned = reason
             self.call.cancel()
@@ -314,9 +314,9 @@ class ReplicaAttempt:
 @dataclass(frozen=True, slots=True)
 class AttemptTarget:
     replica_set: ReplicaSet
-    adapters: tuple[str, ...] = ()  # the replicas' names
-    is_callers: bool = False  # the caller named the adapters
-    may_answer: Callable[[Replica], bool] = any_replica  # no other replica is asked
+    adapters: tuple[str, ...] = ()  # the names under which replicas load them
+    is_callers: bool = False  # whether the caller named the adapters
+    may_answer: Callable[[Replica], bool] = any_replica  # whether a replica may be asked
 
     @property
     def specialist(self) -> str:
@@ -340,10 +340,10 @@ class AttemptSequence:
         self._random = random
         self._tried: set[str] = set()
         self._failures: list[AttemptFailure] = []
-        self._target = targets[0]  # of the last attempt
+        self._target = targets[0]  # the target of the last attempt
         self._num_paid = 0
         self._num_unsafe = 0
-        self._was_held_back = False  # a replica was left that may not be asked
+        self._was_held_back = False  # whether a replica was left, but no retry was allowed
 
     @property
     def may_wait(self) -> bool:
@@ -354,7 +354,7 @@ class AttemptSequence:
         self._tried.clear()
 
     def next(self) -> Replica | None:
-        """Return the next replica: healthy ones first, those of the first target before the others. None when the
+        """Return the next replica: healthy replicas first, those of the first target before the others. None when the
         request must end with `refusal`. A retry is charged here if the last failure cost its replica work."""
         replica = self._choose(healthy=True) or self._choose(healthy=False)
         if replica is None:
@@ -384,7 +384,7 @@ class AttemptSequence:
     def failed(self, failure: AttemptFailure) -> None:
         failure = self._target.reclassify(failure)
         if failure.kind == "final" and not failure.is_out_of_time and self._target is not self._targets[0]:
-            # The second choice cannot answer this at all. What the first said, or says yet, stands.
+            # The second choice cannot answer this request at all, so only the refusals of the first choice count.
             del self._targets[1:]
             self._was_held_back = True
             return
@@ -409,7 +409,7 @@ class AttemptSequence:
 
     def _choose(self, *, healthy: bool) -> Replica | None:
         """Choose a replica. A request that spills over needs free capacity at the second choice, whose own requests
-        take precedence. The last attempt goes there rather than to another full replica."""
+        take precedence. The last attempt goes to the second choice rather than to another full replica."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
         for target in reversed(self._targets) if is_last else self._targets:

@@ -40,7 +40,7 @@ _GENERATE = "/octet.v1.Specialist/Generate"
 _COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
 _CHUNK = 0x12
 _USAGE = 0x1A
-"""The tags of an event's only field, equal in GenerateEvent and InferEvent."""
+"""The tags of an event's only field, the same in GenerateEvent and InferEvent."""
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -60,7 +60,7 @@ class RelayListener(Protocol):
 
 
 async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) -> None:
-    """Relay a stream. Chunks are not parsed, only the first and the last message. Raises AioRpcError and
+    """Relay a stream. Only its first and last message are parsed, not its chunks. Raises AioRpcError and
     StreamViolation for the replica, CallerGone for the caller, CancelledError when the attempt was abandoned or the
     task is cancelled."""
     read = attempt.call.read
@@ -122,7 +122,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Check the numbers: receipts are also written as JSON, which has only finite ones."""
+    """Check that all numbers are finite, because receipts are also written as JSON, which has no other numbers."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message
@@ -131,7 +131,7 @@ def _check_finite(message: _MessageT) -> _MessageT:
 class DispatchRecorder:
     """Records the attempts of a request on its receipt, and reports tokens to the observers."""
 
-    _attempt: ReplicaAttempt  # the last one
+    _attempt: ReplicaAttempt  # the last attempt
 
     def __init__(self, request: Request, clock: Clock, observers: RequestObservers) -> None:
         self._request = request
@@ -139,7 +139,7 @@ class DispatchRecorder:
         self._clock = clock
         self._observers = observers
         self._asked_at = self._accepted_at = self._last_chunk = self._reported_at = 0.0
-        self._gaps: list[float] = []  # not yet reported
+        self._gaps: list[float] = []  # gaps that are not yet reported
         self._span_id = ""
 
     def attempt_started(self, attempt: ReplicaAttempt, span_id: str = "") -> None:
@@ -193,7 +193,7 @@ class Dispatcher:
     quarantine: Quarantine
     tracer: Tracer
     observers: RequestObservers
-    attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # those in progress
+    attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
         """Return when the whole answer is relayed to `write`. Raises Refusal, CallerGone."""
@@ -214,7 +214,7 @@ class Dispatcher:
             retry_budget.leave()
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
-        """Return the tokens of the prompt, counted by a replica that would answer now. Raises Refusal."""
+        """Return the number of prompt tokens, counted by a replica that would answer now. Raises Refusal."""
         self.quarantine.check(request.content_digest)
         request.has_first_token = True  # counting has no deadline for a first token
         attempts = self._attempts(request, plan)
@@ -250,7 +250,7 @@ class Dispatcher:
                     attempts.start_over()
                     continue
             if replica is None:
-                self._seconds_to_start(request)  # without time left, that is the reason
+                self._seconds_to_start(request)  # raises the refusal of a missed deadline first
                 raise attempts.refusal()
             trial = None
             if self.quarantine.records:
@@ -287,7 +287,7 @@ class Dispatcher:
         return failure
 
     def _left(self, request: Request, attempt: ReplicaAttempt) -> None:
-        """Handle a request that left before its answer was complete."""
+        """Handle a request that ended before its answer was complete."""
         if attempt.call is not None:
             on_trial = attempt.trial is not None
             self.quarantine.left(request.content_digest, attempt.connection, on_trial=on_trial)
@@ -307,7 +307,7 @@ class Dispatcher:
             with attempt:
                 stream = attempt.replica.channel.stream
                 attempt.call = stream(_GENERATE, message, timeout=left + DEADLINE_SLACK, metadata=trace.headers)
-                asyncio.get_running_loop().call_soon(request.draft.write_pending)  # the call is sent first
+                asyncio.get_running_loop().call_soon(request.draft.write_pending)  # after the call is sent
                 await relay(attempt, write, recorder)
         except grpc.aio.AioRpcError as error:
             failure = classify_failure(error, name, was_open=attempt.was_open, accepted=attempt.num_messages > 0)

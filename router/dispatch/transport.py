@@ -16,8 +16,8 @@ from router.dispatch.http2.frames import MetadataPairs
 
 LOOKAHEAD_BYTES = 512
 """Bytes of an answer that a replica may send before they are read: the acceptance and some tokens. Tokens that arrive
-faster than they are relayed wait at the replica, which merges them into one message. It also bounds what is buffered
-for a slow caller. A reader of a longer message requests all of it."""
+faster than they are relayed wait at the replica, which merges them into one message. The limit also applies to the
+buffer of a slow caller. A reader of a longer message requests all of it."""
 READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
 _DNS = "dns:///"
 _UNIX = "unix:"
@@ -31,7 +31,7 @@ class ReplicaChannel(Protocol):
         message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return an awaitable with `cancel` for the answer's bytes. Raises ValueError for invalid metadata."""
+        """Return an awaitable of the answer's bytes, with `cancel`. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls."""
@@ -97,7 +97,7 @@ class ReplicaTls:
     """TLS files for replicas. Raises ValueError if only one of certificate and key is given."""
 
     ca: Path  # signs the certificates of replicas
-    certificate: Path | None = None  # the router's own, for replicas that require one
+    certificate: Path | None = None  # the router's own certificate, for replicas that require one
     key: Path | None = None
 
     def __post_init__(self) -> None:

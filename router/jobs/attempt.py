@@ -24,7 +24,7 @@ from router.store.rows import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 0.25
-_MAX_FLUSHES = 1000  # about the most events of an answer: the flush interval grows with the time an answer takes
+_MAX_FLUSHES = 1000  # about the most events of an answer: the flush interval grows with the duration of the answer
 _STORE_RETRY_SECONDS = 0.5
 _FIRST_RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 30.0
@@ -32,7 +32,7 @@ _MAX_RETRY_AFTER_SECONDS = 120.0
 _MAX_DOUBLINGS = 8
 _RETRYABLE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
-# serves a request with the seconds it has left; raises Refusal
+# serves a request within the given seconds; raises Refusal
 ServeJob = Callable[[inference.InferRequest, float, Write, CallerIdentity], Coroutine[Any, Any, None]]
 
 
@@ -50,7 +50,7 @@ class JobContext:
     clock: Clock
     wall_ms: Callable[[], int]
     chance: Callable[[], float]  # draws from [0, 1)
-    notify: Callable[[str], None]  # called with the id of a job that has new events in the store
+    notify: Callable[[str], None]  # called with the id of a job for which the store has new events
     counters: JobCounters = field(default_factory=JobCounters)
 
 
@@ -81,7 +81,7 @@ class JobAttempt:
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop serving, or do not start. Unless it was lost, the job is released to other routers."""
+        """Stop serving, or do not start. Unless the job was lost, it is released to other routers."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()
@@ -159,7 +159,7 @@ class JobAttempt:
             await self._end("failed", internal_error("the router"))
 
     async def _handle_refusal(self, refusal: Refusal) -> None:
-        """Release or end the job. A job that had started counts as lost: it starts again, up to a limit."""
+        """Release or end the job. A job whose answer had started counts as lost, and starts again up to a limit."""
         row, receipt = self.row, dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
         if receipt is not None:
             self._receipt = inference.Receipt.FromString(receipt)
@@ -175,7 +175,7 @@ class JobAttempt:
         row, context = self.row, self._context
         if not await self._flush():
             return
-        # 0 is due by every router's clock
+        # 0 means due for every router, whatever its clock says
         due_ms = min(row.deadline_ms, context.wall_ms() + round(seconds * 1000)) if seconds else 0
         await self._retry(lambda: context.jobs(lambda table: table.release(row.id, row.epoch, due_ms, lost=lost)))
 
@@ -185,7 +185,7 @@ class JobAttempt:
             self._context.counters.ended[status] += 1
 
     async def _flush(self) -> bool:
-        """Write what has arrived, if anything. Return False if the job was taken over."""
+        """Write the events that have arrived, if any. Return False if the job was taken over."""
         return not (self._must_write_start or self._unwritten.num_bytes) or await self._write()
 
     async def _write(self, ends: JobEnding | None = None) -> bool:
@@ -229,7 +229,7 @@ def retry_delay(refusal: Refusal, times: int, chance: float) -> float | None:
     """Return the seconds until the next attempt; None if the refusal is final. `times` is the number of earlier
     attempts; `chance` is drawn from [0, 1)."""
     error = refusal.error
-    is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST  # its retry time is meant for interactive callers
+    is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST  # its retry time is only for interactive callers
     has_time = error.HasField("retry_after_ms") and not is_lost
     is_unreachable = error.reason == error_pb2.ERROR_REASON_DEADLINE_UNREACHABLE
     if refusal.code not in _RETRYABLE or (is_unreachable and not has_time):

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class JobManager:
-    """Every call raises Refusal. `tenant` defaults to the caller's own; only operators may give another."""
+    """Every call may raise Refusal. `tenant` defaults to the caller's own; only operators may name another."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class JobManager:
         try:
             return await self._store.jobs(call)
         except StoreUnavailable as error:
-            message = "the store does not answer, and nothing was changed"  # does not reveal where the store is
+            message = "the store does not answer, and nothing was changed"  # does not reveal the address of the store
             if not error.certain:
                 unknown = "the store does not answer, and it is unknown whether the change was made"
                 message = f"{unknown}: repeat the call with the same idempotency key"

@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 PRUNE_SECONDS = 15.0
 _RENEWALS_PER_LEASE = 4
-# At least. A longer gap between two scans counts as a shorter one: while the store was away, no lease could be renewed.
+# The least number. A longer gap between two scans is shortened: while the store was away, no lease could be renewed.
 _SCANS_PER_LEASE = 4
 _MAX_LATE = 4096
 _DRAIN_SECONDS = 5.0  # for the last writes of abandoned attempts
 _WATCH_RETRY_SECONDS = 5.0
-_TENANT_SHARE = 4  # a tenant may hold one watcher in so many, and at least one
+_TENANT_SHARE = 4  # a tenant may hold one in this many of all watchers, and at least one
 
 
 class JobWorkers:
@@ -36,7 +36,7 @@ class JobWorkers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wakeup = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
-        self._token = new_token()  # of the next claim; kept until its outcome is known
+        self._token = new_token()  # the token of the next claim; kept until the outcome of the claim is known
         self._is_draining = False
         self._next_renewal = self._next_prune = 0.0
 
@@ -145,8 +145,8 @@ class JobWorkers:
 
 
 class LeaseTracker:
-    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed during a
-    whole lease of scans. The caller passes the time in."""
+    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed for the
+    duration of a lease, measured between scans. The caller passes the time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -165,14 +165,14 @@ class LeaseTracker:
 
 
 class JobWatchers:
-    """Wakes the callers that watch jobs when there is more to read, whichever router wrote it."""
+    """Wakes the callers that watch a job when any router has written more of it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_tenant = max(1, most // _TENANT_SHARE)
         self._of_tenant: Counter[str] = Counter()
         self._events: dict[str, list[asyncio.Event]] = {}
-        self._progress: dict[str, JobProgress | None] = {}  # as last scanned; None if the job does not exist
+        self._progress: dict[str, JobProgress | None] = {}  # the last scanned progress; None if the job does not exist
 
     def __len__(self) -> int:
         return sum(map(len, self._events.values()))
@@ -184,7 +184,7 @@ class JobWatchers:
     @contextmanager
     def watching(self, job_id: str, tenant: str) -> Iterator[asyncio.Event]:
         """Yield an event that is set whenever there may be more to read. Raises Refusal if there are too many watchers,
-        in total or of the tenant. Callers without a tenant share no limit."""
+        in total or of the tenant. The tenant's limit does not apply to callers without a tenant."""
         if len(self) >= self._most:
             raise _too_many_watchers(self._most)
         if tenant and self._of_tenant[tenant] >= self._most_of_tenant:
@@ -216,7 +216,7 @@ class JobWatchers:
 
 
 def _too_many_watchers(most: int, scope: str = "") -> Refusal:
-    """The retry time is an estimate, because it is unknown when a watcher leaves."""
+    """The retry time is an estimate, because the router cannot know when a watcher will leave."""
     message = f"{most:,} callers{scope} already watch jobs here; get the job instead of watching it"
     limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
     return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

@@ -27,7 +27,7 @@ _CODES_BY_RESET: dict[int, StatusCode] = {
     ErrorCode.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
     ErrorCode.INADEQUATE_SECURITY: StatusCode.PERMISSION_DENIED,
 }
-_PREFIX = struct.Struct(">BI")  # of a message: a compression flag and its length
+_PREFIX = struct.Struct(">BI")  # of every message: a compression flag and the message's length
 _PREFIX_BYTES = _PREFIX.size
 
 
@@ -95,7 +95,7 @@ class MessageBuffer:
 
     @property
     def num_missing(self) -> int:
-        """The bytes that the incomplete message still needs, as far as known."""
+        """The bytes that the incomplete message still needs; until its length is known, those of its prefix."""
         pending = self._pending
         if len(pending) < _PREFIX_BYTES:
             return _PREFIX_BYTES - len(pending) if pending else 0
@@ -130,13 +130,13 @@ class MessageBuffer:
 
 
 class CallOwner(Protocol):
-    """The holder of a call: the channel's queue, or a connection."""
+    """The holder of a call: the channel's queue or a connection."""
 
     def leave(self, call: "Http2Call") -> None:
         """Drop a call that was cancelled or is past its deadline."""
 
     def widen(self, call: "Http2Call") -> None:
-        """Enlarge the receive window, because a reader waits and it is too small."""
+        """Enlarge the receive window, which is too small for the waiting reader."""
 
 
 class Http2Call:
@@ -177,7 +177,7 @@ class Http2Call:
         return self._status is not None or self._cancelled
 
     def started(self, headers: Headers) -> None:
-        """The server has accepted the stream, so the message need not be sent again."""
+        """Record that the server has accepted the stream, so that the message need not be sent again."""
         self.initial = headers
         self._message = b""
 
@@ -256,7 +256,7 @@ class Http2Call:
         return messages.popleft()
 
     def _widen_if_low(self) -> None:
-        """Enlarge the window for a waiting reader, to admit the whole of the current message."""
+        """Enlarge the window for a waiting reader, so that the whole current message fits."""
         if (self.window < self._low_window or self.window < self.buffer.num_missing) and self.owner is not None:
             self.owner.widen(self)
 

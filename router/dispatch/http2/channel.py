@@ -21,10 +21,10 @@ _CallT = TypeVar("_CallT", bound=Http2Call)
 DIAL_SECONDS = 1.0  # limit for each address
 _CLOSING_SECONDS = 0.5
 _FIRST_BACKOFF_SECONDS = 0.1
-_MAX_BACKOFF_SECONDS = 0.5  # short, so that a server that is back is found before waiting requests give up
+_MAX_BACKOFF_SECONDS = 0.5  # short, so that a server that is back is found before waiting requests time out
 _BACKOFF_FACTOR = 1.6
 _BACKOFF_JITTER = 0.2
-_USER_TIMEOUT_MS = 5_000  # TCP_USER_TIMEOUT: sent data that stays unacknowledged for so long ends the connection
+_USER_TIMEOUT_MS = 5_000  # TCP_USER_TIMEOUT: sent data that stays unacknowledged for this long ends the connection
 _UNIX = "unix:"
 _ALPN = "h2"
 
@@ -42,14 +42,14 @@ class CallOptions(TypedDict, total=False):
 
 
 class ServerUnreachable(Exception):
-    """The message states why."""
+    """The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     host: str
     port: int
-    path: str = ""  # of a Unix socket; empty for TCP
+    path: str = ""  # the path of a Unix socket; empty for TCP
 
     @classmethod
     def parse(cls, address: str) -> "ServerAddress":
@@ -96,8 +96,8 @@ def _refuse_password() -> str:
 
 
 class Http2Channel:
-    """Connects on first use, and again on use after its connection ended. After a failure, calls fail at once until the
-    backoff is over, except those that wait for a connection. Belongs to the event loop."""
+    """Connects on first use, and again when it is used after its connection ended. After a failure, calls fail
+    immediately until the backoff is over, except calls that wait for a connection. Belongs to the event loop."""
 
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""
@@ -111,7 +111,7 @@ class Http2Channel:
         self._headers: dict[str, bytes] = {}  # encoded call headers by method
         self._connection: Http2Connection | None = None
         self._connections: set[Http2Connection] = set()  # the current one, and those that only finish their calls
-        self._queued: dict[Http2Call, bool] = {}  # calls without a connection, and whether they outlast a failed dial
+        self._queued: dict[Http2Call, bool] = {}  # calls without a connection, and whether they survive a failed dial
         self._dialling: asyncio.Task[None] | None = None
         self._redial: asyncio.TimerHandle | None = None
         self._backoff = _FIRST_BACKOFF_SECONDS

@@ -14,11 +14,11 @@ from router.dispatch.http2.frames import MAX_HEADER_LIST_BYTES, ErrorCode, Frame
 from router.dispatch.http2.hpack_tables import Headers
 
 _log = logging.getLogger(__name__)
-WINDOW_BYTES = 1 << 20  # the connection's receive window, refilled as used; the calls' windows bound what is buffered
+WINDOW_BYTES = 1 << 20  # the connection's receive window, refilled as used; the windows of its calls limit the buffer
 PING_AFTER_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
-_LATE_SECONDS = 1.0  # a timer that fires this late did not run all the time: received data may not be read yet
-_MAX_UNSENT_BYTES = 1 << 20  # replies held for a server that sends requests and does not read
+_LATE_SECONDS = 1.0  # the process was paused if a timer fires this late: received data may be unread
+_MAX_UNSENT_BYTES = 1 << 20  # the most replies held for a server that sends requests and does not read
 _GOAWAY_SECONDS = 0.1
 _CUT_OFF = CallStatus(StatusCode.INTERNAL, "stream ended inside a message")
 _NO_HEADERS = CallStatus(StatusCode.INTERNAL, "message before the response headers")
@@ -26,7 +26,7 @@ _LATE_HEADERS = CallStatus(StatusCode.INTERNAL, "headers between messages")
 _HEADERS_TOO_LONG = CallStatus(StatusCode.RESOURCE_EXHAUSTED, f"header list over {MAX_HEADER_LIST_BYTES:,} bytes")
 _FIRST_PAUSE = 0.001
 _MAX_REFUSALS = 8  # a call that the server refuses is retried this often, with doubling pauses
-_MAX_SENT_FRAME = 1 << 16  # longer frames would delay short messages
+_MAX_SENT_FRAME = 1 << 16  # longer frames would delay the short messages of other calls
 
 
 class Http2Connection(asyncio.Protocol):
@@ -41,7 +41,7 @@ class Http2Connection(asyncio.Protocol):
         self._on_closing = on_closing
         self.ready: asyncio.Future[bool] = loop.create_future()  # False if the settings never arrive
         self.closed: asyncio.Future[None] = loop.create_future()
-        self.is_open = False  # calls may begin
+        self.is_open = False  # whether calls may begin
         self.reason = "the server closed the connection"  # why the connection ended or will end
         self.calls = StreamTable(loop, self._open)
         self._parser = FrameParser(self)
@@ -50,11 +50,11 @@ class Http2Connection(asyncio.Protocol):
         self._num_received = 0  # bytes of the connection window not yet returned to the server
         self._to_widen: dict[Http2Call, None] = {}
         self._replies: list[bytes] = []
-        self._table_update = b""  # precedes the next headers when the server shrinks its header table
+        self._table_update = b""  # precedes the next headers after the server has shrunk its header table
         self._closing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is not a subclass
         self._keepalive = _Keepalive(self, self._loop)
         settings = {frames.ENABLE_PUSH: 0, frames.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES}
         settings[frames.INITIAL_WINDOW_SIZE] = self._lookahead
@@ -399,8 +399,8 @@ class StreamTable:
         return False
 
     def put_back(self, call: Http2Call) -> bool:
-        """Retry a refused call later: a server may count a stream a little longer than it reports its end. Returns
-        False if the call had started or was refused too often."""
+        """Retry a refused call later: a server may still count a stream shortly after it reports its end. Returns False
+        if the call had started or was refused too often."""
         if call.initial is not None or call.num_refused >= _MAX_REFUSALS:
             return False
         del self.open[call.stream]
@@ -427,8 +427,8 @@ class SendQueue:
     """Unsent message bytes: one frame per call in turn, within the server's windows."""
 
     def __init__(self) -> None:
-        self.window = frames.DEFAULT_WINDOW  # the connection's
-        self.initial_window = frames.DEFAULT_WINDOW  # a new call's. A change applies to every open call.
+        self.window = frames.DEFAULT_WINDOW  # the connection's send window
+        self.initial_window = frames.DEFAULT_WINDOW  # a call's initial window; a change applies to every open call
         self.max_frame = frames.FRAME_BYTES
         self._ready: OrderedDict[Http2Call, None] = OrderedDict()
         self._blocked: dict[Http2Call, None] = {}  # calls whose own window is used up

@@ -23,7 +23,7 @@ HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = ra
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 HEAD = struct.Struct(">IBI")  # length and type in one word, flags, stream
 HEAD_BYTES = HEAD.size
-FRAME_BYTES = 16_384  # the largest payload unless the peer allows more
+FRAME_BYTES = 16_384  # the largest payload, unless the peer allows more
 MAX_FRAME_BYTES = 2**24 - 1
 DEFAULT_WINDOW = 65_535
 MAX_WINDOW = LAST_STREAM = 2**31 - 1
@@ -145,7 +145,7 @@ class FrameParser:
         self._is_first = True
 
     def take(self, segment: bytes) -> None:
-        """Raises ProtocolViolation, and whatever the handler raises."""
+        """Raises ProtocolViolation, and every exception of the handler."""
         if self._kept:
             self._kept.append(segment)
             self._num_missing -= len(segment)
@@ -273,7 +273,7 @@ def encode_call_headers(scheme: str, authority: str, path: str) -> bytes:
 
 
 def encode_timeout(seconds: float) -> bytes:
-    """Return `grpc-timeout`, in microseconds where eight digits suffice."""
+    """Return the encoded `grpc-timeout` header, in microseconds if eight digits suffice."""
     for factor, unit in _TIMEOUT_UNITS:
         if seconds * factor < _MAX_TIMEOUT:
             return _TIMEOUT + encode_string(b"%d%s" % (max(1, round(seconds * factor)), unit))
@@ -362,7 +362,7 @@ class HeaderDecoder:
         self._table: deque[Header] = deque()  # newest first
         self._table_bytes = 0
         self._max_table_bytes = TABLE_BYTES
-        self._cached: dict[bytes, Headers] = {}  # blocks that left the table as it is; most calls repeat a few
+        self._cached: dict[bytes, Headers] = {}  # blocks that do not change the table; most calls repeat a few
 
     def decode(self, block: bytes) -> Headers:
         """Raises HeadersInvalid, and HeadersTooLong after the table is updated."""

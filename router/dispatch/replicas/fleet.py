@@ -1,4 +1,4 @@
-"""Every replica of every specialist: discovered, watched and retired, and the watchdog over requests and replicas."""
+"""The replicas of all specialists: discovery, watching and retirement, and the watchdog of requests and replicas."""
 
 import asyncio
 import logging
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 WATCH_INTERVAL = 0.1
 _MAX_STEP_SECONDS = 2 * WATCH_INTERVAL
 MIN_INTERVAL_SECONDS = 0.05  # between two reports of a replica whose load changes constantly
-REPORTS_PER_SECOND = 1000  # of all replicas together: a few percent of a core
-_REPORTS_PER_PERIOD = 2  # at least so many reports arrive while a report counts; large fleets report less often
+REPORTS_PER_SECOND = 1000  # for all replicas together: a few percent of a core
+_REPORTS_PER_PERIOD = 2  # at least this many reports arrive while a report is valid; large fleets report less often
 _FIRST_PAUSE = 0.1
 _MAX_PAUSE = 1.0
 _RESOLVE_SECONDS = 2.0  # between two lookups of a DNS name
@@ -40,7 +40,7 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` by specialist; their order determines the replicas' names. Raises AddressInvalid."""
+        """`addresses` is by specialist; the order determines the replicas' names. Raises AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)
@@ -108,7 +108,7 @@ class Fleet:
             return [each.target for each in self.replica_sets[specialist].replicas.values() if each.target.authority]
 
     def _update(self, replica_set: ReplicaSet, targets: Sequence[ReplicaTarget]) -> None:
-        """Add new replicas; retire missing ones after their requests."""
+        """Add new replicas, and retire missing ones when their requests have ended."""
         specialist, replicas = replica_set.specialist, replica_set.replicas
         listed = {f"{specialist}-{target.label}": target for target in targets}
         for name in [name for name in replicas if name not in listed]:
@@ -170,7 +170,7 @@ class ReportIntervals:
 
 
 def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Intervals are powers of two apart, so that one more replica rarely changes them."""
+    """Choose from intervals that are powers of two apart, so that one more replica rarely changes them."""
     longest = min(dispatch.stale_seconds, dispatch.hang_seconds) / _REPORTS_PER_PERIOD
     enough = num_replicas / REPORTS_PER_SECOND
     steps = [MIN_INTERVAL_SECONDS * 2**step for step in range(16)]
@@ -202,8 +202,8 @@ class ReplicaWatcher:
             tasks.create_task(self._repeat(self._watch_load, "load"))
 
     async def _repeat(self, watch: Callable[[], AsyncGenerator[None, None]], what: str) -> None:
-        """Repeat `watch`, which itself waits for a lost connection; the pauses are for a replica that refuses to be
-        watched. The same error is logged once until the next report."""
+        """Repeat `watch`, which itself waits until a lost connection is back; the pauses are for a replica that refuses
+        to be watched. The same error is logged only once until the next report."""
         pause = _FIRST_PAUSE
         logged = ""
         while True:
@@ -215,7 +215,7 @@ class ReplicaWatcher:
             except Exception as error:
                 text = _describe_error(error)
                 is_lost = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE
-                if text != logged and not is_lost:  # a lost replica is logged already
+                if text != logged and not is_lost:  # the loss of a replica is already logged
                     _log.warning("%s does not report its %s: %s", self._replica.name, what, text)
                     logged = text
             self._on_change()
@@ -276,7 +276,7 @@ class Watchdog:
         self._dispatch = dispatch
         self._last = clock.now()
         self._lived = 0.0
-        self._silences: dict[Replica, tuple[int, float]] = {}  # its number of signals, and since when it has that
+        self._silences: dict[Replica, tuple[int, float]] = {}  # the number of signals, and when it last changed
 
     def check(
         self, requests: Iterable[Request], attempts: Mapping[ReplicaAttempt, Request], replicas: list[Replica]
@@ -308,7 +308,7 @@ class Watchdog:
             return
         if attempt.is_writing:
             request.end(caller_stalled(f"the caller read nothing for {limit:g} s"))
-        elif attempt.has_started:  # before the first token only the deadline counts
+        elif attempt.has_started:  # before the first token only the deadline applies
             attempt.abandon(f"no token for {limit:g} s")
 
     def _check_replica(self, replica: Replica) -> tuple[int, float]:

@@ -20,30 +20,30 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
 _log = logging.getLogger(__name__)
-BLAME_SECONDS = 2.0  # a request that left this shortly before its connection was lost counts as in flight
-WAIT_SECONDS = 1.0  # for a specialist that was available a moment ago: a restart or a reconnection
+BLAME_SECONDS = 2.0  # a request that ended less than this before its connection was lost counts as in flight
+WAIT_SECONDS = 1.0  # requests wait this long for a specialist that was available a moment ago, as in a restart
 MAX_SESSIONS = 10_000
-SESSION_SECONDS = 3600.0  # longer than the blocks of an idle conversation survive on a replica with other traffic
+SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
 _MAX_LEAVERS = 256
 _RECOVERY_SECONDS = 2.0
-"""A replica that hung gets one request as a probe. Without requests, regular reports for this long are enough."""
-_RECENT_SECONDS = 5.0  # a specialist that has been unavailable for longer is not waited for
+"""A replica that hung gets one request as a probe. If no request comes, regular reports for this long suffice."""
+_RECENT_SECONDS = 5.0  # requests do not wait for a specialist that has been unavailable for longer
 _RETRY_SHARE = 0.15
-"""Retries allowed beside the burst, as a share of the requests in flight. With a burst of ten, a specialist that always
-fails gets at most a fifth more requests, from 200 requests on."""
+"""Retries allowed in addition to the burst, as a share of the requests in flight. With a burst of ten and at least 200
+requests, a specialist that always fails gets at most a fifth more requests."""
 _KEY_BYTES = 16
 
 
 @dataclass(eq=False, slots=True)
 class ReplicaConnection:
-    """One connection to a replica, until it is lost. Only later is it known whether the replica died."""
+    """One connection to a replica, until it is lost. Whether the replica died is known only later."""
 
-    instance: str = ""  # the process behind it; empty until reported
+    instance: str = ""  # the process at the other end; empty until reported
     drained: bool = False  # the replica had announced that it would stop
     is_lost: bool = False
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
-    """Content digests of suspects sent over it that have not produced a token. They are kept when it is lost."""
+    """Content digests of suspects without a token yet that were sent over this connection. They outlast it."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one suspect at a time
     _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
 
@@ -52,7 +52,7 @@ class ReplicaConnection:
         return self.is_lost and not (self.drained or self.survived)
 
     def request_left(self, now: float, blame: Callable[[], None]) -> None:
-        """Record a request that left early. `blame` is called if the connection was lost, or is lost soon."""
+        """Record a request that ended early. `blame` is called if the connection was lost, or is lost soon."""
         if self.is_lost:
             blame()
         else:
@@ -72,13 +72,13 @@ class ReplicaSnapshot:
     """The state of a replica for one selection."""
 
     name: str
-    depth: int  # requests it has, as far as known, without shadows, which are preempted
+    depth: int  # its known requests, without shadows, which are preempted
     max_running: int
     preempting: bool = False
     adapters: frozenset[str] = frozenset()
-    has_capacity: bool = True  # a request would run at once, as far as known
-    is_closed: bool = False  # it takes no new requests: draining, or not serving yet
-    is_broken: bool = False  # it is unreachable or hung, or its breaker is open
+    has_capacity: bool = True  # whether a request would probably run at once
+    is_closed: bool = False  # whether it takes no new requests: it is draining or not serving yet
+    is_broken: bool = False  # whether it is unreachable or hung, or its breaker is open
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class Replica:
     channel: ReplicaChannel
     breaker: CircuitBreaker
     clock: Clock
-    max_running: int  # until the replica reports its own
+    max_running: int  # a default until the replica reports its own
 
     def __post_init__(self) -> None:
         self.name = f"{self.specialist}-{self.target.label}"
@@ -96,18 +96,18 @@ class Replica:
         self._epoch = 0  # the number of reports
         self._since_report = 0  # requests sent since the last report, which cannot include them
         self.report: wire.LoadReport | None = None
-        self.adapters: frozenset[str] = frozenset()  # loaded, according to the report
+        self.adapters: frozenset[str] = frozenset()  # the adapters that the last report lists as loaded
         self._reported = -inf
         self.is_connected = False
         self.connection = ReplicaConnection()  # the current connection, or the next
         self._last_connection: ReplicaConnection | None = None  # until the process behind the new one is known
         self.is_serving = False  # according to its health service
         self._has_served = False
-        self.num_watches = 0  # open load streams; without one, silence means nothing
+        self.num_watches = 0  # open load streams; without one, no signals are expected
         self.is_hung = False
         self._was_lost_hung = False
         self._recovering_since: float | None = None  # the first report after a hang, until a probe is answered
-        self.num_signals = 0  # reports and answers received; an unchanged number is silence
+        self.num_signals = 0  # reports and answers received; the replica is silent while the number does not change
 
     @property
     def draining(self) -> bool:
@@ -123,7 +123,7 @@ class Replica:
         return is_up and not self.draining and self.breaker.would_allow
 
     def snapshot(self, stale_seconds: float) -> ReplicaSnapshot:
-        """Ignore a report older than `stale_seconds`."""
+        """Describe the replica. A report older than `stale_seconds` is ignored."""
         report = self.report
         if report is None or self.clock.now() - self._reported > stale_seconds:
             depth, preempting, refusing = self.inflight, False, False
@@ -269,8 +269,8 @@ class ReplicaSet:
         with_capacity: bool = False,
         may_answer: Callable[[Replica], bool] = any_replica,
     ) -> Replica | None:
-        """Return a replica that was not tried yet. With `healthy`, only one that is likely to answer; `with_capacity`,
-        only one that can run the request at once."""
+        """Return a replica that was not tried yet. `healthy` limits the choice to those likely to answer,
+        `with_capacity` to those that can run the request immediately."""
         stale = self.dispatch.stale_seconds
 
         def inspect(replica: Replica) -> ReplicaSnapshot | None:
@@ -361,8 +361,8 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Power of k choices that inspects only sampled members: the cost does not grow with a healthy fleet. A member for
-    which `inspect` returns None is replaced by another sample. `last` is the conversation's last replica."""
+    """Power of k choices that inspects only sampled members: the cost does not grow with the size of a healthy fleet. A
+    member for which `inspect` returns None is replaced by another sample. `last` is the conversation's last replica."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
         return (found for found in map(inspect, order) if found is not None)
@@ -401,7 +401,7 @@ def sample_replicas(
 
 
 def shuffle_lazily(members: Sequence[_MemberT], random: Random) -> Iterator[_MemberT]:
-    """Yield all members in random order, with work only for those that are taken."""
+    """Yield all members in random order; the work is proportional to the number taken."""
     moved: dict[int, int] = {}
     for place in range(len(members)):
         other = place + int(random.random() * (len(members) - place))
@@ -418,7 +418,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Power of k choices among all that are not ejected; at least one never is. Raises ValueError for no snapshots."""
+    """Power of k choices among the members that are not ejected, at least one. Raises ValueError for no snapshots."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
