@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestObserver:
-    """Called on the event loop while callers wait: work beyond some microseconds must be deferred."""
+    """Called on the event loop while callers wait: work beyond a few microseconds must be deferred."""
 
     def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
 
@@ -20,10 +20,10 @@ class RequestObserver:
         seconds."""
 
     def ended(self, request: Request, receipt: wire.Receipt) -> None:
-        """An admitted request has ended, whatever its outcome. The receipt must not be changed."""
+        """An admitted request has ended, with any outcome. The receipt must not be changed."""
 
     def rejected(self, error: wire.Error) -> None:
-        """A request has failed validation or found no room in the router."""
+        """A request has failed validation, or the router was full."""
 
 
 class RequestObservers:
@@ -34,7 +34,7 @@ class RequestObservers:
         self._gap_observers: list[RequestObserver] = []
 
     def add(self, observer: RequestObserver, *, gaps: bool = True) -> None:
-        """Without `gaps`, the observer does not receive the event that occurs for almost every token."""
+        """An observer without `gaps` does not receive the event that occurs for almost every token."""
         self._observers.append(observer)
         if gaps:
             self._gap_observers.append(observer)

@@ -64,7 +64,7 @@ class RequestTracer(RequestObserver):
 def build_spans(
     trace: TraceContext, arrival: float, receipt: wire.Receipt, anchor: ClockAnchor, new_id: Callable[[], str]
 ) -> list[Span]:
-    """Start with the span of the whole request. `arrival` is on the router's clock."""
+    """Return the span of the whole request, then its stages. `arrival` is on the router's clock."""
 
     def at(seconds: float) -> int:
         return anchor.ns(arrival + seconds)
@@ -78,7 +78,7 @@ def build_spans(
     ids = (trace.trace_id, trace.span_id, trace.parent_id)
     span = partial(Span, REQUEST_SPAN, *ids, at(0.0), at(timings.total), request_attributes(receipt), kind="server")
     spans = [span(error=error, state=trace.state, is_remote=bool(trace.parent_id))]
-    # the stage that ended the request has its error
+    # the stage in which the request ended has its error
     if not timings.HasField("decided"):
         spans.append(stage(ROUTE_SPAN, 0.0, timings.total, {}, error))
     else:
@@ -185,7 +185,7 @@ def admission_result(receipt: wire.Receipt) -> str:
 
 
 def error_reason(number: int) -> str:
-    """Return the name; empty without an error, and the number if the reason is unknown here."""
+    """Return the name of the reason: empty without an error, and the number if the reason is unknown here."""
     return _REASON_NAMES.get(number, str(number))
 
 

@@ -124,7 +124,7 @@ class ShadowHandle:
         self._callback: Callable[[ShadowAnswer | None], None] | None = None
 
     def when_done(self, callback: Callable[[ShadowAnswer | None], None]) -> None:
-        """Call back once, immediately if the shadow is done. The callback owns the answer."""
+        """Call `callback` once, immediately if the shadow is done. The callback owns the answer."""
         if self.done:
             answer, self._answer = self._answer, None
             callback(answer)
@@ -139,7 +139,7 @@ class ShadowHandle:
             self._end()
 
     def finish(self, answer: ShadowAnswer | None) -> None:
-        """Complete the shadow, with None if there is no answer."""
+        """Complete the shadow; `answer` is None if there is no answer."""
         self.done = True
         if self._is_cancelled:
             self._discard(answer)

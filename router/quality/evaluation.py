@@ -21,15 +21,15 @@ from router.verify.verdict import Outcome, Verifier
 MOST_FEATURES = 2000
 LARGE_ANSWER_BYTES = 8 << 10  # answers with more raw bytes are decoded on another thread
 _CONCLUSIVE = ("passed", "failed")
-_RUNAWAY_FACTOR = 2  # a shadow cut off after this many times the primary's tokens is a failure, not a truncation
-_RECEIPT_BYTES = 8192  # upper bound of a receipt's size, about
+_RUNAWAY_FACTOR = 2  # a shadow truncated after this many times the primary's tokens has failed
+_RECEIPT_BYTES = 8192  # about the largest size of a receipt
 _FAMILY_RANKS = tuple(FAMILIES.index(name) for name in ("word", "punctuation", "pair", "letters"))
 """Most informative first."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRules:
-    """The rules for evaluation. An answer is evaluated by those that applied when it was submitted."""
+    """The rules for evaluation. An answer is evaluated by the rules that applied when it was submitted."""
 
     verifiers: Mapping[str, Verifier]  # by specialist, for every specialist of the ensemble
     answer_bytes: int
@@ -48,11 +48,11 @@ class EvaluationCounters:
 
     submitted: int = 0
     judged: int = 0  # answers that passed or failed
-    undecided: int = 0  # verdicts that were neither: nothing to verify, or no verifier available
+    undecided: int = 0  # inconclusive verdicts: nothing to verify, or no verifier available
     compared: int = 0
-    unread: int = 0  # answers that were too long, or had no room in the byte budget
-    shed: int = 0  # answers dropped from the queue for newer ones
-    shed_shadows: int = 0  # those of them that a shadow had answered too
+    unread: int = 0  # answers that were too long, or did not fit into the byte budget
+    shed: int = 0  # answers dropped from the queue in favour of newer ones
+    shed_shadows: int = 0  # dropped answers that also had a shadow's answer
     failed: int = 0
 
 
@@ -60,7 +60,7 @@ class EvaluationCounters:
 class TracedVerdict:
     """The verdict on an answer to a traced request. Times are on the monotonic clock."""
 
-    receipt: wire.Receipt  # of the request, also if the answer is its shadow's
+    receipt: wire.Receipt  # the request's receipt, even if the answer is its shadow's
     specialist: str
     verifier: str
     outcome: Outcome
@@ -71,7 +71,7 @@ class TracedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LineKey:
-    """The queue an answer waits in: one for each verifier and specialist."""
+    """The queue in which an answer waits: one for each verifier and specialist."""
 
     verifier: str
     specialist: str
@@ -80,7 +80,7 @@ class LineKey:
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer:
     text: str
-    has_stopped: bool  # the model ended the answer. A truncated answer gets no verdict.
+    has_stopped: bool  # whether the model ended the answer; a truncated answer gets no verdict
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class EvaluationTask:
     primary: DecodedAnswer | None = None
     shadow_answer: ShadowAnswer | None = None
     shadow_decoded: DecodedAnswer | None = None
-    is_compared: bool = False  # the primary's part is done
+    is_compared: bool = False  # whether the primary's part is done
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # by verifier and answer
 
     @property
@@ -102,7 +102,7 @@ class EvaluationTask:
         return sys.getsizeof(self.finished.question) + _RECEIPT_BYTES
 
     async def verify(self, verifier: Verifier, answer: str) -> Outcome:
-        """Runs each verifier at most once on each answer."""
+        """Run each verifier at most once on each answer."""
         key = (verifier.name, answer)
         if key not in self.outcomes:
             self.outcomes[key] = (await verifier.verify(self.finished.question, answer)).outcome
@@ -116,8 +116,8 @@ class EvaluationTask:
 
     @property
     def needs_two_turns(self) -> bool:
-        """Whether the shadow counts for another specialist, whose verifier may be slow. The primary's queue does not
-        wait for it."""
+        """Whether the shadow counts for another specialist, whose verifier may be slow, so that the primary's queue
+        must not wait for it."""
         counts = self.shadow_answer is not None and self.counts_for_shadow
         return counts and self._shadow_specialist != self.finished.candidate.specialist
 
@@ -132,7 +132,7 @@ class EvaluationTask:
 
     @property
     def counts_for_shadow(self) -> bool:
-        """Whether the shadow's specialist could have received this question. Answers to other questions are no
+        """Whether the shadow's specialist could have received this question. An answer to any other question is no
         evidence."""
         receipt = self.finished.receipt
         return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
@@ -144,7 +144,7 @@ class EvaluationTask:
 
     @property
     def did_shadow_run_away(self) -> bool:
-        """Whether the shadow was truncated although it had several times the tokens of the primary's whole answer."""
+        """Whether the shadow was truncated although it had several times the tokens of the complete primary."""
         if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
             return False
         primary = self.finished.receipt.usage
@@ -160,7 +160,7 @@ class EvaluationTask:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Turns one task into verdicts for the lanes and a comparison."""
+    """Turns a task into verdicts for the lanes and a comparison."""
 
     _listener: EvaluationListener
     _wall_ms: Callable[[], int]  # returns Unix milliseconds
@@ -169,7 +169,7 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Evaluate for the specialist whose turn it is. Return whether another specialist must follow."""
+        """Evaluate for the specialist whose turn it is. Return whether another specialist's turn must follow."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -203,7 +203,7 @@ class Evaluator:
         candidate = task.shadow.order.candidate
         if task.primary is None or not task.did_shadow_run_away:
             await self._judge(task, decoded, candidate, answer.lane)
-        elif _counts_for_lane(candidate, answer.lane):  # it did not stop where the primary stopped, and passed
+        elif _counts_for_lane(candidate, answer.lane):  # the shadow did not stop where the primary stopped and passed
             verifier = task.rules.verifiers[candidate.specialist]
             has_primary_passed = await task.verify(verifier, task.primary.text) == "passed"
             self._count(candidate, "failed" if has_primary_passed else "skipped")
@@ -211,8 +211,8 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> Outcome | None:
-        """Count the verdict of the candidate's own verifier for its lane; None if it is not conclusive. An answer from
-        another model revision or with other adapters counts for no lane."""
+        """Count the verdict of the candidate's own verifier for its lane; None if the verdict is not conclusive. An
+        answer from another model revision or with other adapters counts for no lane."""
         if not answer.has_stopped or not _counts_for_lane(candidate, lane):
             return None
         began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
@@ -251,7 +251,7 @@ class Evaluator:
 
 
 def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
-    """Whether an answer on `lane` is an answer of the candidate's lane."""
+    """Whether an answer from `lane` is an answer of the candidate's lane."""
     return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
 
 
@@ -275,7 +275,7 @@ def answers_agree(pair: AnswerPair, likeness: float, similar: float) -> bool:
 def compare_answers(
     finished: FinishedAnswer, order: ShadowOrder, pair: AnswerPair, similar: float, at_ms: int
 ) -> operator_wire.Comparison:
-    """Pure. Too slow for the event loop: it compares both texts character by character."""
+    """Pure. Too slow for the event loop, because it compares both texts character by character."""
     decision = finished.receipt.decision
     likeness = similarity(pair.primary, pair.shadow)
     agreed = answers_agree(pair, likeness, similar)
@@ -299,7 +299,7 @@ def compare_answers(
 
 
 def shadow_label(order: ShadowOrder) -> str:
-    """Return the specialist; for a fresh lane, with its adapters under their public names."""
+    """Return the name of the specialist, and for a fresh lane also its adapters under their public names."""
     candidate = order.candidate
     return "+".join((candidate.specialist, *candidate.names)) if candidate.fresh else candidate.specialist
 

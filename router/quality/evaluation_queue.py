@@ -29,7 +29,7 @@ from router.quality.evaluation import (
 from router.verify.pool import FairQueue
 
 _log = logging.getLogger(__name__)
-MOST_EVALUATION_BYTES = 16 << 20  # of captured answers and their questions, in all
+MOST_EVALUATION_BYTES = 16 << 20  # captured answers and their questions together
 
 
 class EvaluationQueue:

@@ -25,7 +25,7 @@ from router.quality.shadow_copy import ShadowCounters, ShadowStream, ShadowTask,
 from router.routing.dispatch_plan import Candidate, DispatchPlan
 
 _log = logging.getLogger(__name__)
-MOST_SHADOW_BYTES = 8 << 20  # of the requests and answers of all shadows in flight
+MOST_SHADOW_BYTES = 8 << 20  # requests and answers of all shadows in flight together
 MOST_MESSAGE_BYTES = 1 << 20
 _ROUTED_TAG = b"\x0a"  # first byte of the event that reports that a replica has accepted the request
 _GENERATE = "/octet.v1.Specialist/Generate"
@@ -47,8 +47,8 @@ class ShadowDispatcher:
         clock: Callable[[], float] = time.monotonic,
         blame: Callable[[ContentKey, ReplicaConnection], None] | None = None,
     ) -> None:
-        """`lanes` by specialist. `on_traced` receives finished shadows of traced requests; `blame` receives contents
-        that were in flight when a connection broke."""
+        """`lanes` is by specialist. `on_traced` receives finished shadows of traced requests; `blame` receives every
+        content that was in flight when a connection broke."""
         self._blame = blame
         self._on_traced = on_traced
         self._clock = clock
@@ -56,7 +56,7 @@ class ShadowDispatcher:
         self._random = random
         self._channels = ShadowChannels(connect)
         self._budget = ShadowBudget(load_shadow_rules(shadow))
-        self.answered = self._budget.earn  # an answered request, with or without a shadow, earns a part of one
+        self.answered = self._budget.earn  # every answered request, with or without a shadow, earns part of a shadow
         self._timeout = shadow.timeout
         self._answer_bytes = correctness.answer_bytes
         self.byte_budget = ByteBudget(most_bytes)
@@ -76,8 +76,8 @@ class ShadowDispatcher:
         self._answer_bytes = correctness.answer_bytes
 
     def order(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-        """Send a copy. Never waits and never raises; None if there is no room for the copy. `primary` is the receipt as
-        it was when the primary's replica accepted the request."""
+        """Send a copy. Never waits and never raises; None if there is no room for the copy. `primary` is the receipt at
+        the time when the primary's replica accepted the request."""
         self.counters.ordered += 1
         try:
             handle = self._start(task, primary)
@@ -117,7 +117,7 @@ class ShadowDispatcher:
         stream.content = task.content()
         if request.HasField("max_tokens"):
             stream.most_chunks = request.max_tokens + 1
-        del task, request  # free the prompt: only its serialized form is needed
+        del task, request  # frees the prompt: only its serialized form is needed
         more = max(0, len(raw) - stream.num_bytes)  # the template and system prompt may exceed the estimate
         if not self.byte_budget.take(more):
             return
@@ -158,8 +158,8 @@ class ShadowDispatcher:
 
 
 class ShadowChannels:
-    """Separate connections for shadows, one per replica: a flood on one delays no answer to a caller, and no event
-    larger than MOST_MESSAGE_BYTES is read."""
+    """Separate connections for shadows, one per replica, so that a flood on one of them delays no answer to a caller.
+    No event larger than MOST_MESSAGE_BYTES is read."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -194,8 +194,8 @@ def pick_free_replica(
     may_answer: Callable[[Replica], bool],
     random: Random,
 ) -> Replica | None:
-    """Return the least loaded replica that has a free slot, holds the adapters and accepts requests. `sent` counts our
-    shadows at each replica. None if there is no such replica: a shadow never waits for one."""
+    """Return the least loaded replica that has a free slot, holds the adapters and accepts requests. `sent` counts this
+    router's shadows at each replica. None if there is no such replica: a shadow never waits for one."""
     found = []
     for replica in lane.replicas.values():
         load, snapshot = replica.report, replica.snapshot(lane.dispatch.stale_seconds)
@@ -252,7 +252,7 @@ class AnswerTap:
                 self._handle.cancel()
 
     async def write(self, raw: bytes) -> None:
-        """Pass the event to the caller, then capture it. Raises only what the caller's writer raises."""
+        """Pass the event to the caller, then capture it. Raises only exceptions of the caller's writer."""
         await self._write(raw)
         try:
             if raw[:1] == _ROUTED_TAG:

@@ -1,4 +1,4 @@
-"""One shadow copy of a request: the copy, the stream that is read, and the handle on its answer."""
+"""One shadow of a request: the copied request, the stream of its answer, and the handle on the answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from router.routing.dispatch_plan import Candidate, ShadowOrder
 
 ShadowEnding = Literal["answered", "shed", "failed"]
 SHADOW_SUFFIX = "~shadow"  # marks the copy's request id in logs
-_ID_BYTES = 128  # replicas take no longer request ids
+_ID_BYTES = 128  # the longest request id that replicas accept
 
 
 @dataclass(slots=True)
 class ShadowCounters:
-    """Counts since the start: ordered = answered + shed + failed + those in flight."""
+    """Counts since the start: ordered = answered + shed + failed + in flight."""
 
     ordered: int = 0
     sent: int = 0
     answered: int = 0
     shed: int = 0
-    """Shadows without budget, memory or a free slot, refused, too long, or without an answer of the primary."""
+    """Shadows that had no budget, memory or free slot, were refused or too long, or whose primary gave no answer."""
     failed: int = 0
 
     def end(self, ending: ShadowEnding) -> None:
@@ -73,18 +73,18 @@ class ShadowStream:
     def __init__(
         self, replica: Replica, order: ShadowOrder, primary: wire.Receipt, captured: CapturedAnswer, num_bytes: int
     ) -> None:
-        """`primary` is the receipt of the original request, as it was when its replica accepted it."""
+        """`primary` is the original request's receipt at the time when its replica accepted it."""
         self.replica = replica
         self.order = order
         self.primary = primary
         self.captured = captured
-        self.num_bytes = num_bytes  # taken from the byte budget for the request
+        self.num_bytes = num_bytes  # bytes taken from the byte budget for the request
         self.content = b""
         self.broken: ReplicaConnection | None = None
         """The connection, if it broke after the replica had accepted the shadow."""
         self.ending: ShadowEnding = "shed"  # a cancelled shadow counts as shed
-        self.most_chunks = inf  # an answer has at most one chunk a token, plus one for held-back text
-        self.span_id = ""  # set once sent, if the request is traced
+        self.most_chunks = inf  # an answer has at most one chunk per token, plus one for held-back text
+        self.span_id = ""  # set when the shadow is sent, if the request is traced
         self.began = self.ended = 0.0
         self.usage = wire.Usage()
         self._num_chunks = 0
@@ -108,7 +108,7 @@ class ShadowStream:
             self.ending = "answered"
 
     def answer(self) -> ShadowAnswer | None:
-        """Return the answer, whose capture the receiver drops; otherwise the capture is dropped here."""
+        """Return the answer, whose receiver must drop the capture. If there is none, the capture is dropped here."""
         if self.ending == "answered":
             return ShadowAnswer(self._lane, self.usage, self.captured)
         self.captured.drop()

@@ -1,4 +1,4 @@
-"""SLO measurements and the published figures of every specialist. There are no figures of the whole ensemble."""
+"""SLO measurements and the published figures of every specialist. There are no figures for the whole ensemble."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,10 +15,10 @@ from router.observe.observers import RequestObserver
 from router.request import Request
 
 SLO_HEADER = "octet-slo"  # HTTP header, and gRPC metadata key
-CACHE_SECONDS = 0.5  # figures are recomputed no more often
-PEERS_STALE_SECONDS = 15.0  # other routers' measurements count until the store has not answered for this long
-MOST_BURN_RATE = 1000.0  # cap, for objectives that allow no breach at all
-MOST_WRITERS = 64  # of one slice; routers that restart over and over are not summed up beyond it
+CACHE_SECONDS = 0.5  # figures are not recomputed more often than this
+PEERS_STALE_SECONDS = 15.0  # other routers' measurements count until the store has been silent for this long
+MOST_BURN_RATE = 1000.0  # the maximum, for objectives that allow no breach at all
+MOST_WRITERS = 64  # per slice; further writers, such as a router that restarts repeatedly, are not summed up
 SHORT_SERIES, LONG_SERIES = "slo.short", "slo.long"  # slices with sketches, and slices with counts only
 CORRECTNESS_OBJECTIVE = "correctness"
 _HEADER_QUANTILES = {"ttft": ("p50", "p95", "p99"), "itl": ("p50", "p95", "p99"), "first-token": ("p95",)}
@@ -28,7 +28,7 @@ SampleCounts = tuple[int, int]  # samples, and those of them that breached the o
 SliceKey = tuple[str, TimeSlice]  # series and slice of time
 BreakerSource = Callable[[], Sequence[control_pb2.BreakerInfo]]
 
-# No capacity, no replica, or a failure: the caller did nothing wrong and got nothing.
+# No capacity, no replica, or a failure: the caller did nothing wrong and got no answer.
 _SERVICE_FAILURES = frozenset(
     error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}")
     for name in (
@@ -36,8 +36,8 @@ _SERVICE_FAILURES = frozenset(
         *("REPLICA_LOST", "REPLICA_FAILED", "ENGINE_FAILED", "INTERNAL"),
     )
 )
-# The deadline passed or the caller left: a breach if it had waited longer than the target. Every other reason is no
-# fault of the specialist.
+# The deadline passed or the caller left: a breach if the caller had waited longer than the target. Any other reason
+# is no fault of the specialist.
 _COUNT_BY_WAIT = frozenset(
     error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}")
     for name in ("UNSPECIFIED", "DEADLINE", "DEADLINE_UNREACHABLE", "CANCELLED", "CALLER_STALLED")
@@ -50,7 +50,7 @@ class SloObjective:
 
     name: str
     measure: str
-    share: float  # of the samples that must meet the target
+    share: float  # the share of samples that must meet the target
     target: float
     samples: int = 0
     breached: int = 0
@@ -72,8 +72,8 @@ class MissedFirstToken(NamedTuple):
 
     reason: int
     waited: float
-    given: float  # until the deadline of the request, or of its first token
-    accepted: float | None = None  # until a replica accepted it; None if no replica did
+    given: float  # seconds until the deadline of the request or of its first token
+    accepted: float | None = None  # seconds until a replica accepted it; None if no replica did
 
     def breaches(self, target: float) -> bool:
         if self.reason in _SERVICE_FAILURES or (self.waited > target and self.reason in _COUNT_BY_WAIT):
@@ -270,7 +270,7 @@ class SloTracker(RequestObserver):
     """An observer of requests. Belongs to the event loop."""
 
     def __init__(self, ensemble: Ensemble, breakers: BreakerSource, clock: Clock, wall: Callable[[], float]) -> None:
-        """`breakers` lists the serving lanes before all others. `wall` returns Unix seconds."""
+        """`breakers` lists the serving lanes before all other lanes. `wall` returns Unix seconds."""
         self._ensemble = ensemble
         self._breakers = breakers
         self._clock = clock
@@ -278,7 +278,7 @@ class SloTracker(RequestObserver):
         self.meters = {each.name: SloMeter(ensemble.slo, each.slo) for each in ensemble.specialists}
         self._peers = {name: PeerWindows(ensemble.slo) for name in ensemble.names}
         self._received_at: float | None = None
-        self._cache: dict[str, tuple[float, wire.Slo, str]] = {}  # when computed, figures and header
+        self._cache: dict[str, tuple[float, wire.Slo, str]] = {}  # time of computation, figures and header
         self._breaker_cache: tuple[float, Mapping[str, control_pb2.BreakerInfo]] = (0.0, {})
 
     @property
@@ -296,7 +296,7 @@ class SloTracker(RequestObserver):
             meter.began(self._wall(), ttft, admission)
 
     def ended(self, request: Request, receipt: inference_pb2.Receipt) -> None:
-        """Latencies of a request with a first token were already counted by `began`."""
+        """The latencies of a request with a first token were already counted by `began`."""
         meter = self.meters.get(responsible_specialist(receipt))
         if meter is None:
             return
@@ -309,7 +309,7 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict on an answer of the serving lane, since the start only: the breaker keeps the window."""
+        """Count a verdict on an answer of the serving lane since the start; the breaker keeps the window."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))
@@ -326,11 +326,11 @@ class SloTracker(RequestObserver):
         return [self.of(name) for name in self._ensemble.names]
 
     def header(self, specialist: str) -> str:
-        """Return the figures in one line; empty for an unknown name."""
+        """Return the figures on one line; empty for an unknown name."""
         return self._figures(specialist)[2] if specialist in self.meters else ""
 
     def counts(self, specialist: str) -> Mapping[str, SampleCounts]:
-        """Return counts by objective since this router started. Raises KeyError."""
+        """Return counts by objective since this router started. Raises KeyError for an unknown name."""
         meter = self.meters[specialist]
         meter.settle()
         return dict(meter.since_start)
@@ -347,8 +347,8 @@ class SloTracker(RequestObserver):
         self._cache.clear()
 
     def receive(self, slices: Iterable[tuple[str, str, SliceKey, SloSlice]], *, whole: bool) -> None:
-        """Take over other routers' measurements: specialist, writer, key and content of each slice. `whole` replaces
-        everything received before, which came from another database."""
+        """Accept other routers' measurements: specialist, writer, key and content of each slice. With `whole`, they
+        replace everything received before, which came from another database."""
         if whole:
             self._peers = {name: PeerWindows(self.config) for name in self._peers}
         changed: dict[str, set[SliceKey]] = {name: set() for name in self._peers}
@@ -402,7 +402,7 @@ class SloTracker(RequestObserver):
         return slo
 
     def _breaker(self, specialist: str, now: float) -> control_pb2.BreakerInfo:
-        """Return the breaker of the serving lane, which is the first of its name."""
+        """Return the breaker of the serving lane, which is the first one with its name."""
         at, known = self._breaker_cache
         if not known or now - at >= CACHE_SECONDS:
             known = {each.specialist: each for each in reversed(self._breakers())}
@@ -447,7 +447,7 @@ def _objective_to_wire(
 
 
 def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
-    """Report the breaker's window. A rate of fewer samples than the breaker needs is not published."""
+    """Report the breaker's window. A rate from fewer samples than the breaker needs is not published."""
     is_known = breaker.HasField("pass_rate") and breaker.samples >= breaker.min_samples
     rate = breaker.pass_rate if is_known else None
     failed = 0 if rate is None else breaker.samples - round(rate * breaker.samples)
@@ -463,7 +463,7 @@ def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
 
 
 def format_slo_header(slo: wire.Slo) -> str:
-    """Return a list of structured fields (RFC 9651), which have three decimals. Missing figures are left out."""
+    """Return a list of structured fields (RFC 9651) with at most three decimals. Missing figures are left out."""
     members = []
     measures = (("ttft", slo.ttft), ("itl", slo.itl), ("first-token", slo.admission_to_first_token))
     for name, latency in measures:

@@ -20,15 +20,15 @@ from router.store.store import SliceUpdate
 _log = logging.getLogger(__name__)
 SLICE_VERSION = 1
 EXCHANGE_SECONDS = 2.0
-_BATCH_ROWS = 50  # rows packed or unpacked before the event loop gets a turn: a few milliseconds
-_MOST_WARNED = 256  # routers for which an unreadable slice is logged
+_BATCH_ROWS = 50  # rows packed or unpacked in one turn of the event loop: a few milliseconds
+_MOST_WARNED = 256  # the most routers for which an unreadable slice is logged
 _MOST_TALLIES = 64
 _MOST_NAME = 64
 _MOST_COUNT = 1 << 48
 
 
 class BadSlice(ValueError):
-    """The data is not a slice of this specialist, or has another version."""
+    """The data is not a slice of this specialist, or it has another version."""
 
 
 def pack_slice(specialist: str, content: SloSlice) -> bytes:
@@ -53,7 +53,7 @@ def _pack_sketch(sketch: Sketch) -> bytes:
 
 
 def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
-    """Raises BadSlice, because the store's content is not trusted."""
+    """Check the data, because the store's content is not trusted. Raises BadSlice."""
     try:
         message = wire.SloSlice.FromString(raw)
     except DecodeError:
@@ -101,7 +101,7 @@ class SloSharing:
         self._writer = writer
         self._wall = wall
         self._position: StorePosition | None = None
-        self._is_away = True  # the store did not answer last time: ask before packing anything
+        self._is_away = True  # whether the store did not answer last time; if so, it is asked before anything is packed
         self._warned: set[str] = set()
 
     async def run(self) -> None:

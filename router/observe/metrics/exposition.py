@@ -35,7 +35,7 @@ _GATE_REASONS = tuple(
     getattr(error_pb2, f"ERROR_REASON_{name}") for name in ("UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT")
 )
 _JOB_ENDINGS = ("done", "failed", "cancelled")
-HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; an unknown route is empty
+HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; the pattern of an unknown route is empty
 
 
 def store_source(store: Store) -> BuildFamilies:

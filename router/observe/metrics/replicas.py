@@ -43,15 +43,15 @@ class ExpositionMerger:
     def __init__(self, up: str, about: str) -> None:
         self._up = [f"# HELP {up} {about}\n# TYPE {up} gauge\n"]
         self._up_name = up
-        self._heads: dict[str, tuple[str, str]] = {}  # kind and head, by family
+        self._heads: dict[str, tuple[str, str]] = {}  # type and comment lines of each family
         self._samples: dict[str, list[str]] = {}
-        self._labels: dict[str, str] = {"": ""}  # cache: label sets as written, and without the owner's labels
+        self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
 
     def set_up(self, specialist: str, replica: str, is_up: bool) -> None:
         self._up.append(f"{self._up_name}{{{_owner_labels(specialist, replica)}}} {float(is_up)}\n")
 
     def add(self, page: bytes, specialist: str, replica: str) -> None:
-        """Add an exposition, or nothing and raise MalformedExposition. A family keeps its first type."""
+        """Add an exposition, completely or not at all. A family keeps its first type. Raises MalformedExposition."""
         owner = _owner_labels(specialist, replica)
         for name, kind, head, samples in self._read(page, owner):
             known, _ = self._heads.setdefault(name, (kind, head))
@@ -104,7 +104,7 @@ def _escape_label(value: str) -> str:
 
 
 SCRAPE_SECONDS = 2.0
-YIELD_SECONDS = 0.0005  # pause between two expositions, which leaves the interpreter to the requests
+YIELD_SECONDS = 0.0005  # a pause between two expositions, in which requests get the interpreter
 _UP = "octet_replica_up", "Whether the replica answered this scrape."
 
 
@@ -123,7 +123,7 @@ class ReplicaMetrics:
         self.failures: Counter[tuple[str, str]] = Counter()  # by specialist and reason: silent, malformed
 
     async def write(self, accept: str) -> ExpositionText:
-        """Write Prometheus' text format, which replicas use too, regardless of `accept`."""
+        """Write Prometheus's text format, which replicas also use, regardless of `accept`."""
         scrapes = await asyncio.gather(*(self._scrape(replica) for replica in self._fleet.replicas))
         malformed: list[str] = []
         page = await asyncio.to_thread(merge_scrapes, scrapes, malformed)

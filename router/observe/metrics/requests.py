@@ -72,7 +72,7 @@ class SpecialistCounters:
                 self.admission_to_first_token.add(timings.first_chunk - timings.accepted)
         if receipt.HasField("usage"):
             self._add_usage(receipt.usage)
-        # the mean over the tokens after the first, without verification
+        # the mean time per token after the first, without verification
         after_first = receipt.usage.completion_tokens - 1
         has_times = timings.HasField("first_chunk") and timings.HasField("answered")
         if outcome == "answered" and after_first > 0 and has_times:
@@ -144,7 +144,7 @@ class RequestCounters(RequestObserver):
 
 def request_source(counters: RequestCounters) -> BuildFamilies:
     found, unrouted = counters.by_specialist, tuple(counters.unrouted.items())
-    # counters that may grow new entries are copied on the event loop
+    # counters that may get new entries are copied on the event loop
     requests = {name: tuple(each.requests.items()) for name, each in found.items()}
     labelled = [
         (name, about, label, {each: tuple(getattr(counters, attribute).items()) for each, counters in found.items()})

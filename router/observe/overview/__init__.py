@@ -1,1 +1,1 @@
-"""The overview for dashboard and `octet top`, with findings."""
+"""The overview for the dashboard and `octet top`, with findings."""

@@ -14,23 +14,23 @@ NOTE, WARNING, CRITICAL = wire.Trouble.NOTE, wire.Trouble.WARNING, wire.Trouble.
 Runbook = Literal["", "capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]
 FindingKey = tuple[str, str]  # kind and subject
 _DAY_MS = 86_400_000
-# measured in the store: a restarted router need not watch these again before it reports them
+# measured in the store, so a restarted router reports them without waiting
 _STORED_KINDS = frozenset({"correctness"})
 MOST_FINDINGS = 64
 SET_BY_ESCALATION = "escalation"
 _SET_BY_CONFIGURATION = "configuration"
 _ROUTER = "router"
 _DRAINING = ("draining", "drained_by_operator")
-LEAST_USUAL_REUSE = 0.1  # where the cache usually holds less of the prompts, a miss means nothing
+LEAST_USUAL_REUSE = 0.1  # if the cache usually holds a smaller share of the prompts, a miss means nothing
 CACHE_DRIFT, CACHE_DRIFT_CLEARS = 0.5, 0.75  # shares of the usual reuse
 LEAST_RECENT_TOKENS = 2_000
 LEAST_USUAL_TOKENS = 10_000
 LEAST_FORECASTS = 50
-# relative error of the worst tenth of the forecasts: totals of single requests are hard to predict, up to 0.9 is usual
+# relative error of the worst tenth of the forecasts: single requests are hard to predict, and up to 0.9 is usual
 ESTIMATOR_ERROR, ESTIMATOR_CLEARS = 2.0, 1.5
 _BURN_CLEARS = 0.5
-_NEARLY_ALL = 0.9  # share of breaching samples at which an objective is broken, whatever its budget
-CLEAR_OF_FLOOR = 0.01  # distance above the floor at which a pass rate is clear of it
+_NEARLY_ALL = 0.9  # share of breaching samples at which an objective is broken, even with a large budget
+CLEAR_OF_FLOOR = 0.01  # distance above the floor at which a low pass rate has recovered
 LEAST_VERIFIED = 20
 # share of the verified answers by which only the shadow passed more often than only the primary
 ONE_SIDED, ONE_SIDED_CLEARS = 0.1, 0.05
@@ -53,10 +53,10 @@ class Finding:
     severity: wire.Trouble.Severity
     kind: str
     subject: str
-    what: str  # a sentence with its figures, without the time
+    what: str  # a sentence with figures but without the time
     runbook: Runbook = ""
     specialist: str = ""
-    since_ms: int = 0  # 0 if unknown: then since it was first seen
+    since_ms: int = 0  # 0 if unknown: the time when it was first seen applies
 
     @property
     def key(self) -> FindingKey:
@@ -105,7 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Fallbacks do not chain. A request may have its own second choice, if another specialist is serving."""
+    """Fallbacks do not chain. A request may have a second choice of its own if another specialist is serving."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):
@@ -151,7 +151,7 @@ class FindingTracker:
         return frozenset(key for key, each in self._tracked.items() if each.is_reported)
 
     def step(self, found: Iterable[Finding], now: float, now_ms: int) -> list[wire.Trouble]:
-        """Return the findings to report now, in no order. Times are monotonic seconds and milliseconds since 1970."""
+        """Return the findings to report now, unordered. Times are monotonic seconds and milliseconds since 1970."""
         self._began = now if self._began is None else self._began
         for finding in found:
             each = self._tracked.get(finding.key)
@@ -193,7 +193,7 @@ def format_percent(share: float) -> str:
 
 
 def format_percents(share: float, limit: float) -> tuple[str, str]:
-    """Format both with enough digits to differ, at most two."""
+    """Format both shares with enough digits to differ, at most two."""
     apart = abs(share - limit)
     is_whole = abs(100 * limit - round(100 * limit)) < 1e-9
     digits = 0 if apart >= 0.01 and is_whole else 1 if apart >= 0.001 else 2
@@ -269,11 +269,11 @@ def _is_excessive(part: int, whole: int, key: FindingKey, ensemble: Ensemble, re
 
 
 def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
-    """Find latency objectives whose budget burns; correctness has separate findings."""
+    """Find latency objectives whose error budget is burning; correctness has separate findings."""
     factor, alert_burn = _BURN_CLEARS if ("burning", view.name) in reported else 1.0, ensemble.slo.alert_burn
     found = []
     for each in view.slo.objectives:
-        budget = 1 - each.share  # with a large one the burn rate stays below the alert, even if every sample breaches
+        budget = 1 - each.share  # if it is large, the burn rate stays below the alert even if every sample breaches
         alert = min(alert_burn, _NEARLY_ALL / budget) if budget > 0 else alert_burn
         if each.name != "correctness" and _burn(each, ensemble) >= alert * factor:
             found.append((_burn(each, ensemble), each))

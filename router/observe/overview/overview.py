@@ -34,10 +34,10 @@ KEEPALIVE_SECONDS = 5.0  # a frame is sent at least this often, even if nothing 
 MOST_WATCHERS = 32
 # a new router waits this long for its replicas before it reports that no specialist serves
 _START_SECONDS = delays_of("no_replica").before
-_CPU_SHARE = 0.02  # of a core. If many replicas make overviews costly, they come less often.
+_CPU_SHARE = 0.02  # share of a core; if many replicas make overviews costly, fewer are created
 STEP_SECONDS = 5.0
 MOST_POINTS = 720
-_DIGITS = 6  # decimals of seconds and shares, which keeps the many points small
+_DIGITS = 6  # decimals of seconds and shares; few, because there are many points
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 MOST_ENTRIES = 20
 _RETRY_SECONDS = 5.0
@@ -47,7 +47,7 @@ LoadReports = Callable[[], Mapping[str, specialist_pb2.LoadReport]]  # the last 
 
 
 class AuditTail:
-    """Keeps the newest audit entries up to date by events."""
+    """Keeps the newest audit entries up to date from events."""
 
     def __init__(self, source: ControlPlane, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._source = source
@@ -155,7 +155,7 @@ class _StoredPoint(NamedTuple):
 
 
 class HistoryRecorder:
-    """Records a point every few seconds, for an hour, of this process only."""
+    """Records one point every few seconds for an hour, for this process only."""
 
     def __init__(self, step: float = STEP_SECONDS, most: int = MOST_POINTS) -> None:
         self._step = step
@@ -213,7 +213,7 @@ def _rounded(message: Any, field: str) -> float | None:
 
 
 class OverviewFrame:
-    """One overview, serialized once in each format for all watchers."""
+    """One overview, serialized once per format for all watchers."""
 
     def __init__(self, number: int, overview: wire.Overview, made: float, cpu: Callable[[], float]) -> None:
         self.number = number
@@ -261,8 +261,8 @@ class OverviewFrame:
 
 
 class Overviews:
-    """Creates overviews. Without watchers one is created every few seconds, for the history and the duration of
-    findings. `wall_ms` counts milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
+    """Creates overviews. Without watchers one is created every few seconds, for the history and for the duration of
+    findings. `wall_ms` returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Overviews:
         self._tracker = FindingTracker()
         self._frame: OverviewFrame | None = None
         self._changed = asyncio.Event()
-        self._refreshed_at = float("-inf")  # when an overview was last made, changed or not
+        self._refreshed_at = float("-inf")  # when an overview was last created, changed or not
         self._stepped_at = float("-inf")
         self._last_cost = 0.0
         self._began = clock.now()

@@ -14,13 +14,13 @@ from router.api.operator.receipts import ComparisonArchive
 _log = logging.getLogger(__name__)
 WINDOW_MS = 3_600_000
 _GRAIN_MS = 60_000
-MOST_KEYS = 512  # combinations of intent, primary, shadow and reason. More are not counted.
+MOST_KEYS = 512  # combinations of intent, primary, shadow and reason; further ones are not counted
 MOST_ROWS = 64
-MOST_READ = 20_000  # comparisons read at the start
+MOST_READ = 20_000  # the most comparisons read at the start
 _SLICE = 64
 _CONCLUSIVE = frozenset({"passed", "failed"})
 _Key = tuple[str, str, str, str]  # intent, primary, shadow and reason
-_Counts = dict[str, float]  # by field of a ShadowRow, and the sum of the similarities
+_Counts = dict[str, float]  # counts by field of a ShadowRow, and the sum of the similarities
 
 
 def _key(comparison: wire.Comparison) -> _Key:
@@ -43,7 +43,7 @@ class ShadowTally:
                 del self.counts[key]
 
     def rows(self) -> list[wire.ShadowRow]:
-        """Return the rows with most comparisons first."""
+        """Return the rows, those with the most comparisons first."""
         found = sorted(self.counts.items(), key=lambda item: (-item[1]["compared"], item[0]))
         return [_to_row(key, counts) for key, counts in found]
 
@@ -54,14 +54,14 @@ class ShadowTally:
 
 
 class ShadowAgreement:
-    """Counts this router's comparisons and, at its start, all comparisons of the last hour in the store."""
+    """Counts this router's comparisons and, at its start, those of the last hour in the store."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
         self._began = wall_ms()
         self._minutes: dict[int, ShadowTally] = {}
         self._sum = ShadowTally()
-        self._rows: list[wire.ShadowRow] | None = None  # None if they must be made again
+        self._rows: list[wire.ShadowRow] | None = None  # None if the rows must be computed again
 
     def add(self, comparison: wire.Comparison) -> None:
         now = self._wall_ms()
@@ -76,7 +76,7 @@ class ShadowAgreement:
         self._rows = None
 
     async def read(self, archive: ComparisonArchive) -> None:
-        """Read the comparisons from before this router started. An unavailable store is not an error."""
+        """Read the comparisons from before the start of this router. An unavailable store is not an error."""
         number = 0
         try:
             async with aclosing(archive.comparisons(self._began - WINDOW_MS)) as rows:

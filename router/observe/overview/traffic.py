@@ -1,4 +1,4 @@
-"""Recent traffic and cache reuse by specialist, of this process only."""
+"""Recent traffic and cache reuse by specialist, for this process only."""
 
 from collections import defaultdict, deque
 from collections.abc import Container, Iterable
@@ -60,12 +60,12 @@ class SpecialistTraffic:
     requests: int = 0
     answered: int = 0
     refused: int = 0
-    unserved: int = 0  # those of the refused that no specialist was serving
+    unserved: int = 0  # refused requests whose specialist was not serving
     failed: int = 0
     spilled: int = 0
     shadowed: int = 0
     completion_tokens: int = 0
-    decisions: int = 0  # of the classifier, for this specialist
+    decisions: int = 0  # decisions of the classifier for this specialist
     confidence: float | None = None
 
 
@@ -73,8 +73,8 @@ class SpecialistTraffic:
 class RouterTraffic:
     requests: int = 0
     unrouted: int = 0
-    unroutable: int = 0  # those of the unrouted that no specialist should answer
-    no_room: int = 0  # those of the unrouted that found the router full
+    unroutable: int = 0  # unrouted requests that no specialist should answer
+    no_room: int = 0  # unrouted requests that arrived when the router was full
 
 
 class Traffic(RequestObserver):
@@ -104,7 +104,7 @@ class Traffic(RequestObserver):
         counts, outcome = self._by_specialist[owner].at(now), request_outcome(receipt)
         reason = receipt.error.reason if receipt.HasField("error") else None
         is_unserved = reason in UNSERVED_REASONS
-        is_refused = is_unserved or reason in CAPACITY_OR_FLOOR_REASONS  # also in the middle of an answer
+        is_refused = is_unserved or reason in CAPACITY_OR_FLOOR_REASONS  # including refusals in the middle of an answer
         counts["requests"] += 1
         counts["answered"] += outcome == "answered"
         counts["unserved"] += is_unserved
@@ -197,8 +197,8 @@ class CacheReuse:
 
 
 class CacheReuseTracker:
-    """Sums the growth of the replicas' counters, which start at 0 with each process: smaller counters than before mean
-    a restart, and count in full."""
+    """Sums the increases of the replicas' counters. Counters start at 0 with each process: a counter below its last
+    value means a restart, and counts in full."""
 
     def __init__(self, clock: Clock, recent: float = RECENT_SECONDS, usual: float = USUAL_SECONDS) -> None:
         """Compare the last `recent` seconds with the `usual` seconds before them."""
