@@ -85,7 +85,7 @@ ROWS = (
         "at most 1.2 attempts for each request",
         (
             f"{_FAULTS}retries_never_exceed_their_budget",
-            f"{_FAULTS}share_of_requests_lost_together_is_retried_and_the_others_are_refused",
+            f"{_FAULTS}a_share_of_requests_lost_together_is_retried_and_the_others_are_refused",
         ),
     ),
     Row(

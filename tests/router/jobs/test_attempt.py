@@ -1,4 +1,4 @@
-"""A claimed job that is abandoned before its work has begun."""
+"""A claimed job that is abandoned before its work begins."""
 
 import asyncio
 from collections.abc import Callable

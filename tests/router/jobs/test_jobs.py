@@ -163,7 +163,7 @@ async def test_a_job_is_visible_to_its_tenant_only(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_job_ends_at_once_and_so_does_its_work(tmp_path: Path) -> None:
-    alone = JobsConfig(concurrency=1, lease=3600)  # the lease is never checked
+    alone = JobsConfig(concurrency=1, lease=3600)  # the lease is long enough not to be checked
     async with running_jobs(tmp_path, answering(*WORDS, holds=asyncio.Event()), alone) as harness:
         running = (await harness.submit()).json["id"]
         queued = (await harness.submit()).json["id"]

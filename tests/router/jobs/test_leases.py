@@ -13,7 +13,7 @@ from router.store.migrations import MIGRATIONS, migrate
 LEASE = 10.0
 GAPS = st.floats(0.01, 60)
 STEPS = st.lists(st.tuples(GAPS, st.booleans()), min_size=1, max_size=40)
-"""Seconds since the last observation, and whether there was a heartbeat in between."""
+"""Seconds between two observations, and whether a heartbeat came between them."""
 
 
 @given(STEPS)

@@ -30,7 +30,7 @@ BODY = b'{"prompt": "hello", "force_specialists": "writer"}'
 
 @asynccontextmanager
 async def holding(folder: Path, book: KeySet) -> AsyncIterator[Fronted]:
-    """A router on which no job ends by itself."""
+    """Run a router on which no job ends by itself."""
     ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", QUICK)
     async with (
         spying(answering("word", holds=asyncio.Event())) as spy,
@@ -40,7 +40,7 @@ async def holding(folder: Path, book: KeySet) -> AsyncIterator[Fronted]:
 
 
 async def events_of(fronted: Fronted, key: Made, watching: asyncio.Event) -> tuple[grpc.StatusCode, int]:
-    """Returns how a watch of operator events ends."""
+    """Return the outcome of a watch of operator events."""
     watch = fronted.routed.channel.unary_stream(
         "/octet.v1.Operator/WatchEvents",
         operator_pb2.WatchEventsRequest.SerializeToString,

@@ -36,7 +36,7 @@ def files(pki: Path, tmp_path: Path) -> Tls:
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes ca.pem and a router certificate signed by it."""
+    """Make ca.pem and a router certificate signed by it."""
     folder = tmp_path_factory.mktemp("another")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(folder, *new, "-subj", "/CN=another ca", "-keyout", "ca.key", "-out", "ca.pem")
@@ -66,7 +66,7 @@ async def routed(tls: Tls) -> AsyncIterator[RouterServer]:
 
 
 async def trusted(server: RouterServer, ca: Path, certificate: Path | None = None) -> tuple[bool, bool]:
-    """Whether gRPC and HTTP serve a caller with this CA and this certificate."""
+    """Return whether gRPC and HTTP serve a caller with this CA and this certificate."""
     key = None if certificate is None else certificate.with_suffix(".key")
     address = f"127.0.0.1:{server.port}"
     async with AsyncClient(
@@ -107,7 +107,9 @@ def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
             )
             await channel.channel_ready()
             shutil.copy(another / "own.pem", files.certificate)
-            assert await trusted(server, pki / "ca.pem") == (True, True), "half of a pair changes nothing"
+            assert await trusted(server, pki / "ca.pem") == (True, True), (
+                "a certificate without its key changes nothing"
+            )
             assert caplog.text.count("keeping the old certificate") == 2
             shutil.copy(another / "own.key", files.key)
             assert await trusted(server, another / "ca.pem") == (True, True)

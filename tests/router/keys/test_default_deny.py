@@ -44,7 +44,7 @@ SHOWN: list[tuple[tuple[str, str], ...]] = [
 
 
 async def services_of(fronted: Fronted) -> list[str]:
-    """The calls that the router lists through reflection."""
+    """Return the calls that the router lists through reflection."""
     stub = reflection_pb2_grpc.ServerReflectionStub(fronted.routed.channel)
     requested = reflection_pb2.ServerReflectionRequest(list_services="")
 
@@ -66,7 +66,7 @@ def is_for_operators(method: str) -> bool:
 
 
 def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
-    """A call of the kind in its descriptor; unary for an unknown call."""
+    """Begin a call of the kind in its descriptor, or a unary call if it is unknown."""
     service, name = method.strip("/").split("/")
     known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
     answers = "stream" if known is not None and known.server_streaming else "unary"
@@ -137,7 +137,7 @@ def test_open_calls_need_no_key() -> None:
 
 
 def paths_of(app: App) -> list[tuple[str, str, str]]:
-    """Method, declared path, requested path."""
+    """Return method, declared path and requested path of every route."""
     return [
         (method, route.path, route.path.replace("{model:path}", "octet/writer").replace("{", "").replace("}", ""))
         for route in app.routes
@@ -168,7 +168,7 @@ async def test_every_route_requires_its_declared_access() -> None:
                 assert (await requested(fronted, method, path, CALLER)).status == 403, path
             token = CALLER.token if is_for_all else OPERATOR.token
             if (method, declared) == ("GET", "/v1/overview/events"):
-                continue  # it has no end, and a test of its own
+                continue  # the endless stream has its own test
             for key_header in ({"authorization": f"bearer {token}"}, {"x_api_key": token}):
                 received = await requested(fronted, method, path, None, **key_header)
                 assert received.status not in (401, 403), (method, path)

@@ -26,7 +26,7 @@ async def never() -> AsyncIterator[bytes]:
 
 
 async def left_open(calls: list[Any], least: int) -> int:
-    """Wait until at most `least` calls are open, and a little longer."""
+    """Wait until at most `least` calls are open, and a little longer. Return the number of open calls."""
     for _ in range(600):
         await asyncio.sleep(0.1)
         if sum(not call.done() for call in calls) <= least:

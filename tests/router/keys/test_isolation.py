@@ -15,7 +15,7 @@ from tests.router.serving.harness import Routed, asking, routing
 from tests.specialist.server.harness import serving, sim
 
 COST = CostModel(0.0002, 0.00007, 0.0, 0.0002, 0.0, 0.0, 0.0, 0.0)
-"""An uncached prompt takes about fifteen milliseconds longer, by a simulated clock."""
+"""A cost at which an uncached prompt takes about fifteen milliseconds longer, by a simulated clock."""
 LANES = ("one", "two", "three", "four")
 NUM_PROBES = 500
 NUM_CONTROLS = 120
@@ -24,14 +24,14 @@ PROMPT = 220
 
 
 class First(NamedTuple):
-    """Seconds to a first token."""
+    """One probe: the seconds to its first token, and its cached prompt tokens."""
 
     seen: float
-    """Measured by the caller, including network noise."""
+    """Seconds measured by the caller, including network noise."""
     reported: float
-    """From the receipt, measured from admission: more precise for an attacker."""
+    """Seconds since admission from the receipt, which are more precise for an attacker."""
     found: int
-    """Cached prompt tokens, from the receipt."""
+    """The cached prompt tokens in the receipt."""
 
 
 @dataclass
@@ -59,7 +59,8 @@ class Probes:
 
 
 def auc(used: list[float], unused: list[float]) -> float:
-    """How often a used prompt is faster than an unused one, ties counting half; 0.5 reveals nothing."""
+    """Return how often a used prompt is faster than an unused one, with ties as half. A value of 0.5 reveals
+    nothing."""
     wins = sum((one < other) + 0.5 * (one == other) for one in used for other in unused)
     return wins / (len(used) * len(unused))
 
@@ -81,7 +82,7 @@ async def first_token(routed: Routed, lane: str, prompt: str, key: Made) -> Firs
 async def probe_lane(
     routed: Routed, lane: str, victim: Made, prober: Made, prompts: Sequence[str], dice: random.Random, probes: Probes
 ) -> None:
-    """The victim uses a random half of a few prompts; the prober then sends all of them in random order."""
+    """Let the victim use a random half of a few prompts, then let the prober send all of them in random order."""
     for start in range(0, len(prompts), 10):
         together = prompts[start : start + 10]
         used = set(dice.sample(together, len(together) // 2))
@@ -104,8 +105,8 @@ async def probe(routed: Routed, victim: Made, prober: Made, num_probes: int, pro
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """Of 500 probes that tell nothing, one in a hundred and fifty such samples is further from 0.5 than 0.07 by chance:
-    then, and only then, 500 more are taken, and all thousand are held to the same bound."""
+    """A sample of 500 probes that reveal nothing differs from 0.5 by more than 0.07 by chance in one of 150 cases. Only
+    then 500 more probes are taken, and all thousand must meet the same bound."""
     victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
     async with AsyncExitStack() as stack:
         replicas = {}
@@ -115,7 +116,7 @@ async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
         keys = StaticKeys(book_of(victim, same, other))
         routed = await stack.enter_async_context(routing(replicas, keys=keys))
         control, apart = Probes(), Probes()
-        await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm
+        await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm up
         await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)
         await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
         if apart.reveals:

@@ -94,7 +94,7 @@ async def test_status_details_carry_the_retry_after() -> None:
         assert 0 < error_pb2.RetryInfo.FromString(detail.value).retry_delay.ToMilliseconds() <= 60_000
 
 
-async def test_broken_off_answer_is_charged_for_its_tokens() -> None:
+async def test_interrupted_answer_is_charged_for_its_tokens() -> None:
     ann = made("ann", tokens_per_minute=30)
     async with keyed([ann], cost=SLOW) as fronted:
         routed = fronted.routed
@@ -114,7 +114,7 @@ async def test_broken_off_answer_is_charged_for_its_tokens() -> None:
 
 
 def put(path: Path, content: str) -> None:
-    """Replaces the file atomically."""
+    """Replace the file atomically."""
     beside = path.with_suffix(".new")
     beside.write_text(content)
     beside.chmod(0o600)
@@ -156,8 +156,8 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
         run(scenario())
 
 
-async def test_key_file_is_looked_at_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default interval, on a clock of the test: the file is checked once after each sleep."""
+async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the default interval, the file is checked once after each sleep of a simulated clock."""
     path, ann, bob = tmp_path / "keys.json", made("ann"), made("bob")
     write(path, ann)
     source = open_keys(path, {}, None)
@@ -181,7 +181,7 @@ async def test_key_file_is_looked_at_every_second(tmp_path: Path, monkeypatch: p
     with pytest.raises(EOFError):
         await source.follow(lambda keys: seen.append([key.name for key in keys.keys]))
     assert slept == [1.0] * 4 and looked == [1, 2, 3]
-    assert seen == [["bob"]], "one second after it was written at the latest"
+    assert seen == [["bob"]], "a change is seen at most one second after it was written"
 
 
 def _knows(server: Any, key: Made) -> bool:
@@ -213,7 +213,8 @@ def test_hostile_keys_are_cheap_and_never_logged(caplog: pytest.LogCaptureFixtur
 
     async def scenario() -> None:
         async with keyed([ann]) as fronted:
-            with suppress(ConnectionResetError):  # the answer may be lost with the connection, which is not read on
+            # The response may be lost, because the server closes the connection early.
+            with suppress(ConnectionResetError):
                 large = await fronted.post(BODY, "/v1/completions", authorization="Bearer " + "k" * (1 << 20))
                 assert large.status == 431
             for value in ("Bearer " + "k" * 60_000, "Bearer \u00e9\u4e2d", "Bearer \x01", f"Bearer {ann.token} x"):

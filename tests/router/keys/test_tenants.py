@@ -1,4 +1,4 @@
-"""Tenants are isolated: in caches, in stored data, in running requests."""
+"""Tenants are isolated in caches, in stored data and in running requests."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ LONG = "tell me of the long way home " * 8
 
 
 async def looked_up(fronted: Fronted, request_id: str, key: Made, tenant: str = "") -> str:
-    """The caller that the receipt names, over gRPC and HTTP; empty if there is none."""
+    """Return the caller that the receipt names over gRPC and HTTP, or an empty string."""
     ask = wire.GetReceiptRequest(request_id=request_id, tenant=tenant)
     try:
         receipt = await fronted.routed.call("GetReceipt", ask, wire.Receipt, metadata=key.metadata)

@@ -19,9 +19,9 @@ from tests.specialist.server.harness import adapter_directory, ask, asking, serv
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
-"""Hostile values of each kind: a label that used them would gain as many series."""
+"""The number of hostile values of each kind. A label that used them would gain as many series."""
 SAID = re.compile(r"\d-\d")
-"""Part of every hostile value."""
+"""A pattern that is part of every hostile value."""
 
 
 def series(page: str) -> set[Series]:
@@ -66,7 +66,7 @@ async def test_a_flood_of_hostile_values_makes_no_series() -> None:
             assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
         _, before, after = ({label for _, labels in each for label in labels} for each in seen)
         assert not [label for label in after if SAID.search(label[1])]
-        gained = Counter(name for name, _ in after - before)  # by metrics without earlier samples
+        gained = Counter(name for name, _ in after - before)  # the first samples of some metrics
         assert all(number < NUM_SAID for number in gained.values()), gained
         assert len(seen[2]) < 1200
 

@@ -25,7 +25,7 @@ words = st.one_of(names, st.text(max_size=8), st.just("build-fix"))
 seconds = st.one_of(st.floats(), st.sampled_from((0.0, -1.0, nan, inf, 0.02)))
 numbers = st.integers(-(2**40), 2**40)
 enums: st.SearchStrategy[Any] = st.integers(0, 90)
-"""Known and unknown numbers."""
+"""Known and unknown enum numbers."""
 KNOWN: dict[str, Set[str]] = {
     "specialist": {"writer", "coder"},
     "intent": {"build-fix", "unspecified"},

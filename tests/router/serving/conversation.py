@@ -10,7 +10,7 @@ from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import CallResult, Routed, asking
 
 LONG_QUESTION = "and then tell me what comes after number {} of all the things that there are in this one store"
-"""Half a block is much less than half a turn."""
+"""A question so long that half a block is much less than half a turn."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Conversation:
         return result
 
     async def cut_turn(self, num_tokens: int, **fields: Any) -> None:
-        """Cancel after at least so many tokens, and continue with the text received until then."""
+        """Cancel after at least `num_tokens` tokens, and continue with the text received until then."""
         call, text, num_received = self.routed.generate(self._next(fields)), "", 0
         async for event in call:
             if event.WhichOneof("event") == "chunk":
@@ -58,7 +58,7 @@ class Conversation:
     @property
     def fresh(self) -> list[int]:
         """Prompt tokens of every turn but the first that no earlier turn can have computed. The last token of an answer
-        was sampled, and never computed."""
+        is sampled, but never computed."""
         usages = [receipt.usage for receipt in self.receipts]
         pairs = pairwise(usages)
         return [new.prompt_tokens - (old.prompt_tokens + old.completion_tokens - 1) for old, new in pairs]

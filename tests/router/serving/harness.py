@@ -48,7 +48,7 @@ class CallResult:
     routed: list[wire.Receipt] = field(default_factory=list)
     chunks: list[wire.Chunk] = field(default_factory=list)
     receipt: wire.Receipt | None = None
-    """From the last event, or from the trailing metadata."""
+    """The receipt of the last event or of the trailing metadata."""
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: error_pb2.Error | None = None
 
@@ -112,7 +112,7 @@ class Routed:
         return result
 
     async def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
-        """Raises AioRpcError."""
+        """Make a unary call. Raises AioRpcError."""
         method = self.channel.unary_unary(f"{_SERVICE}{name}", type(request).SerializeToString, answer.FromString)
         return await method(request, **options)
 
@@ -150,7 +150,7 @@ async def routing(
     otlp: str = "",
     **settings: Any,
 ) -> AsyncIterator[Routed]:
-    """`settings` are arguments of `ensemble_of`."""
+    """Run a router with these replicas. `settings` are arguments of `ensemble_of`."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
     door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys, otlp=otlp)
@@ -171,5 +171,5 @@ def asking(text: str = "hello", specialist: str = "writer", **fields: Any) -> wi
 
 
 def quick(**changes: Any) -> DispatchConfig:
-    """A replica that a busy machine keeps from reporting is not hung, unless `changes` say so."""
+    """Return settings under which a replica is not hung if a busy machine delays its reports."""
     return replace(DispatchConfig(hang_seconds=60.0), **changes)

@@ -34,10 +34,10 @@ class Spy:
         self.metadata: list[dict[str, Any]] = []
         self.seconds_left: list[float] = []
         self.heartbeats: list[int] = []
-        """The milliseconds that each watch of its load requested."""
+        """The report intervals in milliseconds that watchers of its load requested."""
         self.reports = True
         self.last_report: wire.LoadReport | None = None
-        """Sent once by every watch, which is silent from then on."""
+        """The report that every watch sends once, before it stays silent."""
         self.revision = REVISION
         self.num_live = 0
         self.port = 0

@@ -72,7 +72,9 @@ async def test_a_replicas_refusal_of_a_count_is_passed_on(refusal: Refusal, code
         assert (result.code, result.reason) == (code, reason)
         assert result.receipt is not None and result.receipt.decision.primary == "writer"
         if reason == error_pb2.ERROR_REASON_INVALID_FIELD:
-            assert result.error is not None and result.error.field == "prompt", "the caller's name of the field"
+            assert result.error is not None and result.error.field == "prompt", (
+                "the refusal uses the caller's name of the field"
+            )
         await routed.idle()
 
 

@@ -169,7 +169,7 @@ async def test_request_refused_for_capacity_tries_a_few_others_free_of_charge() 
         assert sum(len(spy.asked) for spy in spies) == 15
 
 
-async def test_share_of_requests_lost_together_is_retried_and_the_others_are_refused() -> None:
+async def test_a_share_of_requests_lost_together_is_retried_and_the_others_are_refused() -> None:
     dispatch = quick(retry_burst=0.0, hang_seconds=3.0, heartbeat_seconds=0.1)
     queued = sending(ACCEPTED, hangs=True)
     async with lane(queued, queued, dispatch=dispatch) as (routed, (bad, good)):
@@ -183,7 +183,7 @@ async def test_share_of_requests_lost_together_is_retried_and_the_others_are_ref
         assert {error.reason for error in lost} == {error_pb2.ERROR_REASON_REPLICA_LOST}
         times = {error.retry_after_ms for error in lost}
         assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "retries are spread"
-        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "15 % of all requests in flight"
+        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "15 % of all requests in flight are retried"
         for task in asked:
             task.cancel()
 
@@ -207,7 +207,7 @@ async def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_dow
         bad.behave = answer
         advance_breakers(routed, 600)
         result = []
-        while len(bad.asked) <= 3:  # a probe, and then it closes again
+        while len(bad.asked) <= 3:  # one probe succeeds, and the breaker closes
             result.append(await routed.ask(asking()))
         assert [each.receipt.breaker for each in result if each.receipt].count("half_open") == 1
 
@@ -231,7 +231,7 @@ async def test_a_cancelled_probe_is_followed_by_another() -> None:
         bad.behave = answer
         for _ in range(20):
             await routed.ask(asking())
-        assert len(bad.asked) > 3, "another cool-down is not over"
+        assert len(bad.asked) > 3, "the next probe needs no second cool-down"
 
 
 async def test_a_cancelled_request_whose_replica_is_lost_is_not_retried() -> None:
@@ -267,7 +267,7 @@ async def test_unreachable_specialist_is_refused_at_once(monkeypatch: pytest.Mon
         await routed.ask(asking())
         began = time.monotonic()
         result = await routed.ask(asking())
-        assert time.monotonic() - began < 30, "a backoff of 60 s has at least 48"
+        assert time.monotonic() - began < 30, "a connection backoff would take at least 48 s"
         assert (result.code, result.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
         assert result.receipt is not None and result.receipt.decision.primary == "writer"
 
@@ -302,7 +302,7 @@ async def test_a_silent_replica_is_abandoned_soon() -> None:
             asked.append(asyncio.create_task(routed.ask(asking())))
             await asyncio.sleep(0.01)
         bad.reports = False
-        async with asyncio.timeout(60):  # their deadline is later
+        async with asyncio.timeout(60):  # the deadline of the requests is later
             result = await asyncio.gather(*asked)
         assert {each.text for each in result} == {"x"}
         bad.behave, num_asked = answer, len(bad.asked)

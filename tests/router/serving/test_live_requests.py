@@ -44,7 +44,7 @@ def sized(number: int, size: int) -> Request:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))
-def test_requests_in_flight_never_exceed_the_byte_limit_unless_there_is_one(moves: list[tuple[bool, int]]) -> None:
+def test_requests_in_flight_exceed_the_byte_limit_only_if_there_is_one_request(moves: list[tuple[bool, int]]) -> None:
     async def scenario() -> None:
         requests, inside = LiveRequests(1000, 100), list[Request]()
         for number, (enters, size) in enumerate(moves):

@@ -1,4 +1,4 @@
-"""A router process: its output, and its end."""
+"""The output and the end of a router process."""
 
 import signal
 import subprocess

@@ -24,7 +24,7 @@ from tests.specialist.server.harness import serving, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""A step takes 20 ms."""
+"""A cost of 20 ms per step."""
 
 
 async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
@@ -34,7 +34,7 @@ async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
         await routed.ask(asking())
         first, second = spy.metadata
         found = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", first["traceparent"])
-        assert found is not None and found[1] != "b7ad6b7169203331", "the router's own span"
+        assert found is not None and found[1] != "b7ad6b7169203331", "the span is the router's own"
         assert TRACE not in second["traceparent"]
         assert result.receipt is not None and result.receipt.trace_id == TRACE
         asked = spy.asked[0]
@@ -104,9 +104,10 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
 
 
-async def test_a_deadline_in_the_middle_of_an_answer_comes_with_its_usage() -> None:
+async def test_an_answer_cut_by_its_deadline_reports_its_usage() -> None:
     async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
-        might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}  # its length cannot be predicted
+        # These options make the length unpredictable.
+        might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}
         result = await routed.ask(asking(timeout_ms=2000, max_tokens=400, **might_end))
         assert result.reason == error_pb2.ERROR_REASON_DEADLINE
         assert result.receipt is not None and result.receipt.usage.completion_tokens == len(result.tokens) > 0

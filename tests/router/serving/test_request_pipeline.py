@@ -1,4 +1,4 @@
-"""What a request counts for, however it ends, and which replicas may get its shadow."""
+"""The counts of a request, however it ends, and the replicas that may get its shadow."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -105,7 +105,7 @@ def sure() -> Meeting:
 def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
     outcome: dict[str, Any], counted: dict[str, int]
 ) -> None:
-    """A request refused for another reason than capacity is no demand."""
+    """A request refused for a reason other than capacity does not count as demand."""
     harness = PipelineHarness(sure(), **outcome)
     if outcome.get("fails"):
         with pytest.raises(Refusal, match="no replica"):
@@ -115,7 +115,7 @@ def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
     assert harness.counted == counted
 
 
-def test_a_request_below_its_priority_floor_is_no_demand() -> None:
+def test_a_request_below_its_priority_floor_does_not_count_as_demand() -> None:
     meeting = sure()
     standing = replace(meeting.standing, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
     harness = PipelineHarness(replace(meeting, standing=standing), accepted=True)
@@ -170,7 +170,7 @@ def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_a
     nothing: Any = None
     dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
     target = dispatcher._target(meeting.ask, harness.plan.candidates[0])
-    assert not target.is_callers, "the lane's own adapters"
+    assert not target.is_callers, "the lane determines the adapters"
     report = None if revision is None else SimpleNamespace(revision=revision)
     adapters = frozenset(() if revision is None else held)
     fits = target.may_answer(_any(SimpleNamespace(name=name, report=report, adapters=adapters)))

@@ -55,7 +55,7 @@ async def test_health_says_serving_when_every_lane_is_warm_and_not_while_drainin
 async def test_slow_caller_of_a_draining_router_gets_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Found by the random faults on a busy machine: gRPC cancelled calls before their refusal was sent."""
+    """Regression test: on a busy machine gRPC cancelled calls before their refusal was sent."""
     refuse, asked = handlers.refuse, asyncio.Event()
 
     async def refuse_slowly(context: Any, refusal: Refusal) -> None:
@@ -70,14 +70,14 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
         monkeypatch.setattr(handlers, "refuse", refuse_slowly)
         asking_now = asyncio.create_task(routed.ask(asking()))
         await asked.wait()
-        async with asyncio.timeout(60):  # a health watch does not delay it
+        async with asyncio.timeout(60):  # a health watch does not delay the stop
             await routed.server.stop(10)
         result = await asking_now
         assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
 
 
 async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
-    """Found by the random faults: gRPC cancelled such calls without a reason."""
+    """Regression test: gRPC cancelled such calls without a reason."""
     async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
         await routed.server.drain()
         address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
@@ -91,7 +91,8 @@ async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
 async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a starved machine the refusal took longer than gRPC was given, and the connection was cut without a reason."""
+    """Regression test: on a busy machine the refusal took longer than gRPC's grace period, and the connection was cut
+    without a reason."""
     monkeypatch.setattr(server, "_LAST_STATUS_SECONDS", 0.01)
     monkeypatch.setattr(server, "_LATE_STATUS_SECONDS", 0.01)
     refuse, may_refuse = handlers.refuse, asyncio.Event()
@@ -114,8 +115,8 @@ async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_end
         monkeypatch.setattr(routed.server._grpc, "stop", note_stop)
         stopping = asyncio.create_task(routed.server.stop(60))
         await is_stopping.wait()
-        await asyncio.wait((asked,), timeout=0.3)  # many times what gRPC was given
-        assert not asked.done(), "the connection was cut"
+        await asyncio.wait((asked,), timeout=0.3)  # much longer than gRPC's grace period
+        assert not asked.done(), "the call waits for its refusal"
         may_refuse.set()
         result = await asked
         await stopping

@@ -145,7 +145,9 @@ async def test_unexpected_events_are_violations() -> None:
         await conversation.turn()
         assert conversation.misses == ["first_time", "diverged"]
         same = conversation.receipts[0].usage.prompt_tokens
-        assert conversation.receipts[1].usage.cache_hit_tokens == same // BLOCK * BLOCK, "up to the difference"
+        assert conversation.receipts[1].usage.cache_hit_tokens == same // BLOCK * BLOCK, (
+            "tokens before the difference are reused"
+        )
 
 
 async def test_evicted_blocks_are_reported() -> None:

@@ -37,7 +37,7 @@ def answering(
     seconds: float = 0.0,
     finish: specialist_pb2.FinishReason = specialist_pb2.FINISH_REASON_STOP,
 ) -> Behaviour:
-    """Answer with these chunks, `seconds` apart."""
+    """Make a replica answer with these chunks, `seconds` apart."""
 
     async def behave(request: specialist_pb2.GenerateRequest, context: Context) -> None:
         await context.write(accepted(lane, seed=request.seed if request.HasField("seed") else 4711))
@@ -202,7 +202,7 @@ class ShadowHarness:
                 await asyncio.sleep(0.005)
 
     async def send_last_report(self, spy: Spy, **report: Any) -> None:
-        """Let the shadow's replica send this load report, and none after it."""
+        """Make the shadow's replica send this load report and no later one."""
         spy.last_report = specialist_pb2.LoadReport(**{"max_running": 8, **report})
         (replica,) = self.fleet.replica_sets[SHADOW].replicas.values()
         await self.until(lambda: replica.report == spy.last_report)
@@ -213,7 +213,7 @@ class ShadowHarness:
         await self.until(lambda: not self.evaluation.budget.taken and not self.shadows.byte_budget.taken)
 
     def check_untouched(self) -> None:
-        """Shadows affect neither breakers nor retry budgets."""
+        """Check that shadows affect neither breakers nor retry budgets."""
         for lane in self.fleet.replica_sets.values():
             assert lane.retry_budget.tokens == lane.dispatch.retry_burst
             for replica in lane.replicas.values():
@@ -245,7 +245,7 @@ async def running_shadows(
     bounds: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[ShadowHarness, Spy, Spy]]:
-    """`settings` are fields of ShadowConfig."""
+    """Run a primary and a shadow. `settings` are fields of ShadowConfig."""
     async with AsyncExitStack() as stack:
         spies = [
             await stack.enter_async_context(spying(primary or answering("all ", "good"))),

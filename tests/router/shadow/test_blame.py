@@ -1,4 +1,5 @@
-"""A broken shadow blames its content only if the replica accepted it and is lost: shadows have their own connection."""
+"""A broken shadow blames its content only if the replica had accepted it and is lost, because shadows have their own
+connection."""
 
 from collections.abc import Iterator
 
@@ -33,7 +34,7 @@ class BreakingStream:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """Its channel may wait before it connects again."""
+    """The channel of the shadow may wait before it connects again."""
     connected = replica()
     connected.health_reported(is_serving=True)
     stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)

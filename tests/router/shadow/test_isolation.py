@@ -9,11 +9,11 @@ from tests.router.shadow import harness as harness_module
 from tests.router.shadow.harness import answering, running_shadows
 
 ROUND = 4
-"""Requests at once."""
+"""The number of concurrent requests."""
 
 
 class WaitingTap(AnswerTap):
-    """The bug: the primary's stream continues only when its shadow is done."""
+    """A tap with the bug: the primary's stream continues only when its shadow is done."""
 
     async def write(self, raw: bytes) -> None:
         await super().write(raw)
@@ -22,7 +22,7 @@ class WaitingTap(AnswerTap):
 
 
 async def are_isolated(num_rounds: int, seconds: float) -> bool:
-    """Whether requests are answered within `seconds` while their shadows hang for ever."""
+    """Return whether requests are answered within `seconds` while their shadows hang for ever."""
     primary = answering("all ", "good", seconds=0.001)
     num_shadows = num_rounds * ROUND
     async with running_shadows(primary, hang, timeout=3600, max_inflight=num_shadows) as (harness, _, shadow):
@@ -45,7 +45,6 @@ async def test_no_request_waits_for_a_hung_shadow() -> None:
     assert await are_isolated(num_rounds=15, seconds=60)
 
 
-async def test_a_request_would_wait_without_isolation(monkeypatch: Any) -> None:
-    """The test above can fail."""
+async def test_the_measurement_detects_a_request_that_waits_for_its_shadow(monkeypatch: Any) -> None:
     monkeypatch.setattr(harness_module, "AnswerTap", WaitingTap)
     assert not await are_isolated(num_rounds=1, seconds=1)

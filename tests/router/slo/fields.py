@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 def members(text: str) -> Members:
-    """Raises ValueError."""
+    """Parse the members of a header. Raises ValueError."""
     found: Members = {}
     for member in text.split(", "):
         name, *parameters = member.split(";")

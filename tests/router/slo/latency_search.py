@@ -13,11 +13,11 @@ LATENCY = re.compile(
     r"|time_to_first_token|time_per_output_token"
     r"|(^|_)(seconds|milliseconds|microseconds|second|ms|us|ns)$"
 )
-"""Names of fields and keys of a latency: all with a unit of time, without known exceptions."""
+"""Names of fields and keys that are latencies: all names with a unit of time, except those below."""
 _NO_LATENCY = re.compile(
     r"_unix_ms$|^(retry_after_ms|retry_delay|timeout_ms|first_token_timeout_ms|last_seconds|unrouted_per_second)$"
 )
-"""Times, requested or suggested waits, and requests per second."""
+"""Names with a unit of time that are not latencies: times, requested or suggested waits, and requests per second."""
 _GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")
 """The interval between the points of a history."""
 METRIC = re.compile(
@@ -25,7 +25,7 @@ METRIC = re.compile(
     r"(?:ttft|itl|time_to_first_token|time_per_output_token|duration|latency|first_token|_milliseconds|_ms(?=_|$)"
     r"|_seconds(?=_|$)|per_second)[a-zA-Z0-9_:]*"
 )
-"""Everything in seconds or per second, without the metrics of the process itself."""
+"""Metrics in seconds or per second, except those of the process itself."""
 _AGGREGATIONS = ("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values")
 """Aggregations that make one series of many; topk and similar ones keep the labels."""
 _MODIFIER = re.compile(r"\s*(by|without)\s*\(([^)]*)\)\s*")
@@ -122,7 +122,7 @@ def _keeps_specialist(modifier: re.Match[str] | None) -> bool:
 
 
 def _argument(query: str, start: int) -> tuple[str, int]:
-    """Return the content of the parentheses that begin there, and their end."""
+    """Return the content of the first parentheses after `start`, and their end."""
     opening = query.index("(", start)
     depth = 0
     for index in range(opening, len(query)):

@@ -20,7 +20,7 @@ ASK = Request("id", (wire.Message(role="user", content="x"),), "x", 100.0, 130.0
 
 
 class Router:
-    """Its wall clock may differ from those of other routers."""
+    """A router whose wall clock may differ from those of other routers."""
 
     def __init__(self, ensemble: Ensemble = ENSEMBLE, breakers: Sequence[operator_pb2.BreakerInfo] = ()) -> None:
         self.clock = ManualClock()
@@ -53,6 +53,6 @@ class Router:
         return found
 
     def published(self, specialist: str = "writer") -> operator_pb2.Slo:
-        """Read past the cache."""
+        """Return the published figures without the cache."""
         self.clock.sleep(CACHE_SECONDS)
         return self.slos.of(specialist)

@@ -1,4 +1,5 @@
-"""No message, answer, header, metric or board has a latency of the whole ensemble. Every search finds a planted one."""
+"""No message, answer, header, metric or board has a latency of the whole ensemble. Every search finds a planted
+latency."""
 
 import importlib
 import json
@@ -28,7 +29,7 @@ from tests.router.slo.test_published import door, every_dialect
 
 MONITORING = Path(__file__).parents[3] / "helm" / "monitoring"
 NO_ANSWER = ("/openapi.json", "/v1/overview/events")
-"""A document about answers, and an endless stream with the content of /v1/overview."""
+"""Routes that are not searched: a document about answers, and an endless stream with the content of /v1/overview."""
 
 
 def all_messages() -> list[Descriptor]:
@@ -82,7 +83,7 @@ def test_no_message_has_a_latency_of_several_specialists() -> None:
     ],
 )
 def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> None:
-    """Also if it only contains a message with a latency, which then has no specialist."""
+    """A message is also found if it only contains a message with a latency, which then has no specialist."""
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 

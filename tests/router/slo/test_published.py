@@ -1,4 +1,4 @@
-"""The same figures in each answer, at /v1/slo and in GetSlo."""
+"""Every answer, /v1/slo and GetSlo publish the same figures."""
 
 import json
 from collections.abc import AsyncIterator
@@ -92,7 +92,7 @@ async def test_every_http_answer_carries_its_specialists_slo_header() -> None:
                 assert set(published["first-token"]) == {"p95", "n"}
         assert members(answers[-1].headers[SLO_HEADER])["itl"]["n"] >= 1
         critic = await fronted.ask(model="octet/critic")
-        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "the specialist's own figures"
+        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "the figures are those of the specialist alone"
         refused = await fronted.ask(max_tokens=8, model="octet/writer", octet={"adapters": ["absent"]})
         assert refused.status == 404
         assert members(refused.headers[SLO_HEADER])["ttft"]["n"] == len(answers), (
@@ -115,7 +115,7 @@ async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
             )
             whole = method(asking(specialist="critic", max_tokens=4))
             published = members(dict(await whole.initial_metadata())[SLO_HEADER])
-            assert published["ttft"]["n"] == number + 1, "a whole answer counts, too"
+            assert published["ttft"]["n"] == number + 1, "an answer without streaming counts, too"
             assert (await whole).receipt.specialist == "critic"
         refused = fronted.routed.generate(asking(adapters=["absent"]))
         with pytest.raises(grpc.aio.AioRpcError) as error:

@@ -15,7 +15,7 @@ from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Twenty tokens per second."""
+"""A speed of twenty tokens per second."""
 CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
@@ -49,7 +49,7 @@ async def test_a_first_token_is_counted_once_and_immediately() -> None:
         await routed.until(lambda: samples(routed) == [1, 0])
         published = slos.of("writer")
         assert (published.admission_to_first_token.samples, published.answered) == (1, 0), (
-            "the answer takes ten more seconds"
+            "the answer takes ten seconds more"
         )
         assert published.ttft.p50 >= published.admission_to_first_token.p50
         call.cancel()

@@ -80,7 +80,7 @@ async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
 
 
 async def test_shared_slices_are_never_counted_twice() -> None:
-    """Also if a router that was considered dead writes again."""
+    """A router that was considered dead writes again."""
     async with opened("memory") as store:
         one, other = Sharer(store, "a"), Sharer(store, "b")
         for number in range(1, 6):
@@ -124,7 +124,7 @@ async def test_without_the_store_the_figures_are_the_routers_own() -> None:
         one.answers(0.2)
         assert not await one.share()
         one.clock.sleep(PEERS_STALE_SECONDS)
-        assert (one.published().ttft.samples, one.published().routers) == (2, 1), "its own figures"
+        assert (one.published().ttft.samples, one.published().routers) == (2, 1), "the router publishes its own figures"
         one.away.is_away = False
         assert await one.share()
         await other.share()
@@ -164,7 +164,7 @@ async def test_clocks_that_differ_a_little_change_nothing_and_a_wrong_one_does_n
         assert one.published().routers == 2
         one.clock.sleep(SLO.window * 1.2 + MOST_AHEAD_SECONDS)
         await one.share()
-        assert one.published().ttft.samples == 0, "its samples do not stay for long"
+        assert one.published().ttft.samples == 0, "the samples expire with the window"
 
 
 async def test_unreadable_slices_are_skipped() -> None:
@@ -210,7 +210,7 @@ async def test_a_router_without_measurements_writes_nothing() -> None:
         one.answers(0.2)
         for _ in range(5):
             await one.share()
-        assert one.away.num_rows == 2, "one slice per window"
+        assert one.away.num_rows == 2, "a router writes one slice per window"
 
 
 async def test_a_router_stopped_during_a_slow_write_loses_no_sample() -> None:

@@ -57,7 +57,7 @@ def test_every_specialist_has_its_own_figures() -> None:
     assert (writer.specialist, critic.specialist) == ("writer", "critic")
     assert (writer.ttft.samples, critic.ttft.samples) == (1, 1)
     assert critic.ttft.p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
-    assert not critic.objectives, "it has no objective"
+    assert not critic.objectives, "this specialist has no objective"
     with pytest.raises(Refusal, match="there is no 'ensemble'"):
         router.slos.of("ensemble")
 
@@ -83,7 +83,7 @@ def test_the_short_window_expires_before_the_long_one() -> None:
     assert (short.samples, long.samples, long.rate) == (0, 1, pytest.approx(20))
     router.clock.sleep(SLO.long_window)
     assert router.objective("ttft_p95").burns[1].samples == 0
-    assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "since the start"
+    assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "counts are those since the start"
 
 
 def test_the_preempted_share_is_of_answered_requests() -> None:
@@ -96,8 +96,8 @@ def test_the_preempted_share_is_of_answered_requests() -> None:
     router.slos.ended(ASK, cut_off)
     published = router.published()
     assert (published.answered, published.preempted_once) == (4, 0.5)
-    assert published.ttft.samples == 5, "it had a first token"
-    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "it is counted once"
+    assert published.ttft.samples == 5, "the interrupted request had a first token"
+    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "the first token is counted once"
 
 
 def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
@@ -149,8 +149,10 @@ def test_an_answer_without_tokens_has_no_first_token() -> None:
         (errors.ERROR_REASON_PROMPT_TOO_LONG, 0.6, 30, False),
     ],
 )
-def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds: float, counts: bool) -> None:
-    """The target is half a second."""
+def test_requests_without_a_first_token_count_by_reason_and_wait(
+    reason: int, waited: float, given_seconds: float, counts: bool
+) -> None:
+    """The target is 0.5 s."""
     router = Router()
     router.fails(reason, waited, given_seconds)
     assert router.slos.counts("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
@@ -176,7 +178,7 @@ def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds
         (errors.ERROR_REASON_PROMPT_TOO_LONG, 0.6, 0.1, 30, False),
     ],
 )
-def test_an_end_between_admission_and_the_first_token(
+def test_admitted_requests_without_a_first_token_count_by_reason_and_wait(
     reason: int, waited: float, accepted: float | None, given_seconds: float, counts: bool
 ) -> None:
     """The target is 0.4 s after admission; requests that were never admitted do not count."""
@@ -188,7 +190,7 @@ def test_an_end_between_admission_and_the_first_token(
 
 
 def test_every_error_reason_is_classified() -> None:
-    """A new reason must be classified."""
+    """A new error reason must be classified, too."""
     names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
     at_once = {names[each] for each in names if MissedFirstToken(each, 0.0, 0.0).breaches(1.0)}
     in_time = {names[each] for each in names if MissedFirstToken(each, 2.0, 0.0).breaches(1.0)} - at_once
@@ -233,7 +235,7 @@ def test_a_new_target_counts_from_now_and_an_old_one_keeps_its_counts() -> None:
     router.slos.reload(replace(ENSEMBLE, specialists=(stricter, ENSEMBLE.specialists[1])))
     objective = router.objective("ttft_p95")
     assert (objective.target, objective.burns[0].samples) == (0.2, 0)
-    assert not objective.met, "the current value exceeds it"
+    assert not objective.met, "the current value exceeds the new target"
     router.answers(0.1)
     assert router.objective("ttft_p95").met
     router.slos.reload(ENSEMBLE)
