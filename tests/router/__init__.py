@@ -1,1 +1,1 @@
-"""The router: decisions, replicas, receipts."""
+"""Tests of the router: decisions, replicas and receipts."""

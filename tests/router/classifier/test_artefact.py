@@ -1,4 +1,5 @@
-"""A classifier file is complete, or refused with a reason: truncated, corrupt, of the wrong shape, or not finite."""
+"""A classifier file is complete, or it is refused with a reason: truncated, corrupt, of the wrong shape, or not
+finite."""
 
 import hashlib
 import json
@@ -29,7 +30,7 @@ def small() -> dict[str, np.ndarray]:
     }
 
 
-def test_the_digest_is_that_of_the_file() -> None:
+def test_the_digest_is_computed_from_the_file() -> None:
     assert read_classifier(DEFAULT_FILE, digest=DIGEST).digest == DIGEST
     with pytest.raises(ClassifierInvalid, match="expected 0000"):
         read_classifier(DEFAULT_FILE, digest="0000")
@@ -104,11 +105,11 @@ def test_a_missing_tensor_is_refused() -> None:
         decode_model(save(tensors))
 
 
-def test_no_file_is_an_os_error(tmp_path: Path) -> None:
+def test_a_missing_file_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_classifier(tmp_path / "none")
 
 
-def test_the_small_file_is_good() -> None:
+def test_the_small_sample_file_is_valid() -> None:
     assert set(load(save(small()))) == set(small())
     assert decode_model(save(small())).labels == ("a", "b", "reject")

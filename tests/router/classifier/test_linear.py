@@ -22,14 +22,14 @@ TEXTS = st.text(max_size=400) | st.sampled_from(
 )
 
 
-def test_its_labels_are_the_eight_and_reject() -> None:
+def test_labels_are_the_eight_specialists_and_reject() -> None:
     assert set(CLASSIFIER.labels) == SPECIALISTS | {REJECT}
     assert CLASSIFIER.labels[-1] == REJECT
 
 
 @settings(max_examples=60)
 @given(st.lists(TEXTS, max_size=12))
-def test_a_batch_gives_the_same_bits_as_one_by_one(texts: list[str]) -> None:
+def test_a_batch_gives_the_same_bits_as_single_texts(texts: list[str]) -> None:
     together = CLASSIFIER.classify(texts)
     assert together == [CLASSIFIER.classify([text])[0] for text in texts]
     for distribution in together:

@@ -34,7 +34,7 @@ def expected_distribution(text: str) -> Distribution:
 
 
 class Recorder:
-    """Returns `thought` for each text, and records the batches."""
+    """A classifier that returns `thought` for each text, and records the batches."""
 
     digest = "d" * 64
     labels = ("algo", REJECT)

@@ -1,1 +1,1 @@
-"""The dashboard in a real browser."""
+"""Tests of the dashboard in a real browser."""

@@ -29,7 +29,7 @@ _TICK, _BEAT = 0.02, 2.0
 
 
 class Fake:
-    """The state shown. The test's thread changes it, the server's thread reads it."""
+    """The shown state. The test's thread changes it, and the server's thread reads it."""
 
     def __init__(self) -> None:
         self.reset()
@@ -39,15 +39,15 @@ class Fake:
         self.history = sample_state.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
         self.beats = False
-        """Time advances as at the router."""
+        """Whether time advances, as at a router."""
         self.silent = False
-        """Connections stay open without events."""
+        """Whether connections stay open without events."""
         self.down = False
-        """Streams end, and no new stream is accepted."""
+        """Whether streams end and no new stream is accepted."""
         self.behind = ""
-        """The Host header that a proxy sends instead of the browser's."""
+        """The Host header that a proxy sends instead of the browser's, if any."""
         self.says = ""
-        """The refusal of a change."""
+        """The refusal of every change, if any."""
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.changes = 0
 
@@ -57,7 +57,7 @@ class Fake:
         self.changes += 1
 
     def check(self, request: Request) -> None:
-        """Parse like the router. Raises Fault."""
+        """Check the request's origin and key as the router does. Raises ApiError."""
         passed_on = [(b"host", self.behind.encode())] if self.behind else []
         kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
         check_same_origin({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)

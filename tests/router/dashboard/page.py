@@ -15,8 +15,8 @@ expect.set_options(timeout=WAIT_MS)
 
 @contextmanager
 def watched(browser: Browser, size: tuple[int, int] = WIDE, **options: Any) -> Iterator[Page]:
-    """Nothing may be blocked by the page's own policy, and no script of it may fail. A refused call is the router's
-    right, and no complaint."""
+    """Open a page. Its own policy may block nothing, and its scripts may not fail. A call that the router refuses is
+    allowed."""
     width, height = size
     context = browser.new_context(viewport={"width": width, "height": height}, timezone_id="UTC", **options)
     context.set_default_timeout(WAIT_MS)

@@ -31,12 +31,12 @@ def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffi
 
 
 def outlook(standing: breakers.BreakerRecord, counts: Counts, now_ms: int) -> str:
-    """The outlook of a breaker."""
+    """Return the outlook of a breaker."""
     return breakers.describe_breaker_outlook(standing, counts, now_ms / 1000, BREAKER_RULES)
 
 
 def escalated(counts: Counts) -> escalation.EscalationMove:
-    """The first escalation step for these counts."""
+    """Return the first escalation step for these counts."""
     now = 2 * LADDER_RULES.sustain + 60
     ladder = escalation.EscalationLadder(hot_since=now - LADDER_RULES.sustain)
     _, move = escalation.advance_ladder(ladder, counts, now, LADDER_RULES, 9)

@@ -17,7 +17,7 @@ from router.observe.overview.traffic import WINDOW_SECONDS, SpecialistTraffic, r
 from tests.router.dashboard.router_texts import BREAKER_RULES, FLOOR, LADDER_RULES, add_troubles, escalated, outlook
 
 NOW_MS = 1_794_837_731_000
-"""15 November 2026, 14:02:11 UTC."""
+"""15 November 2026, 14:02:11 UTC, in Unix milliseconds."""
 STEP_SECONDS = 10.0
 NUM_POINTS = 60
 REVISION = "5d1c" * 16

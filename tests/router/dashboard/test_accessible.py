@@ -11,7 +11,7 @@ from tests.router.dashboard.fake import Fake
 from tests.router.dashboard.page import opened, watched
 
 _LEAST_TEXT, _LEAST_SHAPE = 4.5, 3.0
-"""WCAG 2.2, AA."""
+"""The least contrast of WCAG 2.2, level AA."""
 _GROUNDS = ("ground", "surface", "raised")
 _TEXTS = (
     *((text, ground) for text in ("text", "muted", "accent") for ground in _GROUNDS),
@@ -55,7 +55,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def colours(theme: int) -> dict[str, str]:
-    """0 is light, 1 is dark."""
+    """Return the colours of a theme: 0 is light, 1 is dark."""
     css = page_files()["theme.css"].content.decode()
     found = re.findall(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     assert len(found) == css.count("light-dark(")
@@ -76,7 +76,7 @@ def test_all_colours_have_enough_contrast(theme: int) -> None:
 
 
 def test_colours_are_defined_only_in_the_theme() -> None:
-    """Only the theme's colours are measured."""
+    """Colours outside the theme would not be measured."""
     for name, file in page_files().items():
         if name.endswith(".css") and name != "theme.css":
             assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|\b(?:hsl|oklch)\(", file.content.decode()) == [], name

@@ -23,7 +23,7 @@ class FakeControl:
         self.events = OperatorEvents()
         self.entries: list[wire.AuditEntry] = []
         self.slow: asyncio.Event | None = None
-        """Changes wait until it is set."""
+        """Changes wait until this event is set."""
         self._breakers = {name: _breaker(name) for name in SPECIALISTS}
         self._knobs = {
             f"{intent}.{knob}": wire.KnobInfo(

@@ -55,7 +55,7 @@ class Replicas(FleetReplicas):
 
 
 async def no_receipt(request_id: str, tenant: str) -> None:
-    """No request has been served here."""
+    """Return None, because no request has been served."""
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def test_acknowledged_change_outlives_the_router(tmp_path: Path) -> None:
         assert {each.name: each.value for each in operator.knobs()}["review.priority_floor"] == 5
         until(
             operator, lambda it: it.lanes("debug")[0].resident == 1
-        )  # its replica was restarted, too, and loads it again
+        )  # the replica was restarted, too, and loads the adapter again
         assert operator.promote("debug", "my-lora").status == "serving"
         assert operator.roll_back("debug").adapter == ""
         assert operator.release_breaker("stl").hold == ""

@@ -30,7 +30,7 @@ from tests.specialist.server.harness import serving, sim
 
 ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
 ENDING = {"max_tokens": 200, "stop": list("aeiouAEIOU")}
-"""The simulated engine answers with random letters: these stop words end an answer."""
+"""Stop words that end an answer, because the simulated engine answers with random letters."""
 UNREACHABLE = "127.0.0.1:1"
 
 
@@ -72,7 +72,7 @@ def in_json(receipt: inference.Receipt) -> Any:
 
 
 def has_lanes(fronted: Fronted) -> bool:
-    """Whether every specialist with replicas has a lane, so that answers count for it."""
+    """Return whether every specialist with replicas has a lane, so that answers count for it."""
     server = fronted.routed.server
     lanes = {lane.specialist for lane in server.services.control.lanes() if lane.status == "serving"}
     return {"writer", "poet"} <= lanes and tuple(server.fleet.waiting_for) == ("away",)
@@ -112,7 +112,7 @@ async def explain(fronted: Fronted, request_id: str, tenant: str = "") -> wire.S
 
 
 def paths_of(request_id: str, tenant: str) -> list[str]:
-    """Ids that cannot be part of a path are only queried."""
+    """Return the paths of a request's explanation. An id that cannot be part of a path is only a query parameter."""
     asked = f"/v1/story?{urlencode({'request_id': request_id, 'tenant': tenant})}"
     if "/" in request_id or request_id == "..":
         return [asked]
@@ -150,7 +150,7 @@ async def evaluated(fronted: Fronted, request_id: str, tenant: str) -> wire.Stor
 
 
 async def ask(fronted: Fronted, key: Made, request_id: str, **fields: Any) -> None:
-    await asyncio.sleep(0.002)  # every request has its own millisecond
+    await asyncio.sleep(0.002)  # requests differ by at least one millisecond
     await fronted.routed.ask(asking(request_id=request_id, **fields), metadata=key.metadata)
 
 
@@ -193,7 +193,9 @@ async def test_receipts_are_listed_by_tenant_specialist_and_outcome(tmp_path: Pa
         await ask(second, BOB, "second", specialist="poet")
         await ask(first, ANN, "third", specialist="absent")
         await ask(first, BOB, "fourth", specialist="away")
-        assert [one.request_id for one in await listed(first, tenant="ann")] == ["third", "first"], "stored or not"
+        assert [one.request_id for one in await listed(first, tenant="ann")] == ["third", "first"], (
+            "receipts are listed before and after they are stored"
+        )
         await asyncio.gather(written(first), written(second))
         for each in (first, second):
             newest = await listed(each)
@@ -251,7 +253,7 @@ async def test_request_is_explained_by_any_of_its_ids(tmp_path: Path) -> None:
 
 
 async def test_unavailable_store_is_reported_over_grpc_and_http(tmp_path: Path) -> None:
-    async with routers(f"sqlite:{tmp_path}", 1, ANN, OPS) as (first,):  # a folder is no database
+    async with routers(f"sqlite:{tmp_path}", 1, ANN, OPS) as (first,):  # a folder is not a database
         await ask(first, ANN, "mine")
         for path in ("/v1/receipts", "/v1/receipts/mine/story?tenant=ann", "/v1/receipts/mine/story", "/v1/audit"):
             response = await first.send("GET", path, b"", OPS.headers)

@@ -62,7 +62,7 @@ def test_every_call_of_the_contract_is_served() -> None:
 
 
 def test_every_change_is_audited_published_and_shown() -> None:
-    """The order allows every change."""
+    """The changes are in an order in which each is possible."""
     with running_operator() as at, grpc.insecure_channel(at.address) as channel:
         events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
         events.initial_metadata()
@@ -166,7 +166,7 @@ def test_started_change_finishes_without_its_caller() -> None:
         at.until(lambda: at.service._api.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
-        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over; this poll is a task itself
+        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over; the poll itself is a task
         slow = at.control.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)
@@ -194,7 +194,7 @@ def test_number_of_watchers_is_bounded() -> None:
         again.initial_metadata()
         assert len(at.control.events) == 1
         at.loop.call_soon_threadsafe(at.control.events.close)
-        assert list(again) == [], "it ends with the router"
+        assert list(again) == [], "the watch ends with the router"
 
 
 def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None:

@@ -99,7 +99,7 @@ class OverviewHarness:
 
 
 def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> OverviewHarness:
-    """Needs a running event loop."""
+    """Make overviews on the running event loop."""
     ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
     clock, wall = ManualClock(), [START_MS]
     control, slos = FakeControl(ensemble, num_replicas), Slos()
@@ -122,7 +122,7 @@ def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, 
 def receipt_of(
     specialist: str = "debug", reason: int = 0, *, request_id: str = "r", tokens: int = 0, **between: Any
 ) -> inference_pb2.Receipt:
-    """`reason` 0 is an answered request."""
+    """Make a receipt. `reason` 0 means that the request was answered."""
     receipt = inference_pb2.Receipt(request_id=request_id, specialist="" if reason else specialist)
     receipt.decision.primary = specialist
     receipt.usage.completion_tokens = tokens

@@ -1,4 +1,4 @@
-"""The newest audit entries, without a query for each."""
+"""The newest audit entries are kept without a query for each overview."""
 
 import asyncio
 from collections.abc import Sequence

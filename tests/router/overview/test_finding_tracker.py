@@ -1,4 +1,4 @@
-"""When a finding began, and how long it is reported."""
+"""The start of a finding, and the time for which it is reported."""
 
 from dataclasses import replace
 
@@ -22,15 +22,15 @@ def refusal(share: int = 12) -> Finding:
 def test_short_findings_are_not_reported() -> None:
     memory = FindingTracker()
     assert step(memory, 0, refusal()) == [] and step(memory, 4, refusal()) == []
-    assert step(memory, 4.5) == [] and step(memory, 5, refusal()) == [], "it began again"
+    assert step(memory, 4.5) == [] and step(memory, 5, refusal()) == [], "the finding began again"
     (trouble,) = step(memory, 10, refusal())
-    assert trouble.since_unix_ms == START_MS + 5000, "when it began, not when it was reported"
+    assert trouble.since_unix_ms == START_MS + 5000, "the reported time is the start of the finding"
     assert trouble.text == "debug: 12 % of requests refused since 22:13 UTC"
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 25), st.booleans()), max_size=40))
 def test_a_reported_finding_does_not_flicker(steps: list[tuple[float, bool]]) -> None:
-    """A reported finding stays, with its begin, until it was absent for half a minute."""
+    """A reported finding stays, with its start, until it has been absent for half a minute."""
     memory, now, last_so, since = FindingTracker(), 0.0, None, None
     for seconds, is_so in steps:
         now += seconds
@@ -65,7 +65,7 @@ def test_a_finding_that_is_over_is_marked() -> None:
     (trouble,) = step(memory, 85)
     assert trouble.text == ("debug: over since 22:14 UTC, still watched: 12 % of requests refused since 22:13 UTC")
     (trouble,) = step(memory, 86, refusal(13))
-    assert trouble.text == "debug: 13 % of requests refused since 22:13 UTC", "it is present again"
+    assert trouble.text == "debug: 13 % of requests refused since 22:13 UTC", "the finding is present again"
 
 
 def test_stored_findings_are_reported_at_start() -> None:

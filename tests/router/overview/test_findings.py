@@ -138,7 +138,7 @@ def test_an_incident_affects_only_its_specialist() -> None:
 
 
 @given(st.sampled_from(INCIDENTS), st.integers(0, 19))
-def test_too_few_samples_say_nothing(incident: Any, few: int) -> None:
+def test_too_few_samples_cause_no_finding(incident: Any, few: int) -> None:
     facts = facts_of()
     for cause in incident[1]:
         facts = cause(facts)
@@ -190,7 +190,7 @@ def test_every_finding_is_a_sentence_about_its_subject(
     assert detect_findings(replace(facts, traffic=minutes), RULES, reported) == found, "equal facts give equal findings"
 
 
-def test_thresholds_are_the_configurations() -> None:
+def test_thresholds_are_taken_from_the_configuration() -> None:
     escalation = RULES.escalation
     assert (RULES.slo.alert_burn, escalation.refused, escalation.min_requests) == (6.0, 0.05, 20)
     facts = facts_of()
@@ -217,7 +217,7 @@ def test_thresholds_are_the_configurations() -> None:
 def test_an_objective_for_half_of_the_requests_burns_when_nearly_all_fail(
     share: float, rate: float, reported: Any, burns: bool
 ) -> None:
-    """Its highest burn rate is 2."""
+    """The highest burn rate of such an objective is 2."""
     facts = facts_of("debug")
     objective = facts.overview.specialists[0].slo.objectives[0]
     objective.name, objective.share = "ttft_p50", share
@@ -236,7 +236,9 @@ STATES: list[tuple[str, Any, str, str, int]] = [
 
 
 @pytest.mark.parametrize(("about", "changes", "kind", "subject", "severity"), STATES)
-def test_replicas(about: str, changes: dict[str, str], kind: str, subject: str, severity: int) -> None:
+def test_every_state_of_an_unavailable_replica_is_a_finding(
+    about: str, changes: dict[str, str], kind: str, subject: str, severity: int
+) -> None:
     facts = facts_of()
     facts.overview.specialists[0].replicas[0].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
     (found,) = detect_findings(facts, RULES)
@@ -313,7 +315,7 @@ def test_a_recovered_pass_rate_is_a_warning() -> None:
     assert found.what == (
         "its pass rate was below the floor of 90.0 % and is barely above it: 90.6 % of 100 verified answers pass"
     )
-    assert not detect_findings(facts, RULES), "it was never reported below"
+    assert not detect_findings(facts, RULES), "the rate was never reported below the floor"
 
 
 def test_findings_about_forecasts_failures_and_unrouted_requests() -> None:
@@ -339,7 +341,7 @@ def test_only_shadows_for_low_confidence_show_misrouting() -> None:
         assert not detect_findings(facts, RULES)
     facts = misrouted(facts_of())
     facts.overview.shadow_rows[0].only_primary_passed = 18
-    assert not detect_findings(facts, RULES), "both are right equally often"
+    assert not detect_findings(facts, RULES), "primary and shadow are right equally often"
 
 
 @given(
@@ -353,7 +355,7 @@ def test_the_worst_findings_come_first(given_: list[tuple[Any, str]]) -> None:
     assert found == worst_first(reversed(troubles))
 
 
-def test_the_headline() -> None:
+def test_the_headline_summarises_the_findings() -> None:
     overview = facts_of().overview
     assert headline(overview) == "All well: 2 specialists serve."
     overview.troubles.add(severity=NOTE, text="debug: its lane is fresh")

@@ -41,7 +41,7 @@ def call(fronted: Fronted, name: str, ask: Any, answer: Any, key: Made | None = 
 
 
 class Events:
-    """Of a stream, as they come."""
+    """The events of a stream, in order of arrival."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -58,7 +58,7 @@ class Events:
         event = (await self._reader.readexactly(size)).decode()
         await self._reader.readexactly(2)
         head, _, data = event.partition("\n")
-        assert event.count("\n") == 3 and event.endswith("\n\n"), "one line of data"
+        assert event.count("\n") == 3 and event.endswith("\n\n"), "the event has one line of data"
         return head.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
@@ -93,7 +93,7 @@ async def test_grpc_and_http_show_the_same_overview() -> None:
         assert none.json["specialists"] == [{"name": "writer", "points": []}]
 
 
-async def test_a_wrong_length_of_time_is_named() -> None:
+async def test_an_invalid_duration_is_refused_by_name() -> None:
     async with running_overview() as fronted:
         for seconds in ("x", "-1", "nan", "inf", "1e99", "9" * 99, "", "%F0%9F%90%99"):
             response = await fronted.get(f"/v1/history?last_seconds={seconds}")

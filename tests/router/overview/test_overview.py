@@ -56,7 +56,9 @@ async def test_one_overview_is_computed_for_all_watchers() -> None:
             seen = await asyncio.gather(*waiting)
             assert seen[0] is seen[1] and harness.control.num_looks == 1 + number
             assert await seen[0].json() is await seen[1].json() and seen[0].raw is seen[1].raw
-        assert harness.view.now() is seen[0] and harness.control.num_looks == 6, "at most twice a second"
+        assert harness.view.now() is seen[0] and harness.control.num_looks == 6, (
+            "an overview is computed at most twice a second"
+        )
     assert harness.view.watchers.taken == 0
 
 
@@ -180,7 +182,7 @@ async def test_an_expensive_overview_is_computed_less_often() -> None:
     harness = make_overviews()
     assert harness.view.pause == TICK_SECONDS
     harness.view._last_cost = 0.04
-    assert harness.view.pause == pytest.approx(2.0), "two percent of a core"
+    assert harness.view.pause == pytest.approx(2.0), "computing uses at most two percent of a core"
     harness.view._last_cost = 3.0
     assert harness.view.pause == STEP_SECONDS
 

@@ -146,7 +146,9 @@ def test_removed_specialists_are_forgotten() -> None:
 
 
 @given(st.lists(st.floats(0, 3), max_size=60), st.floats(1, 20), st.floats(0.5, 5))
-def test_buckets_hold_no_more_than_their_time_has(pauses: list[float], span: float, grain: float) -> None:
+def test_the_number_of_buckets_is_bounded_and_their_sums_are_exact(
+    pauses: list[float], span: float, grain: float
+) -> None:
     buckets, now, added = TimeBuckets(span, grain), 0.0, []
     for pause in pauses:
         now += pause

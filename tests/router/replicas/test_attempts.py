@@ -47,7 +47,7 @@ def failure(kind: FailureKind) -> AttemptFailure:
     most=st.integers(1, 4),
     seed=st.integers(0, 2**32),
 )
-def test_no_replica_is_tried_twice_and_lost_work_is_paid_for(
+def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     kinds: list[FailureKind], counts: list[int], burst: int, most: int, seed: int
 ) -> None:
     clock = ManualClock()
@@ -86,7 +86,7 @@ def test_no_replica_is_tried_twice_and_lost_work_is_paid_for(
 
 
 def asked(attempts: AttemptSequence, fails: Mapping[str, FailureKind]) -> list[str]:
-    """Return the tried specialists in order; each fails in the given manner."""
+    """Return the tried specialists in order. Each fails in the given way."""
     order = []
     while (chosen := attempts.next()) is not None:
         order.append(chosen.specialist)
@@ -148,7 +148,7 @@ def test_a_deadline_ends_the_request_at_any_specialist() -> None:
 
 
 def filled(each: ReplicaSet, *, refusing: bool = False) -> ReplicaSet:
-    """Report every slot as taken, or a recent refusal."""
+    """Report every slot as taken, or a recent refusal, at each replica."""
     for replica in each.replicas.values():
         running = 0 if refusing else 8
         replica.load_reported(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))

@@ -21,7 +21,7 @@ def bare(code: grpc.StatusCode) -> Any:
         ("UNAVAILABLE", True, False, "dropped", NOBODY, True),
         ("UNAVAILABLE", False, False, "free", NOBODY, False),
         ("UNAVAILABLE", True, True, "lost", LOST, True),
-        # gRPC's own status for calls that a stopping replica has not started: no request has broken anything.
+        # gRPC's own status for calls that a stopping replica has not started. These calls broke nothing.
         ("CANCELLED", True, False, "dropped", NOBODY, False),
         ("CANCELLED", False, False, "free", NOBODY, False),
         ("CANCELLED", True, True, "lost", LOST, False),
@@ -30,7 +30,7 @@ def bare(code: grpc.StatusCode) -> Any:
         ("RESOURCE_EXHAUSTED", True, False, "full", error_pb2.ERROR_REASON_QUEUE_FULL, False),
     ],
 )
-def test_a_status_without_a_reason(
+def test_a_status_without_a_reason_is_classified(
     name: str, was_open: bool, accepted: bool, kind: str, reason: int, is_break: bool
 ) -> None:
     failure = classify_failure(bare(grpc.StatusCode[name]), "stl-0", was_open=was_open, accepted=accepted)

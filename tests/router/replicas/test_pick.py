@@ -109,7 +109,7 @@ def test_preempting_replica_gets_less() -> None:
 
 
 def spread(num_routers: int, num_replicas: int, num_requests: int, random: Random) -> list[int]:
-    """Every router knows only stale reports and its own requests."""
+    """Return the requests of each replica, if every router knows only stale reports and its own requests."""
     own = [[0] * num_replicas for _ in range(num_routers)]
     for request in range(num_requests):
         mine = own[request % num_routers]

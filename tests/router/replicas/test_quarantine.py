@@ -40,7 +40,7 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
 
 
 class Deaths(RuleBasedStateMachine):
-    """Compare with a plain list of deaths by content."""
+    """The quarantine compared with a plain list of deaths by content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,8 @@ class Deaths(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Some requests were in flight, as suspects or not, and some had left `before` seconds earlier."""
+        """Break a connection with requests in flight, suspects or not, after other requests left `before` seconds
+        earlier."""
         link = ReplicaConnection()
         link.drained = drained
         self.links.append(link)
@@ -187,7 +188,7 @@ async def test_popular_content_is_tried_before_it_is_quarantined() -> None:
     assert is_refused(made, b"popular"), "a death after the first token counts, too"
 
 
-def test_an_open_connection_is_no_death() -> None:
+def test_an_open_connection_does_not_count_as_a_death() -> None:
     made, link = quarantine(), ReplicaConnection()
     made.left(content(b"a"), link)
     assert not link.is_death and not made.suspects(content(b"a")) and len(made) == 0
@@ -203,7 +204,7 @@ def test_the_number_of_remembered_leavers_is_bounded() -> None:
     assert made.suspects(content(b"999")) and len(made) < 300
 
 
-def test_it_can_be_turned_off() -> None:
+def test_the_quarantine_can_be_turned_off() -> None:
     made = Quarantine(ManualClock(), lambda: 0.0)
     for _ in range(3):
         made.died_with(content(b"a"), ReplicaConnection(), on_trial=True)
@@ -219,7 +220,7 @@ def test_a_reconnected_replica_reports_whether_it_had_died(instance: str, surviv
     made.disconnected("gone")
     made.disconnected("still gone")
     made.load_reported(report(instance="one"))
-    assert link.is_lost and not link.survived, "the last word of the old connection is no sign of life"
+    assert link.is_lost and not link.survived, "the last report of the old connection is not a sign of life"
     made.health_reported(is_serving=True)
     made.load_reported(report(instance=instance))
     assert link.survived is survived and made.connection is not link

@@ -1,4 +1,4 @@
-"""What the router counts is never below what it has sent, and is nothing when everything is over."""
+"""The router's count of requests at a replica is never below the requests it has sent, and returns to zero."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -21,7 +21,7 @@ def allows(replica: Replica) -> bool:
 
 
 class Counting(RuleBasedStateMachine):
-    """Requests come and go in any order while reports come in, late or not at all."""
+    """Requests begin and end in any order while reports arrive late or not at all."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ STATES = st.lists(
     min_size=1,
     max_size=12,
 )
-"""For each replica: depth, draining, serving, adapters, tried."""
+"""The state of each replica: depth, draining, serving, adapters, tried."""
 State = tuple[int, bool, bool, tuple[str, ...], bool]
 
 
@@ -54,7 +54,7 @@ def test_usable_replica_is_chosen_if_there_is_one(
 def test_sampling_all_replicas_agrees_with_picking_from_all(
     states: list[State], session: bytes, adapters: tuple[str, ...], seed: int
 ) -> None:
-    """The costs are the same; ties may differ."""
+    """The chosen replicas have the same cost, but may differ."""
     made, tried = fleet(states, len(states))
     able = [each for each in made.replicas.values() if each.is_usable and each.name not in tried]
     chosen = made.choose(tried, session, adapters, Random(seed), healthy=True)

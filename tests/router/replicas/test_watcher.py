@@ -26,7 +26,7 @@ REPORT = wire.LoadReport(running=3, max_running=8).SerializeToString()
 
 
 class RepeatingStream:
-    """Repeats these bytes to every watcher."""
+    """A stream that repeats these bytes to every watcher."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

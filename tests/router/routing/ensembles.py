@@ -48,7 +48,7 @@ DIGEST = "c" * 64
 
 
 def opinion(**probabilities: float) -> Distribution:
-    """The rest of the probability belongs to reject."""
+    """Make a distribution in which reject has the rest of the probability."""
     return made({**probabilities, REJECT: 1.0 - sum(probabilities.values())})
 
 
@@ -79,7 +79,7 @@ ENSEMBLES = st.builds(
 
 
 class FixedOpinions:
-    """A classifier with the same result for every text, or without a result."""
+    """A classifier that returns the same result, or none, for every text."""
 
     digest = DIGEST
 

@@ -11,7 +11,7 @@ FIRST = {
     "well?",
     "debug": "My program crashes with a segmentation fault only in release builds, how do I find out why with gdb?",
 }
-"""By answering specialist."""
+"""First questions by the specialist that answers them."""
 
 FOLLOW_UPS = (
     "yes, do that",

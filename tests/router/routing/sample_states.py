@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 def never() -> float:
-    """No random rate applies, unless it is 1."""
+    """Return a number at which no random rate applies, unless it is 1."""
     return 0.999999
 
 
@@ -50,7 +50,7 @@ def some(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
 
 @cache
 def policy_of(seed: int) -> RoutingPolicy:
-    """Fallbacks may be missing or circular."""
+    """Make a policy whose fallbacks may be missing or circular."""
     random = Random(seed)
     specialists = tuple(
         replace(each, fallback=random.choice([None, *(name for name in NAMES if name != each.name)]))
@@ -119,7 +119,7 @@ def standing_of(random: Random, ensemble: Ensemble) -> FleetStatus:
 
 
 def found(standing: FleetStatus) -> FleetStatus:
-    """The replicas run what is configured."""
+    """Return the status after the replicas have reported the configured adapters."""
     lanes = {name: replace(each.lane, number=1, lane_id=f"{name}|1|") for name, each in standing.specialists.items()}
     specialists = {name: replace(each, lane=lanes[name]) for name, each in standing.specialists.items()}
     return replace(standing, specialists=specialists)
@@ -140,7 +140,7 @@ class Meeting:
         return self.standing.specialists[name].serves
 
     def fallback(self, name: str) -> str:
-        """Empty if the caller excludes it."""
+        """Return the fallback, or an empty string if the caller excludes it."""
         fallback = self.ensemble.specialist(name).fallback or ""
         return "" if fallback in self.ask.exclude else fallback
 
@@ -149,7 +149,7 @@ class Meeting:
 
 
 def request(random: Random) -> wire.InferRequest:
-    """Mostly decided by the classifier."""
+    """Make a request that the classifier mostly decides."""
     names = random.sample(NAMES, len(NAMES))
     forced = random.choice([0, 0, 0, 0, 1, 2])
     asked = wire.InferRequest(
@@ -171,7 +171,7 @@ def thought(random: Random) -> Distribution:
 
 
 def meeting_of(seed: int, initial: bool = False) -> Meeting:
-    """Decided by the real policy, with specialists in any state."""
+    """Make a case that the real policy decides, with specialists in any state."""
     random = Random(seed)
     policy = policy_of(random.randrange(_NUM_ENSEMBLES))
     ask = reception().validate(request(random), None, None)
@@ -212,7 +212,7 @@ def freshened(standing: FleetStatus, name: str) -> FleetStatus:
 
 
 def throwing(*rolls: float) -> Dice:
-    """Repeat these numbers."""
+    """Return dice that repeat these numbers."""
     return cycle(rolls).__next__
 
 

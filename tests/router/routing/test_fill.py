@@ -1,4 +1,4 @@
-"""A template is filled once, literally."""
+"""A template is filled once, and its values are inserted literally."""
 
 import pytest
 from hypothesis import given

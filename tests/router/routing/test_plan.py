@@ -71,8 +71,8 @@ def test_only_serving_specialists_that_the_caller_allows_answer(meeting: Meeting
 
 @settings(max_examples=250)
 @given(meetings(), DICE)
-def test_order_of_precedence(meeting: Meeting, dice: Dice) -> None:
-    """The primary if it serves, else the first fallback that does; the second choice under load."""
+def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(meeting: Meeting, dice: Dice) -> None:
+    """The primary is used if it serves, else the first fallback that serves. The second choice is used under load."""
     plan = meeting.plan(dice)
     primary = meeting.decision.primary
     able = [name for name in stand_ins(meeting) if can_stand_in(meeting, name)]
@@ -100,7 +100,7 @@ def test_order_of_precedence(meeting: Meeting, dice: Dice) -> None:
     assert plan.between.instead_of == ("" if first == primary else primary)
     assert bool(plan.between.why) == (first != primary)
     to_ask = first if plan.candidates else lead
-    assert plan.between.lead == ("" if to_ask == primary else to_ask), "also if it was unavailable"
+    assert plan.between.lead == ("" if to_ask == primary else to_ask), "the lead is named even if it was unavailable"
 
 
 @settings(max_examples=250)
@@ -138,7 +138,7 @@ def test_a_refusal_names_reason_and_limits(meeting: Meeting) -> None:
 
 @settings(max_examples=250)
 @given(meetings(), DICE)
-def test_shadows(meeting: Meeting, dice: Dice) -> None:
+def test_a_shadow_is_ordered_only_for_its_reason(meeting: Meeting, dice: Dice) -> None:
     plan = meeting.plan(dice)
     if plan.shadow is None:
         return
@@ -165,8 +165,8 @@ def test_shadows(meeting: Meeting, dice: Dice) -> None:
 
 @settings(max_examples=250)
 @given(meetings(), DICE)
-def test_adapters(meeting: Meeting, dice: Dice) -> None:
-    """Either the caller's adapters or those of the lane, within the caller's limit."""
+def test_a_plan_uses_the_callers_adapters_or_those_of_the_lane(meeting: Meeting, dice: Dice) -> None:
+    """The number of adapters stays within the caller's limit."""
     plan = meeting.plan(dice)
     ask = meeting.ask
     for way in plan.candidates:
@@ -322,7 +322,7 @@ def test_a_demoted_fallback_leaves_the_second_choice_or_a_refusal() -> None:
     )
 
 
-def test_forced_specialist_answers_or_none_does() -> None:
+def test_only_forced_specialists_answer() -> None:
     hurt = demote(found(FleetStatus.initial(QUIET)), "algo")
     refusal = met(QUIET, hurt, force_specialists=["algo"]).plan().refusal
     assert refusal is not None and refusal.error.field == "force_specialists" and refusal.error.value == "algo"
@@ -424,7 +424,7 @@ def test_specialists_that_may_answer() -> None:
     assert {each for each in seen if standing.may_answer(*each, "algo")} == {("algo-0", "r1"), ("algo-0", "")}
     (way, *_) = met(QUIET, standing).plan().candidates
     assert {each for each in seen if way.fits(*each, {"fast", "small", "more"})} == {("algo-0", "r1"), ("algo-0", "")}
-    assert not way.fits("algo-0", "r1", {"fast"}), "it lacks an adapter of the lane"
+    assert not way.fits("algo-0", "r1", {"fast"}), "the replica lacks an adapter of the lane"
     (chosen, *_) = met(QUIET, standing, adapters=["mine"]).plan().candidates
-    assert chosen.fits("algo-0", "r1", ()), "the replica decides"
+    assert chosen.fits("algo-0", "r1", ()), "the replica decides about the caller's adapters"
     assert not chosen.fits("algo-0", "r2", ()) and not chosen.fits("algo-1", "r1", ())

@@ -32,7 +32,7 @@ PLAIN = wire.InferRequest(prompt="explain iterators")
 
 
 class Thinks:
-    """A classifier for replay."""
+    """A classifier with a fixed result, for replay."""
 
     labels = NAMES
 

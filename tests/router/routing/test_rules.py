@@ -25,7 +25,7 @@ def detected(name: str, text: str) -> RuleMatch | None:
     return DETECTORS[name](ScannedText(text))
 
 
-def test_every_detector_a_configuration_may_name_is_there_and_proven() -> None:
+def test_every_configurable_detector_exists_and_is_tested() -> None:
     assert set(DETECTORS) == set(NAMED) == set(EXAMPLES)
 
 
@@ -41,7 +41,7 @@ def test_tool_output_is_recognised_within_other_text(name: str, kind: str, text:
 
 
 @pytest.mark.parametrize("kind", texts.NOTHING)
-def test_prose_is_no_tool_output(kind: str) -> None:
+def test_prose_is_not_tool_output(kind: str) -> None:
     assert [name for name in DETECTORS if detected(name, texts.NOTHING[kind])] == []
 
 

@@ -11,7 +11,7 @@ from tests.router.routing import texts
 
 MEGABYTE = 1_000_000
 SECONDS = 0.2
-"""Far more than one scan takes, and far less than backtracking or repeated scans."""
+"""A limit in seconds that is far more than one scan takes, and far less than backtracking or repeated scans."""
 PIECES = [
     "template<template<",
     "template <enable_if<",
@@ -51,7 +51,7 @@ ALL_WORDS = " ".join(
     for text in cases.values()
     for word in re.findall(r"\w+", text)
 )
-"""All words of the reports, without any report."""
+"""A text with all words of the reports and without any report."""
 
 
 @pytest.mark.parametrize("piece", [*PIECES, ALL_WORDS], ids=[*(ascii(piece) for piece in PIECES), "words"])

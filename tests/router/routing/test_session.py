@@ -1,4 +1,4 @@
-"""The key of a conversation: its source, and its uniqueness."""
+"""The source and the uniqueness of a conversation's key."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ NOTHING: dict[str, str] = {}
 
 
 @given(NAMES, st.none() | NAMES, NAMES, SALTS, st.dictionaries(NAMES, NAMES, max_size=3))
-def test_session_id_before_metadata_before_user(
+def test_session_id_comes_before_metadata_and_metadata_before_user(
     session_id: str, named: str | None, user: str, salt: bytes, other: dict[str, str]
 ) -> None:
     rest = {key: value for key, value in other.items() if key != SESSION_METADATA_KEY}
@@ -66,6 +66,6 @@ def test_the_replica_gets_the_key_and_a_shadow_does_not() -> None:
     assert shadow.session_key == b"" and not shadow.HasField("first_token_timeout_ms")
 
 
-def test_request_without_a_session_has_none() -> None:
+def test_a_request_without_a_session_has_no_session_key() -> None:
     assert received().session == NO_SESSION
     assert wire.GenerateRequest().session_key == NO_SESSION.key

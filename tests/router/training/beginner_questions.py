@@ -14,7 +14,7 @@ EVERYDAY = (
     "friend functions",
     "header guards",
 )
-"""A specialist should answer each of them."""
+"""Questions that a specialist should always answer."""
 
 LANGUAGE = (
     "what is a class in C++",

@@ -25,15 +25,15 @@ def answered(texts: Sequence[str]) -> list[str]:
     return [text for text, decision in zip(texts, decisions, strict=True) if decision.primary]
 
 
-def test_none_of_these_was_trained_on() -> None:
+def test_no_question_is_in_the_training_data() -> None:
     trained = {record.text.lower().rstrip("?.") for record in read_records(corpus_files())}
     assert not trained & {text.lower() for text in (*EVERYDAY, *LANGUAGE, *ELSEWHERE)}
 
 
-def test_the_language_is_not_rejected() -> None:
+def test_questions_about_cpp_are_answered() -> None:
     assert answered(EVERYDAY) == list(EVERYDAY)
     assert len(answered(LANGUAGE)) >= (1 - UNANSWERED) * len(LANGUAGE)
 
 
-def test_other_languages_are_rejected() -> None:
+def test_questions_about_other_topics_are_rejected() -> None:
     assert len(answered(ELSEWHERE)) <= (1 - REFUSED) * len(ELSEWHERE)

@@ -22,7 +22,7 @@ TOP1, TOP2, CALIBRATION_ERROR = 0.84, 0.92, 0.06
 
 
 class Fixed:
-    """Returns a, b, c with 0.6, 0.3, 0.1 for every text."""
+    """A classifier that returns a, b, c with 0.6, 0.3, 0.1 for every text."""
 
     digest = "f" * 64
     labels = ("a", "b", "c")
@@ -31,7 +31,7 @@ class Fixed:
         return [Distribution((("a", 0.6), ("b", 0.3), ("c", 0.1)))] * len(texts)
 
 
-def test_the_figures_of_a_known_classifier() -> None:
+def test_the_figures_of_a_fixed_classifier_are_exact() -> None:
     labels = ["a"] * 6 + ["b"] * 3 + ["c"]
     found = evaluate(Fixed(), [LabelledPrompt("t", label, "s") for label in labels])
     assert (found.overall.top1, found.overall.top2) == (0.6, 0.9)
@@ -53,7 +53,7 @@ def test_the_calibration_error_is_the_sum_over_bins(pairs: list[tuple[float, boo
     assert calibration_error(confidence, right) == pytest.approx(expected)
 
 
-def test_the_default_classifier_on_the_held_out_sources() -> None:
+def test_the_default_classifier_is_accurate_on_held_out_sources() -> None:
     overall = evaluate(load_default(), read_records([HELD_OUT_FILE])).overall
     assert overall.top1 >= TOP1
     assert overall.top2 >= TOP2
@@ -74,7 +74,7 @@ def test_public_compiler_errors_go_to_debug(shared_data: Path) -> None:
     assert tops.count("debug") / len(tops) > 0.95
 
 
-def test_train_then_eval_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_trains_and_then_evaluates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, out = tmp_path / "mine.jsonl", tmp_path / "mine.safetensors"
     write_records(data, small_corpus())
     assert main(["router", "train", "--data", str(data), "--out", str(out)]) == 0

@@ -1,4 +1,4 @@
-"""Intervals hold in 95 of 100 cases."""
+"""Intervals contain the true value in 95 of 100 cases."""
 
 from math import isclose
 from random import Random
@@ -24,14 +24,14 @@ def test_a_share_lies_in_its_interval_and_both_ends_are_shares(hits: int, more: 
         assert low <= wider[0] + 1e-9 and wider[1] <= high + 1e-9, "four times as many cases narrow the interval"
 
 
-def test_the_textbook_agrees() -> None:
-    """Agresti and Coull's example: 9 of 10."""
+def test_an_interval_equals_the_textbook_example() -> None:
+    """The example of Agresti and Coull is 9 of 10."""
     low, high = share_interval(9, 10)
     assert (round(low, 3), round(high, 3)) == (0.596, 0.982)
 
 
 @given(SHARES, st.integers(0, 400))
-def test_with_the_fewest_the_quantile_has_an_end_and_with_fewer_it_has_none(share: float, total: int) -> None:
+def test_a_quantile_interval_is_bounded_only_with_enough_cases(share: float, total: int) -> None:
     low, high = quantile_ranks(share, total)
     assert -1 <= low <= high <= total
     if share >= 0.5:

@@ -67,7 +67,9 @@ def test_a_row_counts_all_cases_below_its_threshold(comparisons: list[Comparison
 
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES, st.sampled_from(["saves", "disagreements"]))
-def test_catching_takes_the_smallest_threshold_that_does(comparisons: list[Comparison], share: float, aim: str) -> None:
+def test_a_catch_goal_takes_the_smallest_threshold_that_reaches_it(
+    comparisons: list[Comparison], share: float, aim: str
+) -> None:
     curve = ThresholdCurve(points_of(comparisons))
     rule = CatchGoal(share, aim)  # type: ignore[arg-type]
     cases = curve.caught(rule.aim)

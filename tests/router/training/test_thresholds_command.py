@@ -18,7 +18,7 @@ TUNE = ("router", "tune")
 
 
 def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire.Comparison]:
-    """With less confidence of the primary, the shadow alone is right more often."""
+    """Make comparisons in which the shadow alone is right more often if the primary's confidence is lower."""
     random, made = Random(seed), []
     for number in range(num):
         confidence = random.random() / 2
@@ -92,7 +92,7 @@ def test_useless_shadows_are_reported(capsys: Captured) -> None:
     assert "36 are missing" in text and "shadowing may not be worth its cost" in text
 
 
-def test_no_data_and_data_of_the_last_hour(capsys: Captured) -> None:
+def test_only_recent_data_is_used_and_missing_data_is_reported(capsys: Captured) -> None:
     with running_operator(Rows(comparisons(400))) as at:
         assert main([*TUNE, "--address", at.address, "--last", "100s", "--budget", "0.5", "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
@@ -119,7 +119,7 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: Captured, line: str, says: 
     assert said.startswith(f"octet router tune: {file}:3: ") and says in said
 
 
-def test_binary_and_missing_files(tmp_path: Path, capsys: Captured) -> None:
+def test_binary_and_missing_files_are_refused(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(b"\xff\n")
     assert main([*TUNE, "--from", str(file)]) == 2

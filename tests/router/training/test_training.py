@@ -49,14 +49,14 @@ def test_the_runtime_agrees_with_scikit_learn() -> None:
     assert np.abs(uncalibrated_probabilities(model, records) - expected).max() < 1e-5
 
 
-def test_no_source_is_on_both_sides() -> None:
+def test_every_source_is_in_exactly_one_fold() -> None:
     records = small_corpus()
     folds = make_folds(records)
     assert sorted(source for fold in folds for source in fold) == ["asks", "notes", "orders"]
     assert left_out_probabilities(records, collect_labels(records)).sum(axis=1) == pytest.approx(1)
 
 
-def test_a_left_out_source_is_not_known() -> None:
+def test_a_left_out_source_does_not_influence_its_own_results() -> None:
     """A word that reveals the label in one source alone cannot help that source."""
     marked_records = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
     labels = collect_labels(marked_records)
@@ -66,7 +66,7 @@ def test_a_left_out_source_is_not_known() -> None:
     assert not np.array_equal(plain[~asks], marked[~asks])
 
 
-def test_one_source_is_too_few() -> None:
+def test_training_needs_at_least_two_sources() -> None:
     with pytest.raises(TooFewSources, match="at least 2 sources"):
         train([replace(record, source="one") for record in small_corpus()])
 
@@ -97,7 +97,7 @@ def test_labels_come_in_order_and_reject_last() -> None:
 
 @pytest.mark.slow
 def test_the_committed_classifier_is_trained_from_the_committed_corpus() -> None:
-    """Bit for bit with the same BLAS, otherwise up to rounding to 16 bits."""
+    """The weights are bit-identical with the same BLAS, otherwise equal up to rounding to 16 bits."""
     committed, again = decode_model(DEFAULT_FILE.read_bytes()), decode_model(train(read_records(corpus_files())).data)
     if committed.digest == again.digest:
         return
