@@ -13,6 +13,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether an address of gRPC is a Unix socket or on the loopback interface."""
+    """Whether a gRPC address is a Unix socket or on the loopback interface."""
     host = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0].strip("[]")
     return address.startswith(_UNIX_PREFIXES) or is_loopback(host)

@@ -33,7 +33,7 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
 def run_every(
     seconds: float, work: Callable[[], Coroutine[Any, Any, object] | None], name: str
 ) -> "asyncio.Task[None]":
-    """Call or await the work, after every pause of so many seconds, until the task is cancelled."""
+    """Repeat until the task is cancelled: pause for `seconds`, then call or await the work."""
 
     async def repeat() -> None:
         while True:

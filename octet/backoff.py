@@ -12,7 +12,7 @@ class BackoffDelays:
 
     first: float = 0.2
     most: float = 30.0
-    healthy: float = 30.0  # after being ready for this long, the next failure counts as the first
+    healthy: float = 30.0  # after a process was ready for this long, its next failure counts as the first
     spread: float = 0.25  # the random share of a delay, so that processes that failed together do not restart together
 
 

@@ -11,19 +11,19 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "commit.twice": "the outcome of a step is committed twice",
         "commit.slow": "a step takes a long time to be committed",
         "step.dies": "the step loop dies, and its replica with it",
-        "report.stale": "a replica sends its last load report again, whatever has changed",
+        "report.stale": "a replica sends its last load report again, even if its load has changed",
         "report.lost": "a load report never arrives",
         "store.away": "the database does not answer",
     }
 )
-SLOW_FAULT_SECONDS = 0.25  # how much longer an operation takes that is slow by an injected fault
+SLOW_FAULT_SECONDS = 0.25  # the extra time of an operation that an injected fault slows down
 
 _decide: Callable[[str], bool] | None = None
 
 
 def fault_injected(point: str) -> bool:
-    """Whether to fail at this point, which tests code that seldom runs. A simulation decides by its seed; otherwise the
-    result is always False."""
+    """Whether to fail at this point, so that code that seldom runs is tested. A simulation decides by its seed;
+    otherwise the result is always False."""
     return _decide is not None and _decide(point)
 
 

@@ -38,7 +38,7 @@ class Lane:
     specialist: str
     revision: str  # sha256 of the model's content, hex
     adapters: tuple[str, ...] = ()
-    """sha256 of each adapter's content, hex, in the order they are applied; empty for the bare model."""
+    """sha256 of each adapter's content, hex, in the order in which they are applied; empty for the bare model."""
 
     def __post_init__(self) -> None:
         if not self.specialist:

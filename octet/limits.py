@@ -9,8 +9,8 @@ _MAX_SHOWN = 60
 class Range(NamedTuple):
     least: float
     most: float
-    open: bool = False  # `least` itself is excluded
-    or_zero: bool = False  # 0 is allowed as well
+    open: bool = False  # whether `least` itself is excluded
+    or_zero: bool = False  # whether 0 is also allowed
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or not isfinite(value):

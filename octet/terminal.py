@@ -11,7 +11,7 @@ from pathlib import Path
 from octet.clock import wall_ms
 
 STANDARD_INPUT = "-"
-DEFAULT_WIDTH = 120  # columns, if standard output is no terminal
+DEFAULT_WIDTH = 120  # columns, if standard output is not a terminal
 _MIN_WIDTH = 80
 _GAP = "  "
 _MIN_COLUMN = 6
@@ -28,7 +28,7 @@ def check_utf8(name: str, given: str | Sequence[str] | None) -> None:
 
 
 def read_standard_input() -> str:
-    """Raises ValueError if it is not UTF-8."""
+    """Return the whole input. Raises ValueError if it is not UTF-8."""
     if sys.stdin.isatty():
         print("Reading standard input; end it with Ctrl-D.", file=sys.stderr)
     try:
@@ -50,7 +50,7 @@ def read_text(name: str) -> str:
 
 
 def write_output(text: str) -> None:
-    """Raises BrokenPipeError if the reader is gone, leaving nothing for the interpreter to flush at exit."""
+    """Raises BrokenPipeError if the reader is gone; then nothing is left for the interpreter to flush at exit."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -72,7 +72,7 @@ def install_hint(extra: str) -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace control characters, escape sequences and direction overrides by spaces, so that a terminal is safe."""
+    """Replace control characters, escape sequences and direction overrides by spaces, for a safe terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -142,7 +142,7 @@ def format_age(unix_ms: int, now_ms: int | None = None) -> str:
 
 
 def format_moment(unix_ms: int, form: str) -> str:
-    """Format in local time; milliseconds out of range are returned as they are."""
+    """Format the moment in local time; milliseconds out of range are returned as they are."""
     try:
         return f"{datetime.fromtimestamp(unix_ms / 1000).astimezone():{form}}"
     except (OverflowError, OSError, ValueError):

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Send whatever is still buffered to /dev/null."""
+    """Send the output that is still buffered to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -152,7 +152,7 @@ def _report_missing(name: str, error: ModuleNotFoundError) -> int:
 
 
 def _install_hint(name: str, error: ModuleNotFoundError) -> str:
-    """Raise the error again if the missing module is our own, which is a bug."""
+    """Return the command that helps. If the missing module is our own, which is a bug, raise the error again."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _OWN_PACKAGES:
         raise error
     if error.name == _CHECKOUT_ONLY:

@@ -22,7 +22,7 @@ _MAX_DURATION_S = 10 * 365 * 86_400
 
 
 def add_parser(commands: Any, name: str, about: str, more: str = "", **options: Any) -> argparse.ArgumentParser:
-    """Add a command whose help is `description`, or else `about` as a sentence and `more`."""
+    """Add a command whose help is `description`, or else `about` as a sentence, followed by `more`."""
     options.setdefault("description", f"{about[0].upper()}{about[1:]}.{more}")
     formatter = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, formatter_class=formatter, **options)
@@ -65,7 +65,7 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
 
 
 def integer_type(least: int, most: float, expected: str) -> Callable[[str], int]:
-    """Return an argument type for whole numbers; `expected` begins the error message."""
+    """Return an argument type for whole numbers; error messages begin with `expected`."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -84,7 +84,7 @@ def parse_float(text: str) -> float:
 
 
 def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[str], float]:
-    """Return an argument type for numbers; `expected` begins the error message."""
+    """Return an argument type for numbers; error messages begin with `expected`."""
 
     def parse(text: str) -> float:
         value = parse_float(text)

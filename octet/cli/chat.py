@@ -65,7 +65,7 @@ class ChatTextOutput:
         self.say(format_receipt(receipt))
 
     def say(self, message: str) -> None:
-        """Print anything other than an answer."""
+        """Print any text that is not an answer."""
         print(message.translate(_CONTROL_CHARACTERS), file=sys.stderr)
 
     def _print_dim(self, message: str) -> None:
@@ -125,7 +125,7 @@ class ChatSession:
 
     conversation: Conversation
     output: ChatTextOutput
-    goes_on: bool  # after a failed turn, because a person can try again
+    goes_on: bool  # whether the chat continues after a failed turn, because a person can try again
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:
@@ -148,7 +148,7 @@ class ChatSession:
             answer = self.conversation.stream(text)
             with cli.Interrupt(answer.cancel) as interrupt, answer:
                 return self._print_answer(text, answer, interrupt)
-        except OctetError as error:  # before the request was sent
+        except OctetError as error:  # raised before the request was sent
             self.output.failed(error, has_text=False)
             return cli.exit_status(error)
 
@@ -167,7 +167,7 @@ class ChatSession:
         return 0
 
     def _cut_short(self, text: str, received: str) -> int:
-        """Keep what the user has read. Raises KeyboardInterrupt unless the chat continues."""
+        """Keep the text that the user has read. Raises KeyboardInterrupt unless the chat continues."""
         if not self.goes_on:
             raise KeyboardInterrupt
         if received:
@@ -183,7 +183,7 @@ class SlashCommand(NamedTuple):
 
 
 def run_slash_command(session: ChatSession, line: str) -> bool:
-    """Run the command if it exists. Return whether it does."""
+    """Run the command if it exists. Return whether it exists."""
     name, _, rest = line[1:].partition(" ")
     command = SLASH_COMMANDS.get(name)
     unknown = f"There is no /{name[:40]}. /help lists the commands; // sends a line that begins with /."
@@ -266,7 +266,7 @@ cached, and the speed.
 Ctrl-C cuts an answer short and keeps the text so far; Ctrl-D leaves. A line that
 ends in \\ continues; // sends a line that begins with /.
 
-If standard input is no terminal, each of its lines is a turn, and the first
+If standard input is not a terminal, each of its lines is a turn, and the first
 failure ends the chat. With --json every event is a line of JSON.
 
 {cli.EXIT_STATUS_HELP}"""
@@ -306,7 +306,7 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 
 def read_piped_lines() -> Iterator[str]:
-    """Raises ValueError for a line that is too long or not UTF-8."""
+    """Yield the lines of standard input. Raises ValueError for a line that is too long or not UTF-8."""
     try:
         while line := sys.stdin.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
@@ -339,7 +339,7 @@ def read_typed_lines() -> Iterator[str]:
 
 @contextmanager
 def readline_history(file: Path | None) -> Iterator[None]:
-    """Load and save the lines of earlier chats; None to keep none."""
+    """Load the lines of earlier chats from the file, and save them there; None to keep none."""
     try:
         import readline  # also enables line editing; some Pythons lack it
     except ImportError:
@@ -354,13 +354,13 @@ def readline_history(file: Path | None) -> Iterator[None]:
     finally:
         with suppress(OSError):  # losing the history is not an error
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))  # libedit would make it readable for others
+            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))  # libedit would make the file readable for others
             readline.set_history_length(_MAX_HISTORY)
             readline.write_history_file(file)
 
 
 def history_file() -> Path | None:
-    """None if there is no home directory."""
+    """Return None if there is no home directory."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:

@@ -47,14 +47,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
-    """Return the embedded default for None. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
+    """None means the embedded default. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
     from octet.config.loader import default_ensemble, read_ensemble  # needs pyyaml
 
     return default_ensemble() if file is None else read_ensemble(file, files=files)
 
 
 def summarise(ensemble: Ensemble) -> dict[str, Any]:
-    """Summarise what will run, and the memory of its KV pools; model weights need more."""
+    """Summarise the processes that will run and the memory of their KV pools; model weights need more."""
     from octet.config.fields import ensemble_digest
 
     router, specialists = ensemble.router, ensemble.specialists

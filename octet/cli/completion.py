@@ -63,7 +63,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     script = shtab.complete(parser, shell=shell)
     if shell == "bash":
         return script + _BASH % "|".join(sorted(_options_before_subcommands(parsers)))
-    if shell == "zsh":  # take --option=value as well, and `source` as well as `eval`
+    if shell == "zsh":  # accept --option=value too, and `source` as well as `eval`
         return _ZSH_VALUE.sub(r"\1=\2", script).replace("[-1] == eval ]]", "[-1] == (eval|file) ]]")
     return script
 
@@ -77,7 +77,7 @@ def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 
 def _options_before_subcommands(parsers: list[argparse.ArgumentParser]) -> set[str]:
-    """Return options that take a value, of commands with subcommands; without those that are flags elsewhere."""
+    """Return options with a value, of commands with subcommands, except those that are flags of other commands."""
     flags = {
         name for each in parsers for action in each._actions if action.nargs == 0 for name in action.option_strings
     }

@@ -149,7 +149,7 @@ class _JobTextOutput:
             write_output("\n")
         self._is_in_text = event.chunk is not None
         if event.restarted is not None:
-            again = f"attempt {event.restarted} starts over, discard the text above."
+            again = f"attempt {event.restarted} starts over; discard the text above."
             print(f"The router that ran the job stopped: {again}", file=sys.stderr)
         elif event.job is not None:
             print(event.job.status, file=sys.stderr)

@@ -27,9 +27,9 @@ Columns = Mapping[str, str | Callable[[Any], object]]
 
 _BREAKERS_HELP = """
 closed: the specialist serves. shadow_only: its pass rate fell below the floor;
-its fallback answers, and it only shadows. recovering: its shadow answers pass
-again, and must do so for a whole window before it serves. An operator can hold a
-breaker open or closed until it is released."""
+its fallback answers, and it gets only shadow traffic. recovering: its shadow
+answers pass again, and must do so for a whole window before it serves. An operator
+can hold a breaker open or closed until it is released."""
 _KNOBS_HELP = """
 INTENT.shadow_threshold: a request below this confidence is also sent to a shadow.
 INTENT.priority_floor: requests of a lower priority are refused.
@@ -59,7 +59,7 @@ of 1 uses up the error budget exactly; above 1 the objective will be missed.
 
   octet slo
   octet slo stl --json"""
-_PROCESS_NAME = re.compile(r"(.+)/([1-9][0-9]{0,8})")  # how `octet serve` names processes, counting from one
+_PROCESS_NAME = re.compile(r"(.+)/([1-9][0-9]{0,8})")  # the names of `octet serve` processes, counted from one
 
 
 def _format_lane(breaker: BreakerInfo) -> str:
@@ -177,7 +177,7 @@ def add_breaker_commands(commands: Commands) -> None:
     about = "keep a specialist from serving, or keep it serving regardless of its answers"
     hold = cli.add_operator_verb(verbs, "hold", about, call)
     position = hold.add_mutually_exclusive_group(required=True)
-    position.add_argument("--open", dest="hold", action="store_const", const="open", help="it only shadows")
+    position.add_argument("--open", dest="hold", action="store_const", const="open", help="only shadow traffic")
     position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="it serves")
     cli.add_change_options(hold, reason_needed=True)
     call = _show(
@@ -392,7 +392,7 @@ def format_slos(slos: Sequence[Slo]) -> str:
 
 
 def _format_objectives(slos: Sequence[Slo]) -> list[str]:
-    """In a list of several specialists, only the names of those without samples are shown."""
+    """Format a line for each objective. Among several specialists, those without samples are only named."""
     with_targets = [each for each in slos if each.objectives]
     if not with_targets:
         return ["no objectives: the configuration has no targets"]
@@ -417,7 +417,7 @@ def format_burn(burn: records.Burn) -> str:
 
 
 def _format_quantiles(latency: records.Latency | None) -> str:
-    """Format all three in the same unit."""
+    """Format all three quantiles in the same unit."""
     if latency is None or latency.samples == 0:
         return "-"
     quantiles = (latency.p50, latency.p95, latency.p99)

@@ -21,8 +21,8 @@ from octet.terminal import check_utf8, format_latency, format_moment, format_sec
 Rows = Iterator[tuple[str, str]]  # labels and texts
 _LIST_HELP = """
 Newest first. Marks: spilled (the second choice took the request, because the
-primary had no capacity), stood in for (another specialist answered than was
-decided), failed over (a replica was lost or failed before another answered),
+primary had no capacity), stood in for (the answer came from another
+specialist), failed over (a replica was lost or failed before another answered),
 N asked (N replicas were tried, some without capacity), preempted, shadowed.
 `octet why ID` explains one request.
 
@@ -36,7 +36,7 @@ _OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--sp
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _POLL_S = 1.0
 _MAX_REMEMBERED = 10_000
-_ONE_LINE = 1000  # columns: a receipt is always one line
+_ONE_LINE = 1000  # columns, so that a receipt is always one line
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
 _DIGEST, _BAR, _LABEL = 12, 24, 14
 
@@ -81,7 +81,7 @@ def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Res
 
 
 def _fetch(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
-    """Raises OctetError, which names an option instead of a field of the wire."""
+    """Raises OctetError, which names an option instead of a wire field."""
     options = {"outcome": arguments.outcome, "most": arguments.limit, "tenant": arguments.tenant}
     try:
         return list(operator.receipts(arguments.specialist, before_unix_ms=arguments.before, **options))
@@ -274,7 +274,7 @@ def _format_answerer(receipt: Receipt) -> str:
 
 
 def _dispatch_rows(between: Between | None) -> Rows:
-    """Show breaker, lane and shadow only if they are unusual, and always both knobs."""
+    """Show both knobs always, and breaker, lane and shadow only if they are unusual."""
     if between is None:
         return
     yield "dispatch", between.why

@@ -22,7 +22,7 @@ Serve octet.v1.Inference and octet.v1.Operator over replicas that run elsewhere,
 with health and reflection; and the HTTP APIs, if the configuration or --http-port
 enables them. Prints one line when every specialist has a ready replica. The
 configuration file is watched for changes; SIGHUP reloads it at once. SIGTERM and
-Ctrl-C finish running requests first, a second Ctrl-C does not.
+Ctrl-C finish running requests first; a second Ctrl-C does not.
 
 Exit status: 0 after a clean shutdown, 2 when the configuration or an option is
 invalid, 130 after a second Ctrl-C.
@@ -94,7 +94,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             check_address_free(listener, option)
     if settings.keys is not None:
         settings.keys.load()
-    from router.server import serve  # loads a classifier: only for valid options
+    from router.server import serve  # imported late, because it loads a classifier: only for valid options
 
     if accepted is None:
         return serve(ensemble, settings)

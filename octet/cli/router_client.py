@@ -21,7 +21,7 @@ from octet.client.sync_client import Client
 from octet.terminal import format_os_error, write_output
 
 Result = tuple[dict[str, Any], str]  # the fields that --json prints, and the text
-OperatorCall = Callable[[Operator, argparse.Namespace], Result | None]  # None if the call has printed everything itself
+OperatorCall = Callable[[Operator, argparse.Namespace], Result | None]  # None if the call has printed its result itself
 
 EXIT_INVALID, EXIT_BUSY, EXIT_FAILED, EXIT_NO_SPECIALIST, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 2, 3, 4, 5, 130, 141
 EXIT_STATUS_HELP = """\
@@ -179,8 +179,8 @@ def reword_error(error: OctetError, message: str, **changed: Any) -> OctetError:
 
 
 class Interrupt:
-    """Ctrl-C that calls `cancel` on another thread instead of raising in the main thread, which may hold gRPC's locks.
-    `with Interrupt(answer.cancel) as interrupt: ...`, in the main thread."""
+    """Makes Ctrl-C call `cancel` on another thread instead of raising in the main thread, which may hold gRPC's locks.
+    Use it in the main thread: `with Interrupt(answer.cancel) as interrupt: ...`."""
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self.pressed = False

@@ -37,7 +37,7 @@ PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
 is restarted when it dies. Prints one line when all of them are ready. SIGTERM
-and Ctrl-C finish running requests first, a second Ctrl-C does not; SIGHUP reloads
+and Ctrl-C finish running requests first; a second Ctrl-C does not; SIGHUP reloads
 the configuration.
 
 Exit status: 0 after a clean shutdown, 1 when a process had to be killed, 2 when
@@ -46,8 +46,8 @@ the configuration or an option is invalid, 130 after a second Ctrl-C.
 _READY_ON = re.compile(r" ready on (\S+)")
 _ROUTER = "router"
 _ROUTER_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from octet.cli import main; sys.exit(main())"
-"""Run with `python -P`: the working directory is no part of the path. The argument is where this `octet` was imported
-from; it comes last, so that it shadows nothing."""
+"""Run with `python -P`, so that the working directory is not on the path. The argument is the folder from which this
+`octet` was imported; it comes last, so that it shadows nothing."""
 
 
 def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | None = None) -> None:
@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
 
 @contextmanager
 def _exit_cleanly_on_signals() -> Iterator[None]:
-    """Until the supervisor handles signals, exit by an exception that removes the runtime folder."""
+    """Until the supervisor handles signals, exit by an exception, so that the runtime folder is removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(0)
@@ -116,7 +116,7 @@ def _exit_cleanly_on_signals() -> Iterator[None]:
 
 
 def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
-    """Replace port 0 by a free port here, so that a restarted router listens on the same one."""
+    """Replace port 0 by a free port now, so that a restarted router listens on the same one."""
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
     if router.port == 0:
         router = replace(router, port=_free_port(router.host))
@@ -228,7 +228,7 @@ def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int 
     for stat in proc.glob("[0-9]*/stat"):
         try:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has exited
+        except OSError:  # the process has exited
             continue
     family = set(pids)
     while more := {pid for pid, parent in parents.items() if parent in family} - family:

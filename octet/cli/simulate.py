@@ -92,7 +92,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.replicas is None:
         try:
             found = find_fewest(ensemble.names, trial, arguments.most)
-        except NotEnough as error:  # even with the largest number
+        except NotEnough as error:  # not even the largest number is enough
             _print_note(str(error))
             found = error.found
     else:

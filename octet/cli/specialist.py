@@ -21,7 +21,7 @@ from specialist.server.settings import DEFAULT_PORT, MAX_PIECE_GAP, ReplicaSetti
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
-one line when it is ready. SIGTERM and Ctrl-C finish running requests first, a
+one line when it is ready. SIGTERM and Ctrl-C finish running requests first; a
 second Ctrl-C does not.
 
 Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
@@ -112,7 +112,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         check_client_ca_configured(listener.metrics)
         check_address_free(listener.metrics, "--metrics-port")
     settings = _replica_settings(arguments)
-    from octet.clock import SystemClock  # the rest loads a framework: only for valid options
+    from octet.clock import SystemClock  # imported late, because the rest loads a framework: only for valid options
     from specialist.models.progress import bar
     from specialist.server.process import serve
     from specialist.server.replica import assemble_replica, check_context

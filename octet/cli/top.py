@@ -40,9 +40,9 @@ prints once as text; with --interval repeatedly.
   octet top
   octet top --once
   octet top --json | jq '.troubles'"""
-_ONE_LINE = 1000  # columns without a terminal: each row is one line
+_ONE_LINE = 1000  # columns without a terminal, so that each row is one line
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP)
-_REDRAW_S = 0.5  # ages are shown in seconds
+_REDRAW_S = 0.5  # redraw this often, because ages are shown in seconds
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.5, 5.0
 _SILENT_S = 15.0  # a stream without a message for this long is reopened: its connection may be dead
 _KEY_SEQUENCE_S = 0.05  # time for the rest of a key's escape sequence
@@ -100,7 +100,7 @@ def _run_live(arguments: argparse.Namespace) -> int:
             raise DeadlineExceeded(message, code=grpc.StatusCode.DEADLINE_EXCEEDED)
         with SignalPipe(_SIGNALS) as signals, LiveView(keys, signals, wakeup, clock) as view:
             status = view.run(feed, arguments.interval or 0.0, ends)
-    if status - 128 in (signal.SIGTERM, signal.SIGHUP):  # the terminal is restored now
+    if status - 128 in (signal.SIGTERM, signal.SIGHUP):  # the terminal has been restored
         signal.signal(status - 128, signal.SIG_DFL)
         os.kill(os.getpid(), status - 128)
     return status
@@ -114,11 +114,11 @@ class OverviewFeed:
         self._connect = connect
         self._clock = clock
         self._wake = wake
-        self._latest: tuple[Overview, float] | None = None  # and when it was received
+        self._latest: tuple[Overview, float] | None = None  # the overview, and when it was received
         self._last_sign_of_life = clock.now()
-        self._error: Exception | None = None  # of the last attempt; None while the stream is open
+        self._error: Exception | None = None  # the error of the last attempt; None while the stream is open
         self._problem = ""
-        self._wait = _FIRST_WAIT_S  # seconds, before the stream is opened again
+        self._wait = _FIRST_WAIT_S  # seconds until the stream is opened again
         self._operator: Operator | None = None
         self._has_result = Event()
         self._stopping = Event()
@@ -186,7 +186,7 @@ class OverviewFeed:
             return
         reason = "the router closed the stream" if error is None else str(error).partition(";")[0]  # without advice
         self._error = error
-        if not isinstance(error, Cancelled) or not self._problem:  # our own close has its problem already
+        if not isinstance(error, Cancelled) or not self._problem:  # after our own close, the problem is known
             self._problem = f"reconnecting: {reason}"
         self._has_result.set()
         self._wake()
@@ -230,7 +230,7 @@ class LiveView:
             termios.tcsetattr(self._keys_fd, termios.TCSANOW, self._saved)
 
     def run(self, feed: OverviewFeed, interval: float, ends: float | None) -> int:
-        """Return the exit status. `interval` is the minimum time between updates, `ends` a time on the clock."""
+        """Return the exit status. `interval` is the minimum time between updates; `ends` is a time on the clock."""
         while ends is None or self._clock.now() < ends:
             feed.reopen_if_silent()
             latest, now = feed.latest(), self._clock.now()
@@ -252,7 +252,7 @@ class LiveView:
         return 0
 
     def _draw(self, received: ReceivedOverview) -> None:
-        """Write nothing if nothing has changed."""
+        """Draw the overview, unless nothing has changed."""
         try:
             columns, height = os.get_terminal_size(sys.stdout.fileno())
         except OSError:

@@ -12,7 +12,7 @@ from octet.client.records import LaneInfo, Objective, Overview, ReplicaView, Spe
 from octet.terminal import fold_text, format_age, format_latency, format_moment, format_percent, replace_unprintable
 
 GOOD, WARNING, BAD, DIM, BOLD, PLAIN = "green", "yellow", "bold red", "dim", "bold", ""
-FRESH_SECONDS = 8.0  # a router sends an overview at least every five seconds; an older one is stale
+FRESH_SECONDS = 8.0  # a router sends an overview at least every five seconds, so an older one is stale
 KEY_HELP = "q quit  s sort  up/down select  enter details  ? help"
 _HELP = (
     "q, Ctrl-C  leave",
@@ -43,7 +43,7 @@ _MIN_NAME, _MAX_NAME = 8, 24
 @dataclass(frozen=True, slots=True)
 class ReceivedOverview:
     overview: Overview
-    age: float  # seconds since it was received
+    age: float  # seconds since the overview was received
     problem: str = ""  # why nothing newer arrives; empty while the stream is open
 
     @property
@@ -141,7 +141,7 @@ def render_frame(received: ReceivedOverview, view: TopView, columns: int, height
 
 
 def render_plain(received: ReceivedOverview, columns: int) -> list[Text]:
-    """Render everything once, for a pipe or a file."""
+    """Render the whole overview once, for a pipe or a file."""
     overview = received.overview
     heading, rows = _build_rows(overview.specialists, "", columns)
     findings = _findings(overview, len(overview.troubles) + 1)
@@ -227,7 +227,7 @@ def _specialist_cells(view: SpecialistView) -> Mapping[str, Text]:
 
 
 def _rate(view: SpecialistView, name: str, style: str = PLAIN) -> Text:
-    """`style` applies above zero."""
+    """Format a rate. `style` applies above zero."""
     value = getattr(view.rates, name, None)
     return styled("-" if value is None else format_rate(value), style if value else PLAIN)
 

@@ -43,8 +43,8 @@ class ExplanationSection:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     headline: str
-    parts: tuple[ExplanationSection, ...]  # without empty sections
-    lines: tuple[str, ...]  # where the time went; not to be folded
+    parts: tuple[ExplanationSection, ...]  # sections that are not empty
+    lines: tuple[str, ...]  # how the time was spent; not to be folded
 
 
 class TimeStage(NamedTuple):
@@ -74,7 +74,7 @@ def _why(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
 
 
 def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestExplanation, str]:
-    """The second value states what is missing, if anything."""
+    """Return the explanation, and a note on missing parts, which is empty if nothing is missing."""
     try:
         return operator.explain(arguments.request_id, tenant=arguments.tenant), ""
     except Forbidden:
@@ -112,7 +112,7 @@ def format_explanation(explanation: Explanation, width: int) -> str:
 
 
 def time_stages(timings: Timings) -> tuple[TimeStage, ...]:
-    """Return the stages that were reached. The time of the others is added to the next; the last ends with the
+    """Return the stages that were reached. The time of skipped stages is added to the next one; the last ends with the
     request."""
     total = _units(timings.total)
     marks = (timings.decided, timings.dispatched, timings.accepted, timings.first_chunk)

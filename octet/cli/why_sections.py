@@ -9,7 +9,7 @@ from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo
 from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralise
 
-Sentences = Iterator[str]  # empty ones are left out
+Sentences = Iterator[str]  # empty sentences are left out
 MAX_ATTEMPTS = 4  # a receipt keeps the last ones
 _DIGEST = 12
 _MOMENT = "%Y-%m-%d %H:%M:%S %z"
@@ -55,9 +55,9 @@ _SESSION_SOURCES = {
 }
 _BREAKER_STATES = {
     "closed": "was closed: its answers were trusted",
-    "shadow_only": "was open: its answers were wrong too often, and it only shadowed",
-    "recovering": "was recovering: it had been open, and still only shadowed until its window was over",
-    "held_open": "was held open by an operator: it only shadowed",
+    "shadow_only": "was open: its answers were wrong too often, and it got only shadow traffic",
+    "recovering": "was recovering: it had been open, and still got only shadow traffic until its window was over",
+    "held_open": "was held open by an operator: it got only shadow traffic",
     "held_closed": "was held closed by an operator: it served regardless of its answers",
 }
 _DEMOTION_CAUSES = {
@@ -67,7 +67,7 @@ _DEMOTION_CAUSES = {
 }
 _MISS_REASONS = {
     "first_time": "its conversation was new to the replica",
-    "evicted": "they had been computed there before, and were evicted since",
+    "evicted": "they had been computed there before, but have been evicted since",
     "other_adapter": "the conversation's last request there used other adapters",
     "diverged": "the prompt does not continue the conversation's earlier prompt",
     "cache_off": "the cache is disabled",
@@ -84,7 +84,7 @@ _FINISH_REASONS = {
 _SHADOW_REASONS = {
     "low_confidence": "because the decision was not confident enough",
     "fresh_lane": "because a lane is fresh and its answers are compared",
-    "demoted": "because that specialist only shadows now, until its answers pass again",
+    "demoted": "because that specialist gets only shadow traffic until its answers pass again",
 }
 _VERIFIER_OUTCOMES = {
     "passed": "passed the verifier",
@@ -230,7 +230,7 @@ def _dispatch(receipt: Receipt) -> Sentences:
     source = f"last set by {between.knobs_by}" if between.knobs_by else "as configured"
     knobs = f"a shadow threshold of {between.shadow_threshold:g} and a priority floor of {between.priority_floor}"
     yield f"It was subject to {knobs}, {source}."
-    if between.spilled:  # only specialists that the kept attempts name
+    if between.spilled:  # name only specialists of the attempts that were kept
         full = [each.specialist for each in receipt.attempts if each.reason in CAPACITY_REASON_NAMES]
         names = _join_names(dict.fromkeys(name for name in full if name and name != receipt.specialist))
         is_accepted = receipt.specialist and receipt.admission is not None
@@ -426,7 +426,7 @@ def _change(entry: AuditEntry, arrived_ms: int) -> str:
 
 
 def _describe_reason(reason: str) -> str:
-    """Return an unknown reason, from a newer server, unchanged."""
+    """Describe the reason. An unknown reason, from a newer server, is returned unchanged."""
     return REASON_TEXTS.get(reason, reason.replace("_", " ")) if reason else "an error without a reason"
 
 

@@ -78,7 +78,7 @@ class AnswerBuilder:
         return None
 
     def fail(self, error: grpc.RpcError, *, begun: bool = False, cancelled: bool = False) -> float:
-        """Like `Attempts.fail`; the error includes the text so far."""
+        """Do the same as `Attempts.fail`; the error also holds the text so far."""
         try:
             return self._attempts.fail(error, begun=begun, cancelled=cancelled)
         except OctetError as problem:
@@ -98,7 +98,7 @@ class AnswerBuilder:
         return self.receipt
 
     def build(self) -> Answer:
-        """Raises ServerError."""
+        """Return the answer. Raises ServerError."""
         receipt = self.check_complete()
         return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), receipt, self.tool_calls)
 
@@ -107,7 +107,7 @@ class StreamBase:
     """State that blocking and asyncio streams share."""
 
     def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
-        """With `is_whole`, the reader receives only the whole answer, so that an answer that breaks off is retried."""
+        """With `is_whole`, the reader receives only the whole answer, so an answer that breaks off can be retried."""
         self._method = method
         self._attempts = attempts
         self._is_whole = is_whole
@@ -118,7 +118,7 @@ class StreamBase:
         self._on_complete: Callable[[str, Receipt], None] | None = None
 
     def on_complete(self, callback: Callable[[str, Receipt], None]) -> None:
-        """Call back once with text and receipt, when the answer has been read completely."""
+        """Call the function once with text and receipt, when the answer has been read completely."""
         self._on_complete = callback
 
     @property
@@ -136,13 +136,13 @@ class StreamBase:
 
     @property
     def receipt(self) -> Receipt:
-        """Preliminary until the answer has ended. Raises LookupError until the router has accepted the request."""
+        """Preliminary until the answer has ended. Raises LookupError before the router has accepted the request."""
         if self._builder.receipt is None:
             raise LookupError("there is no receipt: the router has not accepted the request yet")
         return self._builder.receipt
 
     def answer(self) -> Answer:
-        """Return the answer, once it has been read to its end. Raises ServerError."""
+        """The answer, once it has been read to its end. Raises ServerError."""
         return self._builder.build()
 
     def _handle(self, event: wire.InferEvent) -> Chunk | None:

@@ -93,7 +93,7 @@ class ClientBase:
             self._connect()
 
     def _connect(self) -> Any:
-        """Open the channel on first use, because one of grpc.aio belongs to the event loop it is opened in."""
+        """Open the channel on first use, because a grpc.aio channel belongs to the event loop in which it is opened."""
         if self._channel is None:
             self._channel = open_channel(self._library, self.address, self._credentials, self._options)
         return self._channel
@@ -150,7 +150,7 @@ class SyncClientBase(ClientBase):
         self._channel.close()
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Like that of the base; it raises Cancelled if any thread has closed the channel."""
+        """Return the base's function; it also raises Cancelled if any thread has closed the channel."""
         method = super()._method(name)
 
         def call(message: Message, **options: Any) -> Any:

@@ -24,7 +24,7 @@ _OPTIONS = (
 
 
 def channel_options(keepalive: float | None = None) -> tuple[tuple[str, int], ...]:
-    """After `keepalive` seconds without data during a call, the connection is probed."""
+    """Return gRPC options. After `keepalive` seconds without data during a call, the connection is probed."""
     if keepalive is None:
         return _OPTIONS
     if not keepalive >= 1:
@@ -75,8 +75,8 @@ def read_metadata_message(
 
 
 def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
-    """Return the error if only the call was cancelled; grpc.aio raises CancelledError then too. Raises it if the task
-    was."""
+    """Return the error if only the call was cancelled, for which grpc.aio raises CancelledError too. If the task was
+    cancelled, raise that error."""
     if isinstance(raised, grpc.aio.AioRpcError):
         return raised
     call.cancel()

@@ -20,17 +20,17 @@ _StreamT = TypeVar("_StreamT", bound=StreamBase)
 
 
 class ConversationBase(Generic[_StreamT]):
-    """Turns must not overlap: a turn contains the turns that had ended when it began. A turn is kept once its answer is
+    """Turns must not overlap: a turn includes the turns that had ended when it began. A turn is kept once its answer is
     complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated; `add(text, answer.text)`
-    keeps its partial answer. The history grows with every turn, until the router refuses it with field and limit."""
+    keeps its partial answer. The history grows with every turn until the router refuses it, naming field and limit."""
 
     def __init__(
         self, client: Any, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
     ) -> None:
         self._client = client
         self.session_id = os.urandom(16).hex() if session_id is None else session_id
-        """Routes every turn to the replica that has the earlier turns cached."""
-        self.system = system  # may be changed between turns
+        """Sends every turn to the replica that has the earlier turns in its cache."""
+        self.system = system  # can be changed between turns
         self.options = _check_options(options)  # for all turns; a turn's own options override them
         self.receipt: Receipt | None = None  # of the last turn that was kept
         self._turns: list[MessageDict] = []
@@ -46,7 +46,7 @@ class ConversationBase(Generic[_StreamT]):
         return len(self._turns) // 2
 
     def add(self, text: str, answer: str) -> None:
-        """Append a turn from elsewhere, or one with a partial answer."""
+        """Append a turn from another source, or a turn with a partial answer."""
         self._turns += [MessageDict(role="user", content=text), MessageDict(role="assistant", content=answer)]
 
     def reset(self) -> None:

@@ -68,7 +68,7 @@ class Unavailable(OctetError):
 
 
 class ReplicaLost(OctetError):
-    """The answer was truncated because its replica or the router was lost. `partial` holds what was received."""
+    """The answer was truncated because its replica or the router was lost. `partial` holds the received part."""
 
 
 class CallerStalled(OctetError):
@@ -114,7 +114,7 @@ _CODES_BY_CLASS: dict[type[OctetError], str] = {
     Forbidden: "PERMISSION_DENIED",
     Unauthenticated: "UNAUTHENTICATED",
     Busy: "RESOURCE_EXHAUSTED",
-    Unavailable: "UNAVAILABLE CANCELLED",  # without a reason, gRPC has cancelled it: the server stops or is overloaded
+    Unavailable: "UNAVAILABLE CANCELLED",  # without a reason, gRPC cancelled it: the server is stopping or overloaded
     DeadlineExceeded: "DEADLINE_EXCEEDED",
 }
 _CLASS_BY_CODE = {grpc.StatusCode[code]: kind for kind, codes in _CODES_BY_CLASS.items() for code in codes.split()}
@@ -171,7 +171,7 @@ def error_from_rpc(error: Any, *, address: str, request_id: str = "", begun: boo
 
 
 def invalid_option(name: str, limit: str, value: str) -> InvalidRequest:
-    """Return the error for a value that cannot be sent and therefore not be checked by the server."""
+    """Return the error for a value that cannot be sent, and therefore cannot be checked by the server."""
     message, code = f"{name} must be {limit}, got {value}", grpc.StatusCode.INVALID_ARGUMENT
     return InvalidRequest(message, code=code, reason="invalid_field", field=name, limit=limit, value=value)
 

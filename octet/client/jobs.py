@@ -38,7 +38,7 @@ _FINAL = ("done", "failed", "cancelled")
 
 
 def _to_datetime(unix_ms: int) -> datetime:
-    """Times outside the calendar become its first or last day; they are only displayed."""
+    """Convert a time, for display only. A time outside the calendar becomes its first or last day."""
     return datetime.fromtimestamp(min(max(unix_ms / 1000, _FIRST_TIME), _LAST_TIME), UTC)
 
 
@@ -59,10 +59,10 @@ class Job(WireRecord):
     ended_at: datetime | None
     text: str  # the answer, or the answer so far until the job ends. Lists of jobs leave it out.
     tool_calls: tuple[ToolCall, ...]
-    partial: bool  # the answer was cut off; the text holds the part that was generated
+    partial: bool  # whether the answer was cut off; the text holds the part that was generated
     error: ErrorDetails | None  # why the job failed
-    receipt: Receipt | None  # of the last attempt
-    attempts: int  # number of times the job was started; more than one if a router or a replica stopped in between
+    receipt: Receipt | None  # receipt of the last attempt
+    attempts: int  # how often the job was started; more than once if a router or a replica stopped in between
     wire: proto.Job = field(repr=False, compare=False)  # the message itself
 
     @property
@@ -71,7 +71,7 @@ class Job(WireRecord):
 
     @property
     def finish_reason(self) -> str | None:
-        """Return None unless the answer is complete."""
+        """Why the answer ended; None unless it is complete."""
         usage = None if self.receipt is None else self.receipt.usage
         return None if self.status != "done" or usage is None else usage.finish_reason
 
@@ -111,7 +111,7 @@ class JobEvent:
 
 
 def _submission(prompt: str | None, options: Mapping[str, Any], idempotency_key: str | None) -> proto.SubmitJobRequest:
-    """Always set an idempotency key, so that a retried submission is still one job."""
+    """Build the message, always with an idempotency key, so that a retried submission is still one job."""
     prepared = prepare_request(prompt, options)
     prepared.set_timeouts(TimeLeft(prepared.timeout, prepared.first_timeout))
     values = {"request": prepared.message, "idempotency_key": idempotency_key or os.urandom(16).hex()}
@@ -179,7 +179,7 @@ class JobsClient:
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
     def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Jobs are kept for a limited time after their end. An operator may give another `tenant`. Raises NotFound."""
+        """A job is kept for a limited time after its end. An operator may give another `tenant`. Raises NotFound."""
         return Job.from_wire(self._client._look_up("Jobs.GetJob", timeout, id=job_id, tenant=tenant))
 
     def list(

@@ -27,10 +27,10 @@ _NOT_DELIVERED = ("failed to connect", "lookup failed")  # gRPC's details for a 
 
 
 def default_operator_name() -> str:
-    """Return the names of the user and the machine that run this process."""
+    """Return the name of the user and the name of the machine that run this process."""
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in a container
+    except (OSError, KeyError):  # a user without a name, as in some containers
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
 
@@ -65,8 +65,8 @@ class Operator(SyncClientBase):
         max_retries: int = 2,
         keepalive: float | None = None,
     ) -> None:
-        """`who` defaults to the names of user and machine. `timeout` is in seconds, for every call. The other options
-        are those of `Client`."""
+        """`who` defaults to the names of user and machine. `timeout` applies to every call, in seconds. The other
+        options are those of `Client`."""
         self.who = default_operator_name() if who is None else who
         self._timeout = check_timeout(timeout)
         tls = {"ca": ca, "certificate": certificate, "key": key}
@@ -78,7 +78,7 @@ class Operator(SyncClientBase):
         return self._read(records.BreakerList, "ListBreakers")
 
     def hold_breaker(self, specialist: str, hold: str, *, why: str) -> records.BreakerInfo:
-        """With `hold` "open" the specialist only shadows; with "closed" it serves regardless of its pass rate."""
+        """If `hold` is "open", it gets only shadow traffic; if "closed", it serves regardless of its pass rate."""
         return self._change(records.BreakerInfo, "HoldBreaker", why, specialist=specialist, hold=hold)
 
     def release_breaker(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
@@ -101,7 +101,7 @@ class Operator(SyncClientBase):
     def load_adapter(
         self, specialist: str, path: str, *, name: str = "", why: str = DEFAULT_REASON
     ) -> records.LaneInfo:
-        """Return the new lane, a candidate that only shadows. `path` is below the replicas' adapter root."""
+        """Return the candidate, which gets only shadow traffic. `path` is below the replicas' adapter root."""
         return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
 
     def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
@@ -109,7 +109,7 @@ class Operator(SyncClientBase):
         return self._change(records.LaneInfo, "PromoteLane", why, specialist=specialist, name=name)
 
     def roll_back(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Return the lane that serves now: the previous one, or the same one if a candidate was removed."""
+        """Return the lane that serves now: the previous one, or the same one if only a candidate was dropped."""
         return self._change(records.LaneInfo, "RollBackLane", why, specialist=specialist)
 
     def replicas(self) -> tuple[records.ReplicaInfo, ...]:
@@ -123,15 +123,15 @@ class Operator(SyncClientBase):
         return self._change(records.ReplicaInfo, "UndrainReplica", why, replica=replica)
 
     def shadow_report(self, last: float = 0.0) -> records.ShadowReport:
-        """Covers the last `last` seconds; 0 covers everything that is stored."""
+        """Report on the last `last` seconds; 0 covers all stored comparisons."""
         return self._read(records.ShadowReport, "ShadowReport", last_seconds=last)
 
     def comparisons(self, last: float = 0.0) -> Iterator[records.Comparison]:
-        """Yield the oldest first. `last` is the same as for `shadow_report`."""
+        """Yield the oldest comparison first. `last` is as for `shadow_report`."""
         return self._stream(records.Comparison, "ListComparisons", last_seconds=last)
 
     def audit(self, subject: str = "", *, most: int = 100) -> Iterator[records.AuditEntry]:
-        """Yield the newest first."""
+        """Yield the newest entry first."""
         return self._stream(records.AuditEntry, "ListAudit", subject=subject, most=most)
 
     def events(self) -> Iterator[records.OperatorEvent]:
@@ -151,14 +151,14 @@ class Operator(SyncClientBase):
         return self._stream(records.Overview, "WatchOverview")
 
     def history(self, last: float = 0.0) -> records.OverviewHistory:
-        """Covers the last `last` seconds; 0 covers the whole history."""
+        """Return the last `last` seconds; 0 means the whole history."""
         return self._read(records.OverviewHistory, "GetHistory", last_seconds=last)
 
     def receipts(
         self, specialist: str = "", *, outcome: str = "", most: int = 50, before_unix_ms: int = 0, tenant: str = ""
     ) -> Iterator[Receipt]:
-        """Yield the newest first. `outcome` is answered, refused, failed or cancelled; no `tenant` means all of
-        them."""
+        """Yield the newest receipt first. `outcome` is answered, refused, failed or cancelled; without `tenant`,
+        receipts of all tenants are listed."""
         filters = {"specialist": specialist, "outcome": outcome, "before_unix_ms": before_unix_ms, "tenant": tenant}
         return self._stream(Receipt, "ListReceipts", most=most, **filters)
 
@@ -176,7 +176,7 @@ class Operator(SyncClientBase):
         return tuple(map(record.from_wire, getattr(response, field.name)))
 
     def _change(self, record: type[_RecordT], name: str, why: str, /, **values: Any) -> _RecordT:
-        """Make a change without retries, because a change whose response was lost may have been made."""
+        """Make a change without retries: if only the response was lost, the change has been made."""
         values["change"] = build_message(wire.Change, {"who": self.who, "why": why})
         timeout = LOAD_TIMEOUT_S if record is records.LaneInfo else LOOKUP_TIMEOUT_S
         return record.from_wire(self._call_operator(name, values, timeout, is_change=True))
@@ -189,7 +189,7 @@ class Operator(SyncClientBase):
         return self._call(f"Operator.{name}", self._repeat(message, self._timeout or timeout, **options))
 
     def _stream(self, record: type[_RecordT], name: str, /, **values: Any) -> Iterator[_RecordT]:
-        """Check the values before the iterator is used."""
+        """Check the values now, not when the iterator is first used."""
         message = build_message(rpc(f"Operator.{name}").request, values)
         timeout = self._timeout or (LIST_TIMEOUT_S if name.startswith("List") else None)
         return self._read_stream(record, self._method(f"Operator.{name}"), message, timeout)

@@ -41,7 +41,7 @@ Structure = Mapping[str, Any] | Json | Regex | Choice  # a mapping is a JSON Sch
 
 
 def structure_to_wire(structure: Structure) -> wire.Structure:
-    """Raises TypeError for another type, ValueError for a schema that is not JSON."""
+    """Build the message. Raises TypeError for another type, ValueError for a schema that is not JSON."""
     match structure:
         case Json(None):
             return wire.Structure(json_object=True)
@@ -142,16 +142,16 @@ class MessageDict(TypedDict):
 
 
 class Options(TypedDict, total=False):
-    """The router chooses the values of omitted or None options, by task or by specialist."""
+    """The router chooses the value of an option that is omitted or None, by task or by specialist."""
 
     messages: Sequence[MessageDict] | None  # a conversation instead of a prompt, the newest message last
     template: str | None  # text in which {prompt} and {body} are replaced
     body: str | None  # a document or data that the prompt refers to
 
     intent: str | None
-    force: str | Sequence[str] | None  # only these specialists may answer; the first one that can does
+    force: str | Sequence[str] | None  # only these specialists may answer; the first that can answer does
     exclude: str | Sequence[str] | None
-    adapters: str | Sequence[str] | None  # in the order they are applied
+    adapters: str | Sequence[str] | None  # in the order in which they are applied
     max_experts: int | None
 
     temperature: float | None
@@ -163,7 +163,7 @@ class Options(TypedDict, total=False):
     presence_penalty: float | None
     frequency_penalty: float | None
     logit_bias: Mapping[int, float] | None
-    logprobs: int | None  # 0: log probabilities of the chosen tokens; n: also of the n most likely tokens
+    logprobs: int | None  # 0: log probabilities of the chosen tokens; n: also those of the n most likely tokens
     seed: int | None
     max_tokens: int | None
     min_tokens: int | None
@@ -177,8 +177,8 @@ class Options(TypedDict, total=False):
     priority: int | None  # 0 to 9; higher priorities are served first
     timeout: float | None  # seconds for the whole call, including retries and the whole answer
     first_token_timeout: float | None
-    """Seconds to the first token, including retries; the router ends a request that has none by then. A router that
-    does not respond at all is given up after `timeout`."""
+    """Seconds until the first token, including retries; the router ends a request that has no token by then. The client
+    gives up a router that does not respond at all after `timeout`."""
     session: str | None  # identifies a conversation, so that its requests reach the replica that has its prefix cached
     user: str | None  # identifies the conversation if neither `session` nor `metadata["session_id"]` is given
     metadata: Mapping[str, str] | None  # your own metadata; the router reads only `session_id`

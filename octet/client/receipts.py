@@ -28,7 +28,7 @@ class DecisionInfo(WireRecord):
     primary: str  # empty if no specialist should answer
     second_choice: str
     distribution: tuple[records.SpecialistScore, ...]
-    """Most likely first, including "reject"; empty if the classifier did not run."""
+    """The most likely first, including "reject"; empty if the classifier did not run."""
     confidence: float | None
     intent: str
     task: str
@@ -55,13 +55,13 @@ class Usage(WireRecord):
     prompt_tokens: int
     completion_tokens: int
     cache_hit_tokens: int  # prompt tokens found in the prefix cache
-    miss_reason: str  # why the conversation's prefix was not reused; empty if everything reusable was
+    miss_reason: str  # why the conversation's prefix was not reused; empty if all of it was that could be
     times_preempted: int
     timings: records.ReplicaTimings
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Return the rate from the first token to the last; None for fewer than two tokens."""
+        """The rate from the first token to the last; None for fewer than two tokens."""
         if self.completion_tokens < 2 or not self.timings.decode:
             return None
         return (self.completion_tokens - 1) / self.timings.decode
@@ -92,7 +92,7 @@ class Receipt(WireRecord):
     request_id: str
     decision: DecisionInfo
     specialist: str
-    """The specialist that answered: the primary, or the second choice (the attempts show why). Empty if none did."""
+    """The specialist that answered: the primary or the second choice (the attempts show why); empty if none did."""
     replica: str
     lane: records.LaneIdentity
     attempts: tuple[records.AttemptInfo, ...]
@@ -123,5 +123,5 @@ class Receipt(WireRecord):
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Return the digests of the answer's adapters, in the order they were applied."""
+        """Return the digests of the answer's adapters, in the order in which they were applied."""
         return self.lane.adapter_digests

@@ -24,7 +24,7 @@ def write_stubs() -> str:
 
 
 def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
-    """Yield the lines of the comments above messages and their fields, under both names; the second may be empty."""
+    """Yield the lines of the comment above each message and field, with both names; the field name may be empty."""
     for path in sorted(_PROTO.glob("*.proto")):
         message, lines = "", []
         for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):

@@ -36,7 +36,7 @@ class SpecialistClient:
         key: Path | None = None,
     ) -> None:
         """With `ca`, the replica's certificate must be signed by that CA; `certificate` and `key` are the caller's own.
-        Raises ValueError for an incomplete set of files, OSError for one that cannot be read."""
+        Raises ValueError for an incomplete set of files, OSError for a file that cannot be read."""
         credentials = load_credentials(ca, certificate, key)
         self._channel = open_channel(grpc.aio, address, credentials, channel_options())
 
@@ -49,7 +49,7 @@ class SpecialistClient:
     def generate(
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:
-        """Yield accepted, chunks, usage. Closing the iterator cancels the request."""
+        """Yield accepted, then chunks, then usage. Closing the iterator cancels the request."""
         return self._stream("Generate", request, timeout)
 
     def watch_load(
@@ -68,12 +68,12 @@ class SpecialistClient:
         await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name))
 
     async def drain(self) -> int:
-        """Return the number of requests that finished, once the replica is idle."""
+        """Drain the replica. Return the number of requests that finished, once it is idle."""
         response: wire.DrainResponse = await self._call("Drain", wire.DrainRequest())
         return response.finished
 
     async def count_tokens(self, request: wire.GenerateRequest) -> int:
-        """Count the prompt tokens as `generate` would; nothing is computed."""
+        """Count the prompt tokens as `generate` would, without generating."""
         response: wire.CountTokensResponse = await self._call("CountTokens", request)
         return response.prompt_tokens
 

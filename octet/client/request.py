@@ -29,7 +29,7 @@ _RENAMED = {
 _REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms", "first_token_timeout_ms"}
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that a clock that counts nanoseconds overflows
+_MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that, a clock that counts nanoseconds overflows
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: "a 32-bit integer",
     FieldDescriptor.CPPTYPE_INT64: "a 64-bit integer",
@@ -83,7 +83,7 @@ class PreparedRequest:
 
 
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
-    """Refuse only values that no message can hold. Raises InvalidRequest, and TypeError for an unknown option."""
+    """Raise an error only for values that no message can hold: InvalidRequest, and TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
     timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
     first_timeout = check_timeout(given.pop("first_token_timeout", None), "first_token_timeout")
@@ -180,7 +180,7 @@ class ClientRetryBudget:
         return self._left
 
     def spend(self) -> bool:
-        """Return False if the budget does not cover one more retry."""
+        """Return False if the budget does not cover another retry."""
         with self._lock:
             if self._left < 1:
                 return False
@@ -193,14 +193,14 @@ class ClientRetryBudget:
 
 
 def _is_retryable(error: errors.OctetError) -> bool:
-    """An infeasible deadline without a retry-after stays infeasible."""
+    """Whether a retry may succeed. An infeasible deadline without a retry-after stays infeasible."""
     if error.reason in _PERMANENT_REASONS or (error.reason == "deadline_unreachable" and error.retry_after is None):
         return False
     return isinstance(error, errors.Busy | errors.Unavailable | errors.ReplicaLost)
 
 
 class RetrySchedule:
-    """Schedules the retries of one call, which end when a part of its answer has arrived."""
+    """Schedules the retries of one call. There are none after a part of its answer has arrived."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class Attempts:
     convert_error: Callable[..., errors.OctetError]  # takes a grpc.RpcError, `request_id` and `begun`
     is_closed: Callable[[], bool]  # whether the client is closed
     metadata: Metadata = ()
-    request_id: str = ""  # of the last attempt
+    request_id: str = ""  # id of the last attempt
 
     def start(self) -> tuple[Message, dict[str, Any]]:
         """Return the message to send and gRPC's options. Raises Cancelled if the client is closed."""

@@ -22,7 +22,7 @@ class WireRecord:
     become tuples, enums become labels, and nested messages become the record type of the field's annotation. An unset
     field becomes None if its annotation allows that."""
 
-    READERS: ClassVar[Mapping[str, _Read]] = MappingProxyType({})  # fields not read by name: functions of the message
+    READERS: ClassVar[Mapping[str, _Read]] = MappingProxyType({})  # functions that read fields from the message
     ALTERNATIVES: ClassVar[frozenset[str]] = frozenset()  # fields of a oneof
 
     def __init_subclass__(cls) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 class FieldFlag(Enum):
     LIVE = "live"  # a running router applies a new value without a restart
-    RUNS = "runs"  # affects how the ensemble runs, never which specialist answers: not part of the digest
+    RUNS = "runs"  # affects how the ensemble runs, not which specialist answers: excluded from the digest
     SHARED = "shared"  # allowed at the top of the file, as a default for every specialist
     BY_NAME = "by name"  # a table that maps names to tables, instead of a list
 
@@ -37,7 +37,7 @@ class CountLimits:
 class FilePath:
     """A path relative to the configuration file."""
 
-    word: str | None = None  # a word with its own meaning, which is no path
+    word: str | None = None  # a word with its own meaning, which is not a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ SCHEMA_PREFIX = "json:"
 
 
 def verifier_problem(spec: str) -> str:
-    """Return "" if the name is valid, else what is allowed. Files and modules are not looked up."""
+    """Return "" if the name is valid, else a description of the allowed names. Files and modules are not looked up."""
     if spec in VERIFIERS or (spec.startswith(SCHEMA_PREFIX) and spec.removeprefix(SCHEMA_PREFIX).strip()):
         return ""
     module, colon, name = spec.partition(":")

@@ -52,7 +52,7 @@ Target = Annotated[float | None, SECONDS, Range(0, 86_400, open=True), LIVE]
 
 @dataclass(frozen=True, slots=True)
 class SloTargets:
-    """Latency objectives in seconds. With None the latency is measured and published, without an objective."""
+    """Latency objectives in seconds. None means that the latency is measured and published, but has no objective."""
 
     ttft_p50: Target = None
     ttft_p95: Target = None
@@ -82,15 +82,15 @@ class SpecialistConfig:
     adapters: Annotated[Mapping[str, str], CountLimits(64), FilePath(), RUNS] = field(default_factory=_no_entries)
     adapter_digests: Annotated[Mapping[str, str], CountLimits(64), DIGEST, RUNS] = field(default_factory=_no_entries)
     use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # by default
-    replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 with `addresses`
+    replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 if `addresses` is set
     addresses: Annotated[tuple[str, ...], CountLimits(64), ADDRESS, RUNS] = ()  # replicas that run elsewhere
     block_size: Annotated[int, Range(1, 1024), RUNS, SHARED] = 16  # tokens
     kv_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 192 << 20
     context: Annotated[int | None, Range(8, 1 << 24), RUNS, SHARED] = None  # prompt and answer; None: the model's limit
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256
-    piece_gap: Annotated[float, SECONDS, Range(0, 1), RUNS, SHARED] = 0.01  # tokens of this time are sent together
-    threads: Annotated[int, Range(0, 1024), RUNS, SHARED] = 0  # 0 for one thread for each CPU
+    piece_gap: Annotated[float, SECONDS, Range(0, 1), RUNS, SHARED] = 0.01  # tokens within this time are sent together
+    threads: Annotated[int, Range(0, 1024), RUNS, SHARED] = 0  # 0: one thread for each CPU
     cost_model: Annotated[str | None, FilePath(), RUNS, SHARED] = None  # for the sim engine
 
 
@@ -126,7 +126,7 @@ class TaskConfig:
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
     path: Annotated[str | None, FilePath(BUILT_IN_CLASSIFIER), RUNS] = None  # None: route by descriptions and examples
-    timeout: Annotated[float, SECONDS, Range(0, 60, open=True), RUNS] = 0.25  # a slower classifier has failed
+    timeout: Annotated[float, SECONDS, Range(0, 60, open=True), RUNS] = 0.25  # a slower classifier counts as failed
     cache: Annotated[int, Range(0, 1 << 20), RUNS] = 4096  # number of cached decisions
     reject_threshold: Share = 0.5  # from this probability of *reject* on, no specialist answers
     min_confidence: Share = 0.2  # below it no specialist answers, unless `default_specialist` is set
@@ -139,12 +139,12 @@ class DispatchConfig:
 
     transport: ReplicaTransport = "http2"  # the client for calls to replicas: the router's own HTTP/2 client, or grpcio
     choices: Annotated[int, Range(1, 64), LIVE] = 2  # power of k choices
-    preempting_penalty: Weight = 0.5  # as a share of a full batch, like the bonuses
+    preempting_penalty: Weight = 0.5  # a share of a full batch, as for the bonuses
     session_bonus: Weight = 0.5
     adapter_bonus: Weight = 0.25
     stale_seconds: Seconds = 1.0  # older load reports are ignored
-    heartbeat_seconds: Annotated[float, SECONDS, Range(0.01, 60), LIVE] = 0.25  # between load reports at the latest
-    hang_seconds: Annotated[float, SECONDS, Range(0.2, 86_400), LIVE] = 1.2  # silent for this long, a replica is hung
+    heartbeat_seconds: Annotated[float, SECONDS, Range(0.01, 60), LIVE] = 0.25  # the longest time between load reports
+    hang_seconds: Annotated[float, SECONDS, Range(0.2, 86_400), LIVE] = 1.2  # a replica silent for this long is hung
     stall_seconds: Seconds = 60.0  # a started answer without a token for this long is given up
     failures: Annotated[int, Range(1, 1000), LIVE] = 3  # consecutive failures that open a replica's health breaker
     cool_down: Seconds = 1.0  # time until an open breaker lets a probe through; doubles up to `max_cool_down`
@@ -152,7 +152,7 @@ class DispatchConfig:
     max_attempts: Annotated[int, Range(1, 16), LIVE] = 3  # replicas that are tried for one request
     retry_burst: Weight = 10.0  # size of the retry budget; each retry takes 1
     retry_ratio: Weight = 0.1  # added to the retry budget by each answered request
-    quarantine_seconds: Annotated[float, SECONDS, Range(0, 86_400), LIVE] = 600.0  # if two replicas died with it
+    quarantine_seconds: Annotated[float, SECONDS, Range(0, 86_400), LIVE] = 600.0  # of content that killed two replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class CorrectnessConfig:
 
     sample_rate: Share = 0.1  # share of evaluated answers, for a lane with history
     fresh_sample_rate: Share = 1.0  # share of evaluated answers, for a fresh lane
-    window: Annotated[float, SECONDS, Range(1, 30 * 86_400), LIVE] = 86_400.0  # and shortest time between changes
+    window: Annotated[float, SECONDS, Range(1, 30 * 86_400), LIVE] = 86_400.0  # also the shortest time between changes
     min_samples: Annotated[int, Range(1, 1_000_000), LIVE] = 20  # with fewer, no specialist is demoted or restored
     breach: Seconds = 600.0  # how long the pass rate must stay below the floor
     queue: Annotated[int, Range(1, 100_000), LIVE] = 256  # waiting answers; further ones are not evaluated
@@ -186,7 +186,7 @@ class ShadowConfig:
 class LanesConfig:
     """Promotion and rollback of lanes. A lane is a specialist's model with its adapters."""
 
-    promote: Annotated[Literal["auto", "manual"], LIVE] = "manual"  # auto: a candidate that is no worse is promoted
+    promote: Annotated[Literal["auto", "manual"], LIVE] = "manual"  # auto: a candidate that is not worse is promoted
     min_samples: Annotated[int, Range(1, 1_000_000), LIVE] = 50  # until promotion, and until a fresh lane is trusted
     margin: Share = 0.02  # how far a candidate's pass rate may be below that of the serving lane
     roll_back: Annotated[bool, LIVE] = True  # below the floor, or by `worse` below the previous lane's rate
@@ -209,9 +209,9 @@ class EscalationConfig:
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    window: Annotated[float, SECONDS, Range(10, 3600), LIVE] = 300.0  # of quantiles and the preempted share
+    window: Annotated[float, SECONDS, Range(10, 3600), LIVE] = 300.0  # window of quantiles and of the preempted share
     long_window: Annotated[float, SECONDS, Range(60, 86_400), LIVE] = 3600.0  # second window of burn rates
-    alert_burn: Annotated[float, Range(1, 1000), LIVE] = 6.0  # a burn rate that is a problem if both windows have it
+    alert_burn: Annotated[float, Range(1, 1000), LIVE] = 6.0  # a burn rate that is a problem if both windows reach it
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,20 +235,20 @@ class StoreConfig:
 class HttpConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_HTTP_PORT  # 0 for any free port
-    allow_origins: Annotated[tuple[str, ...], CountLimits(64), ORIGIN] = ()  # whose pages may read answers (CORS)
+    allow_origins: Annotated[tuple[str, ...], CountLimits(64), ORIGIN] = ()  # their pages may read answers (CORS)
 
 
 @dataclass(frozen=True, slots=True)
 class JobsConfig:
-    concurrency: Annotated[int, Range(0, 4096)] = 4  # jobs at once; 0: this router leaves them to others
+    concurrency: Annotated[int, Range(0, 4096)] = 4  # jobs at once; 0: this router runs none
     priority: Annotated[int, Range(0, 9)] = 2  # priority, if the caller sets none
-    timeout: Annotated[float, SECONDS, Range(0, 86_400, open=True)] = 3600.0  # from submission on, by default
+    timeout: Annotated[float, SECONDS, Range(0, 86_400, open=True)] = 3600.0  # default, counted from submission
     queue: Annotated[int, Range(1, 1_000_000)] = 10_000  # unfinished jobs; further ones are refused
     tenant_queue: Annotated[int, Range(1, 1_000_000)] = 1000  # unfinished jobs of one tenant
     queue_bytes: Annotated[int, BYTES, Range(4 << 20, 1 << 40)] = 256 << 20  # total size of unfinished jobs
     answer_bytes: Annotated[int, BYTES, Range(1024, 16 << 20)] = 4 << 20  # longer answers are cut off
     attempts: Annotated[int, Range(1, 100)] = 5  # how often a job is tried if its router or replica is lost
-    lease: Annotated[float, SECONDS, Range(0.2, 3600)] = 10.0  # a job of a silent router is then taken over
+    lease: Annotated[float, SECONDS, Range(0.2, 3600)] = 10.0  # after this long, a job of a silent router is taken over
     keep: Annotated[float, SECONDS, Range(0, 31 * 86_400, open=True)] = 86_400.0  # how long an ended job is stored
     kept: Annotated[int, Range(0, 1_000_000)] = 10_000  # stored ended jobs; the oldest are deleted first
     kept_bytes: Annotated[int, BYTES, Range(0, 1 << 40)] = 1 << 30

@@ -102,7 +102,7 @@ def _digested_value(field: SchemaField, value: Any) -> Any:
     return float(value) if field.kind is float else value
 
 
-_CLASSIFIER_TEXT = ("describe", "examples")  # of a specialist: what the classifier is made of where none was trained
+_CLASSIFIER_TEXT = ("describe", "examples")  # a specialist's texts from which an untrained classifier is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ class ConfigChanges:
     """Changed keys have dotted names, such as `specialists.sql.system`."""
 
     reloadable: tuple[str, ...]
-    needs_restart: tuple[str, ...]  # with any of these, nothing of the new configuration is taken over
+    needs_restart: tuple[str, ...]  # if there are any, no part of the new configuration is applied
 
     def __bool__(self) -> bool:
         return bool(self.reloadable or self.needs_restart)
 
 
 def compare_ensembles(old: Ensemble, new: Ensemble) -> ConfigChanges:
-    """Ignores the file's name and the order of tables of names."""
+    """Return the changes, ignoring the file's name and the order of named tables."""
     trained = old.classifier.path is not None
     found = list(_table_changes(old, new, "", live=False, trained=trained))
     return ConfigChanges(

@@ -17,7 +17,7 @@ from octet.config.yaml_tree import ConfigInvalid, Problem, Problems, YamlTable, 
 
 
 def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
-    """With `files`, models and adapters must exist on this machine. Raises ConfigInvalid."""
+    """Read and check a file. With `files`, models and adapters must exist on this machine. Raises ConfigInvalid."""
     return parse_content(read_content(path), path, files=files)
 
 
@@ -27,7 +27,7 @@ def parse_ensemble(text: str, source: Path | None) -> Ensemble:
 
 
 def read_content(path: Path) -> bytes:
-    """Read at most one byte more than is parsed. Raises ConfigInvalid."""
+    """Read at most one byte more than the parser accepts. Raises ConfigInvalid."""
     try:
         with path.open("rb") as file:
             return file.read(yaml_tree.MAX_BYTES + 1)
@@ -64,7 +64,7 @@ def _parse(content: bytes, source: Path | None, problems: Problems, files: bool)
 
 
 def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None:
-    """Read the defaults for every specialist, at the top of the file, first."""
+    """Read first the defaults for every specialist, at the top of the file."""
     shared = tuple(entry for entry in root.entries if entry.key in shared_fields())
     own = tuple(entry for entry in root.entries if entry.key not in shared_fields())
     values = ValueReader(index, folder)

@@ -57,7 +57,7 @@ class ConfigFile:
         return still
 
     def read(self, *, again: bool = False) -> ReloadEvent | None:
-        """Call it after `look` returned True. With `again`, content that was read before is reported again."""
+        """Return an event, if any. Call it after `look` returned True. With `again`, report known content again."""
         if self._settled and not again:
             return None
         content = self._read()
@@ -95,7 +95,7 @@ class ConfigFile:
 
 
 class ConfigWatch:
-    """Polls, which works on every file system and with symbolic links."""
+    """Polls the file, which works on every file system and with symbolic links."""
 
     def __init__(
         self, path: Path, current: Ensemble, *, interval: float = POLL_SECONDS, settle: float = SETTLE_SECONDS

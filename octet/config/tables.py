@@ -9,7 +9,7 @@ from octet.config.values import InvalidValue, KeyIndex, KeyPath, ValueReader, ch
 from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, YamlTable, describe_node
 
 Presets = Callable[[type, str], Mapping[str, Any]]
-"""Values that replace the defaults of a dataclass of this kind and name."""
+"""Returns values that replace the defaults of a dataclass of this kind and name."""
 
 _NO_MERGING = "YAML merging is not supported; put defaults for every specialist at the top"
 
@@ -23,7 +23,7 @@ class TableReader:
 
     def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
         """Return an instance, with defaults for invalid values; None if an invalid value has no default. `name` is the
-        key of the table, if that key is its name."""
+        table's key, if that key is also its name."""
         found = self.keys(kind, node, place, name)
         if found is None:
             return None
@@ -54,9 +54,9 @@ class TableReader:
             if entry.key in known:
                 self._field(known[entry.key], entry, here, found)
             elif entry.key == "<<":
-                self._index.add_problem(here, f"is no known key: {_NO_MERGING}")
+                self._index.add_problem(here, f"is not a known key: {_NO_MERGING}")
             else:
-                self._index.add_unknown(here, "is no known key", entry.key, list(known))
+                self._index.add_unknown(here, "is not a known key", entry.key, list(known))
         return found
 
     def _field(self, field: SchemaField, entry: YamlEntry, place: KeyPath, found: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ _IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
     schema.EscalationConfig: (("calm", "refused", 1),),
     schema.SloConfig: (("window", "long_window", 1),),
 }
-"""The first key, times the factor, must be at most the second."""
+"""For each pair of keys: the first value times the factor must be at most the second value."""
 
 
 def check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) -> None:
@@ -96,7 +96,7 @@ def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], i
     at_least, name = (*place, "at_least"), (*place, "name")
     if detects == contains:
         which = "both" if detects else "neither"
-        index.add_problem(place, f"must have exactly one of `detect` and `contains`, it has {which}")
+        index.add_problem(place, f"must have exactly one of `detect` and `contains`; it has {which}")
     elif detects and index.has_key(*at_least):
         index.add_problem(at_least, "counts the texts of `contains`, which this rule does not have")
     elif contains and index.is_valid(*place, "contains") and rule.at_least > len(rule.contains):
@@ -139,7 +139,7 @@ def check_files(ensemble: schema.Ensemble, index: KeyIndex) -> None:
 
 
 def needed_files(ensemble: schema.Ensemble) -> Iterator[tuple[KeyPath, Path, bool]]:
-    """Yield key path, file path, and whether it must be a folder."""
+    """Yield key path, file path, and whether the path must be a folder."""
     for specialist in ensemble.specialists:
         place = ("specialists", specialist.name)
         if specialist.addresses:

@@ -24,7 +24,7 @@ _ADAPTER_NAME = TextLimits(most=64, least=1, what="a name")
 
 
 class InvalidValue(Exception):
-    """The value is not allowed. The message continues after the key."""
+    """The value is not allowed. The message continues a sentence that begins with the key."""
 
     def __init__(self, right: str, got: YamlNode | str) -> None:
         super().__init__(f"must be {right}, got {got if isinstance(got, str) else describe_node(got)}")
@@ -96,12 +96,12 @@ def parse_integer(text: str) -> int | None:
 
 
 def parse_number(text: str) -> float | None:
-    """Return None for `.nan` and `.inf`; a number that is too large becomes infinite, which is out of every range."""
+    """Return None for `.nan` and `.inf`; a number that is too large becomes infinite, which is outside every range."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def parse_size(text: str) -> int | None:
-    """Parse bytes: `192m`, `1g`, `1.5gib`, or just a number."""
+    """Parse a size in bytes, such as `192m`, `1g`, `1.5gib` or a number."""
     match = _SIZE.fullmatch(text)
     if match is None:
         return parse_integer(text)

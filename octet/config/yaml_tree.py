@@ -13,7 +13,7 @@ EMBEDDED = "the embedded default"
 
 
 class Problem(NamedTuple):
-    line: int | None  # from 1; None for the file as a whole
+    line: int | None  # counted from 1; None for the file as a whole
     message: str
 
     def format(self, source: Path | None) -> str:
@@ -43,7 +43,7 @@ class Problems:
         return len(self._found) >= MAX_PROBLEMS
 
     def add(self, line: int | None, message: str) -> None:
-        """Add a message as one printable line, whatever the file contains."""
+        """Add a message as one printable line, regardless of the file's content."""
         shown = message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "..."
         problem = Problem(line, "".join(one if one.isprintable() else "\ufffd" for one in shown))
         if not self.is_full:
@@ -94,7 +94,7 @@ class YamlEntry:
 
 @dataclass(frozen=True, slots=True)
 class YamlTable:
-    entries: tuple[YamlEntry, ...]  # no key twice
+    entries: tuple[YamlEntry, ...]  # no key occurs twice
     line: int
 
 
@@ -144,7 +144,7 @@ def decode_content(content: bytes, problems: Problems) -> str | None:
 
 
 def compose_yaml(text: str, problems: Problems) -> YamlNode | None:
-    """Return None if the text is not a YAML document, which is then a problem. A document may also have problems."""
+    """Return None, and report a problem, if the text is not a YAML document. A document may also have problems."""
     composer = _Composer(text, problems)
     try:
         return composer.document()
@@ -198,7 +198,7 @@ class _Composer:
         except yaml.MarkedYAMLError as error:
             raise self._not_yaml(error) from None
         except (ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:
-            # The parser does not check escapes and version numbers that are out of range.
+            # The parser itself does not check for escapes and version numbers that are out of range.
             raise _Unreadable(self._line, f"this is not valid YAML: {error}") from None
 
     def _not_yaml(self, error: Any) -> _Unreadable:

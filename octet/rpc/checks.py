@@ -26,7 +26,7 @@ _BRACKET = re.compile(r"[\[{\]}]")
 
 
 class InvalidValue(ValueError):
-    """States what a value must be, and what it is."""
+    """The message states what a value must be, and what it is."""
 
     def __init__(self, limit: str, value: str) -> None:
         super().__init__(f"must be {limit}, got {value}")
@@ -35,7 +35,7 @@ class InvalidValue(ValueError):
 
 
 def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
-    """Checks the nesting depth before parsing. Raises InvalidValue."""
+    """Parse, after checking the nesting depth. Raises InvalidValue."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(_JSON_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
@@ -52,7 +52,7 @@ def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """For `json.loads`, which would accept NaN and Infinity."""
+    """Refuse NaN and Infinity, which `json.loads` would accept."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -88,7 +88,7 @@ class FieldChecks:
             raise invalid_field(field, f"at most {most:,} items", f"{len(values):,}")
 
     def identifier(self, field: str, text: str) -> str:
-        """Identifiers are logged, so they must not contain line breaks or control characters."""
+        """Check an identifier. Identifiers are logged, so they must not contain line breaks or control characters."""
         if not self.text(field, text).isprintable():
             raise invalid_field(field, "printable", shorten(text))
         return text
@@ -116,7 +116,7 @@ class FieldChecks:
         return tuple(stops)
 
     def structure(self, structure: wire.Structure) -> None:
-        """Checks sizes and counts only; the replica decides whether it can compile the structure."""
+        """Check sizes and counts only; the replica decides whether it can compile the structure."""
         kind = structure.WhichOneof("kind")
         if kind is None:
             raise invalid_field("structure", "one of json_object, json_schema, regex and choice", "none")
@@ -206,7 +206,7 @@ class ToolChecks:
             raise invalid_field(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
-        """Check a schema, empty for a tool without arguments. The replica decides whether it can compile it."""
+        """Check a schema; a tool without arguments has an empty one. The replica decides whether it can compile it."""
         if not self._checks.text(field, schema):
             return
         kind = self._object(field, schema).get("type", "object")

@@ -7,11 +7,11 @@ from typing import Any
 
 from grpc import aio
 
-_QUIET_SECONDS = 0.25  # time without a new call; even on a busy machine gRPC hands a call over within that time
+_QUIET_SECONDS = 0.25  # time without a new call; even on a busy machine, gRPC delivers a call within that time
 _MAX_WAIT_SECONDS = 2.0
-_MAX_WALL_SECONDS = 5.0  # for an event loop that hardly runs
+_MAX_WALL_SECONDS = 5.0  # the limit if the event loop hardly runs
 _TICK_SECONDS = 0.01
-_MAX_TICK_SECONDS = 0.02  # longer ticks count as this much: while the loop was blocked, no call could be handed over
+_MAX_TICK_SECONDS = 0.02  # a longer tick counts as this long: while the loop was blocked, no call could be delivered
 _HEALTH_PREFIX = "/grpc.health."
 
 
@@ -36,8 +36,8 @@ class DrainGate:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call that is
-        then refused and retried reaches another server. Not reentrant."""
+        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call is then
+        refused, and its retry reaches another server. Not reentrant."""
         self._open.clear()
         try:
             await self.wait_until_quiet()
@@ -46,7 +46,7 @@ class DrainGate:
             self._open.set()
 
     async def wait_until_quiet(self) -> None:
-        """Return when no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
+        """Return when no call has arrived for some time, which is shorter the longer calls keep arriving."""
         now = asyncio.get_running_loop().time
         waited = quiet = 0.0
         end = now() + _MAX_WALL_SECONDS

@@ -24,9 +24,9 @@ MalformedHook = Callable[[Refusal], None]  # called for a request that cannot be
 CallScope = Callable[[], AbstractContextManager[object]]  # entered before the request is read; may raise Refusal
 READ_SECONDS = 20.0  # time for a request to arrive once its call has begun
 UNREAD_FIELD = "request"
-"""The field of a DEADLINE refusal for a request that did not arrive. Other DEADLINE refusals are missed deadlines."""
+"""The field of a DEADLINE refusal if the request did not arrive. Other DEADLINE refusals are missed deadlines."""
 MAX_PENDING_READS = 256
-"""Calls whose request has not arrived. Most requests arrive with their call; on slow links some do not."""
+"""The most calls whose request has not arrived. Most requests arrive with their call; on slow links some do not."""
 MAX_STREAMS = 32  # concurrent calls of each method with a request stream
 _READ_RETRY_SECONDS = 1.0
 _IDLE_SECONDS = 1.0
@@ -50,7 +50,7 @@ async def write_message(context: Context, message: Message, seconds: float) -> b
 
 
 async def send_initial_metadata(context: Context, metadata: tuple[tuple[str, str], ...]) -> None:
-    """Finish sending even if the task is cancelled: otherwise gRPC could send no status afterwards."""
+    """Send the metadata completely even if the task is cancelled: otherwise gRPC could send no status afterwards."""
     sending = asyncio.ensure_future(context.send_initial_metadata(metadata))
     try:
         await asyncio.shield(sending)
@@ -78,7 +78,7 @@ def unary_context_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Like `unary_handler`, for calls that need their deadline or metadata."""
+    """Do the same as `unary_handler`, for calls that need their deadline or metadata."""
     parsing = _parsing(kind, serve, limit, on_malformed)
     return grpc.unary_unary_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
 
@@ -154,7 +154,7 @@ class OpenCalls:
         self._last_ended = -inf
 
     def count(self, handler: Any) -> Any:
-        """Return the same handler, counting a call from its request to its status, refusals included."""
+        """Return the handler, wrapped to count each call from its request to its status, including refusals."""
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
         behaviour = getattr(handler, kind)
 
@@ -185,7 +185,7 @@ class RequestReader:
         self._pending: dict[asyncio.Timeout, None] = {}  # oldest first
 
     async def read(self, context: Context) -> bytes:
-        """Raises Refusal."""
+        """Return the request. Raises Refusal."""
         timeout = asyncio.timeout(self._seconds)
         try:
             async with timeout:
@@ -263,7 +263,7 @@ def request_stream_handler(handler: Any, scope: CallScope) -> Any:
 
 
 def _deserialise(raw: bytes, handler: Any) -> Any:
-    """gRPC would report malformed health and reflection requests as internal errors. Raises Refusal."""
+    """Parse a health or reflection request; gRPC would report a malformed one as an internal error. Raises Refusal."""
     if handler.request_deserializer is None:
         return raw
     try:

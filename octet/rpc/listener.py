@@ -11,8 +11,8 @@ from octet.rpc.certificates import Tls, server_credentials
 LOOPBACK = "127.0.0.1"
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit for the path of a Unix socket
 MAX_PENDING_CALLS = 8192
-"""Calls that gRPC has received but not yet handed over. Beyond this limit gRPC cancels calls without a reason; with its
-defaults it starts to cancel some at random from 1,000 on."""
+"""The most calls that gRPC has received but not yet delivered. Beyond this limit gRPC cancels calls without a reason;
+by default it starts to cancel some at random at 1,000."""
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     # Detect peers that vanished.

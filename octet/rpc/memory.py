@@ -81,7 +81,7 @@ class MemoryGuard:
             _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
 
     def check(self, *, can_wait: bool) -> None:
-        """Raises Refusal. Running work is not affected: its memory is already allocated."""
+        """Raises Refusal if too much memory is used. Running work is not affected: its memory is already allocated."""
         usage = self._current()
         if usage is None or usage.share < self._limits.tight:
             return
@@ -118,7 +118,7 @@ _V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_f
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
-    """Return a function that reads the usage under the tightest limit of this process; None without a limit."""
+    """Return a function that reads the usage under the tightest limit of this process, or None if there is no limit."""
     found = [*_find_cgroups(own, cgroups)]
 
     def read() -> MemoryUsage | None:
@@ -129,7 +129,7 @@ def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable
 
 
 def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersion]]:
-    """Yield the process's own cgroup and its parents, of which a container may see only the root."""
+    """Yield the process's own cgroup and its parents; a container may see only the root."""
     try:
         text = own.read_text()
     except OSError:  # not Linux

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from octet.rpc.refusal import Refusal, malformed_request
 
-MAX_FIELDS = 10_000  # of a message, nested messages included
+MAX_FIELDS = 10_000  # fields of a message, including those of nested messages
 _STRING = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
 _BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -20,7 +20,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
-    """Count nested fields as well, up to `most`. Malformed bytes pass, because parsing reports them."""
+    """Whether there are at most `most` fields, also nested ones. Malformed bytes pass, because parsing reports them."""
     return _fields_left(most, memoryview(raw), descriptor) >= 0
 
 
@@ -57,8 +57,8 @@ def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
 
 
 def diagnose_malformed(raw: bytes, kind: type[Message]) -> Refusal:
-    """Return why the bytes cannot be parsed, which protobuf does not report. Parsing without text fields succeeds if
-    only invalid UTF-8 is the problem."""
+    """Return why the bytes cannot be parsed, which protobuf does not report. If only invalid UTF-8 is the problem,
+    parsing without text fields succeeds."""
     name = kind.DESCRIPTOR.name
     problem = f"not a serialised octet.v1.{name}"
     try:
@@ -123,8 +123,8 @@ _PLANS: dict[type[Message], tuple[_Plan, _Plan]] = {}
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """Unset optional fields, absent messages and non-finite numbers become None. Enums become their value's name in
-    lower case, without the type's prefix. Bytes become hex. Fields of a oneof are left out unless set."""
+    """Convert a message. Unset optional fields, absent messages and non-finite numbers become None. Enums become their
+    value's name in lower case, without the type's prefix. Bytes become hex. Unset fields of a oneof are left out."""
     kind = type(message)
     always, in_oneof = _PLANS.get(kind) or _make_plan(kind)
     content = {name: read(message, name) for name, read in always}
@@ -189,7 +189,7 @@ def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
 
 
 def is_in_oneof(field: FieldDescriptor) -> bool:
-    """The compiler represents an `optional` field by a oneof whose name starts with an underscore."""
+    """Whether the oneof is declared: the compiler adds one, with a leading underscore, for an `optional` field."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")
 

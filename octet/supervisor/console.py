@@ -70,15 +70,15 @@ class NonBlockingWriter:
             del self._buffer[:num_written]
 
     def _is_writable(self, seconds: float) -> bool:
-        """Return True even on an error, which the write then reports. A writable pipe takes PIPE_BUF bytes at once."""
+        """Return True after an error too: the write then reports it. A writable pipe takes PIPE_BUF bytes at once."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))
 
 
 def _reopen_non_blocking(fd: int) -> int:
-    """Open the pipe or terminal once more, because O_NONBLOCK belongs to the open file, which other processes share. A
-    regular file never blocks; reopened, it would be overwritten from its beginning."""
+    """Open the pipe or terminal again, because O_NONBLOCK belongs to the open file, which other processes share. A
+    regular file never blocks; if it were reopened, it would be overwritten from its beginning."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with suppress(OSError):
@@ -154,7 +154,7 @@ class LiveConsole(Console):
             self._num_drawn = len(rows)
 
     def _fit_rows(self) -> list[str]:
-        """Return as many rows as the terminal shows, cut to its width."""
+        """Return as many rows as fit on the terminal, cut to its width."""
         try:
             columns, lines = self._size()
         except OSError:  # the terminal was closed

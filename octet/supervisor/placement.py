@@ -1,4 +1,4 @@
-"""Where the replicas of one ensemble listen: a private runtime folder and a socket for each."""
+"""Where the replicas of one ensemble listen: a private runtime folder with a socket for each."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from octet.telemetry.logs import LogSettings
 
 ACCEPTED_CONFIG = "accepted.yaml"  # the configuration that the router accepted last
 _MAX_NAME = 24
-_MAX_PARENT = 64  # bytes: the path of a Unix socket has at most 107, including folder and file name
+_MAX_PARENT = 64  # bytes: a Unix socket's path has at most 107, including its folder and file name
 _PREFIX = "octet-serve-"
 _SOCKET = re.compile(r"[0-9]+-.+\.sock")
 
@@ -82,7 +82,7 @@ def _create() -> tuple[Path, int]:
 
 
 def _create_locked(parent: Path) -> tuple[Path, int]:
-    """Try again if another supervisor removed the folder before it was locked."""
+    """Create a folder and lock it. If another supervisor removes it before it is locked, try again."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with suppress(FileNotFoundError):

@@ -37,7 +37,7 @@ class ProcessSpec:
     stage: int = 0  # starts when all lower stages are ready, and stops before they do
     ready_words: str | None = None
     """A program that sends no status is ready once it has written a line with these words."""
-    reloads: bool = False  # SIGHUP is passed on to it
+    reloads: bool = False  # whether SIGHUP is passed on to it
 
     def __post_init__(self) -> None:
         if (self.fork is None) == (not self.command):
@@ -61,7 +61,7 @@ class SupervisedProcess:
         self.backoff = Backoff(clock, draw, delays)
         self.spawned: SpawnedProcess | None = None
         self.ready_text = ""  # the text of its latest ready message
-        self.was_ready = False  # at least once
+        self.was_ready = False  # whether it was ready at least once
         self.num_starts = 0
         self.last_line = ""
         self.start_at: float | None = None  # when to start it; None if no start is due
@@ -96,7 +96,7 @@ class SupervisedProcess:
         return self.spawned
 
     def kill(self, number: int) -> None:
-        """Safe until the process has been waited for, because its pid is not reused earlier."""
+        """Send a signal. This is safe until the process has been waited for, because its pid is not reused earlier."""
         if self.spawned is not None:
             os.kill(self.spawned.pid, number)
 
@@ -221,7 +221,7 @@ def check_single_threaded() -> None:
 
 
 def _exit_after(run: Callable[[], int]) -> NoReturn:
-    """Run and exit a forked process, whatever happens."""
+    """Run a forked process and exit, even if it raises."""
     code = 1
     try:
         code = run()
@@ -237,7 +237,7 @@ def _exit_after(run: Callable[[], int]) -> NoReturn:
 
 
 def _run_child(spec: ProcessSpec, parent: int, mask: "set[int | signal.Signals]", pipes: list[int]) -> int:
-    """`pipes` are those for its log and its status, then descriptors that it must not inherit."""
+    """`pipes` are the pipes for its log and its status, then descriptors that it must not inherit."""
     log, status, *close = pipes
     _set_up_child(parent, mask, log, close)
     if spec.fork is None:

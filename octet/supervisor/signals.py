@@ -45,7 +45,7 @@ class Wakeup:
 
 
 class SignalPipe(Wakeup):
-    """Within its `with` block, signals wake the loop and are returned in order by `take`."""
+    """Within its `with` block, signals wake the loop, and `take` returns them in order."""
 
     def __init__(self, numbers: Iterable[signal.Signals] = SUPERVISOR_SIGNALS) -> None:
         self._numbers = tuple(numbers)

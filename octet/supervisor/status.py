@@ -6,8 +6,8 @@ import select
 from contextlib import suppress
 from typing import Any
 
-STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the pipe to a process that runs as a program
-_MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes a character.
+STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the pipe for a process that runs as a program
+_MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes per character.
 
 
 def parse_status(line: bytes) -> dict[str, Any] | None:
@@ -48,7 +48,7 @@ class StatusReporter:
             self._write({"progress": [what[:_MAX_TEXT], done, total]})
 
     def ready(self, text: str) -> None:
-        """Wait while the pipe is full, because this message must not be lost."""
+        """Send the message. Wait while the pipe is full, because this message must not be lost."""
         if self._fd is not None:
             select.select([], [self._fd], [])
         self._write({"ready": text[:_MAX_TEXT]})

@@ -22,10 +22,10 @@ EXIT_KILLED, EXIT_INTERRUPTED = 1, 130
 class SupervisorTimeouts:
     """Timeouts in seconds."""
 
-    hang: float = 30.0  # a process that sends heartbeats is killed after this long without one
+    hang: float = 30.0  # a process that has sent heartbeats is killed after this long without one
     start: float = 300.0
     """A process that is not ready, sends no heartbeats and reports no progress is killed after this long."""
-    drain: float = 60.0  # time to stop, for each stage; then its processes are killed
+    drain: float = 60.0  # the time that each stage has to stop before its processes are killed
     delays: BackoffDelays = field(default_factory=BackoffDelays)
 
 
@@ -56,7 +56,7 @@ class Supervisor:
         self._kill_at = inf  # when the processes of that stage are killed
         self._had_to_kill = False
         self._exit_status = 0
-        self._final_message = ""  # why everything stopped, printed at the very end
+        self._final_message = ""  # why the supervisor stopped, printed at the very end
         self._signals = SignalPipe()
         self._selector = selectors.DefaultSelector()
         self._terminal = ControllingTerminal()
@@ -66,7 +66,7 @@ class Supervisor:
         SIGINT, 2 if the first start of a process exits with status 2. `on_ready` is called once, when all processes are
         ready for the first time."""
         gc.collect()
-        gc.freeze()  # the collectors of forked processes leave shared pages untouched
+        gc.freeze()  # garbage collection in forked processes leaves shared pages untouched
         with self._signals, self._selector, self._terminal:
             self._selector.register(self._signals.fd, selectors.EVENT_READ)
             try:
@@ -146,7 +146,7 @@ class Supervisor:
         yield from (writer.fd for writer in self._writers)
 
     def _seconds_to_wait(self) -> float | None:
-        """Return the seconds until a start, a hang timeout or the shutdown is due; None if nothing is."""
+        """Return the seconds until a start, a hang timeout or the shutdown is due; None if none is."""
         moments = [process.start_at for process in self.processes if process.start_at is not None]
         moments += [
             process.last_sign_of_life + self._hang_timeout(process)

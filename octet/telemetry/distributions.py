@@ -55,7 +55,7 @@ class Histogram:
 
 RELATIVE_ERROR = 0.01
 LEAST_SECONDS = 1e-5
-MOST_SECONDS = 86_400.0  # shorter and longer durations count as these
+MOST_SECONDS = 86_400.0  # shorter and longer durations are counted as these
 _ERROR = RELATIVE_ERROR * 0.9999  # the rest is reserved for the rounding of logarithms
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)
 _UP = 1 / LEAST_SECONDS
@@ -121,7 +121,7 @@ class Sketch:
         return self.quantiles((share,))[0]
 
     def quantiles(self, shares: Sequence[float]) -> list[float | None]:
-        """For each share, return the least duration that this share of the samples does not exceed, if any."""
+        """For each share, return the duration that this share of the samples does not exceed; None without samples."""
         if not self.count:
             return [None] * len(shares)
         sums = list(accumulate(self._counts))
@@ -223,7 +223,7 @@ def _read_varints(raw: bytes) -> Iterator[int]:
 DEFAULT_PARTS = 10  # slices of a window
 MOST_AHEAD_SECONDS = 60.0
 """A slice further in the future comes from a wrong clock and is not counted until its time has come."""
-_SPARE = 2  # slices: the current one, and the oldest, of which only a part still counts
+_SPARE = 2  # spare slices: the current one, and the oldest, of which only a part still counts
 
 
 class Mergeable(Protocol):
@@ -254,7 +254,7 @@ class SlidingWindow(Generic[MergeableT]):
         self._parts = parts
         self._slices: dict[TimeSlice, MergeableT] = {}
         self._closed: tuple[tuple[TimeSlice, ...], MergeableT] = ((), make())
-        """The sum of the counted slices that cannot change any more."""
+        """The sum of the counted slices that can no longer change."""
         self.resize(seconds)
 
     def resize(self, seconds: float) -> None:

@@ -141,7 +141,7 @@ class MetricsListener:
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
-        except (OSError, TimeoutError):  # the scraper is gone, or too slow
+        except (OSError, TimeoutError):  # the scraper is gone or too slow
             writer.transport.abort()
         finally:
             self._open.discard(writer)

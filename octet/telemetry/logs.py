@@ -14,7 +14,7 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 _MOST_LINE_BYTES = 8000  # `octet serve` splits longer lines, which would break the JSON
 _MOST_CHARACTERS, _FALLBACK_CHARACTERS = 3500, 240
-"""Characters of a message and of a traceback; the second if the line is still too long."""
+"""Maximum characters of a message and of a traceback; the second limit applies if the line is still too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +98,5 @@ def _escape(text: str) -> str:
 
 
 def _clip(text: str, most: int) -> str:
-    """Cut the middle: the last line of a traceback is the most useful."""
+    """Cut out the middle, because the last line of a traceback is the most useful."""
     return text if len(text) <= most else f"{text[: most // 3]} ... {text[-(most - most // 3) :]}"

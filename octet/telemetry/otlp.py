@@ -1,4 +1,4 @@
-"""Sends spans by OTLP over gRPC, through OpenTelemetry's exporter. Imported only where traces are exported."""
+"""Sends spans by OTLP over gRPC, through OpenTelemetry's exporter. Imported only if traces are exported."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": Sp
 
 
 class OtlpSender:
-    """Headers, certificates, compression and timeouts are set by the SDK's environment variables."""
+    """Sends spans. The SDK's environment variables set headers, certificates, compression and timeouts."""
 
     def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
         """`resource` describes the sending process by OpenTelemetry's attributes."""

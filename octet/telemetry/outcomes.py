@@ -33,7 +33,7 @@ def request_outcome(receipt: wire.Receipt) -> RequestOutcome:
 
 
 def error_outcome(error: wire.Error, *, begun: bool = False) -> RequestOutcome:
-    """Set `begun` if part of the answer was sent."""
+    """Return the outcome of an error; `begun` means that part of the answer was sent."""
     if error.reason in _CALLER_REASONS:
         return "cancelled"
     return "failed" if begun or error.reason in _FAILURE_REASONS else "refused"

@@ -38,7 +38,7 @@ def request_context(request_id: str, trace_id: str = "") -> Iterator[None]:
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
-TRACERESPONSE = "traceresponse"  # on responses, in the form of `traceparent`, which W3C reserves for requests
+TRACERESPONSE = "traceresponse"  # header of responses in the form of `traceparent`, which W3C reserves for requests
 SAMPLED_FLAG = 0b01
 _TRACEPARENT_SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _TRACEPARENT_LENGTH = 55
@@ -105,12 +105,12 @@ class SpanIds:
 
 
 class ClockAnchor:
-    """Converts monotonic times to wall-clock times; one for each request, so that its stages keep their lengths."""
+    """Converts monotonic times to wall-clock times. Each request has its own, so that its stages keep their lengths."""
 
     __slots__ = ("_offset",)
 
     def __init__(self, now: float, wall_ns: int) -> None:
-        """Both arguments are the same time, on two clocks."""
+        """Both arguments are the same moment on two clocks."""
         self._offset = wall_ns - round(now * 1e9)
 
     def ns(self, moment: float) -> int:

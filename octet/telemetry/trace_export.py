@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from octet.telemetry.requests import Span
 
 _log = logging.getLogger(__name__)
-MOST_QUEUED = 2048  # requests whose spans wait. Beyond it new ones are dropped and counted.
+MOST_QUEUED = 2048  # requests whose spans wait. Beyond this limit, new ones are dropped and counted.
 BATCH_SIZE = 64
 FLUSH_SECONDS = 1.0  # queued spans are sent at least this often; a full batch is sent at once
 _JOIN_SECONDS = 1.0
@@ -29,7 +29,7 @@ SpanSource: TypeAlias = Callable[[], "Sequence[Span]"]
 
 class SpanSender(Protocol):
     def send(self, spans: "Sequence[Span]") -> bool:
-        """Return whether the collector accepted them. May take long."""
+        """Return whether the collector accepted the spans. May take long."""
 
     def close(self) -> None:
         """Make a running `send` on any thread end soon."""
@@ -68,7 +68,7 @@ class SpanExporter:
         self._closing = False
         self._is_failing = False
         self.sent = 0
-        self.dropped = 0  # the queue was full, or the collector did not take them
+        self.dropped = 0  # because the queue was full, or the collector did not accept them
 
     def start(self) -> None:
         """Open the sender in the background. Its imports may be slow, so start before requests are served."""
@@ -89,7 +89,7 @@ class SpanExporter:
         return len(self._queue)
 
     def close(self, seconds: float) -> None:
-        """Send what is queued, within `seconds`."""
+        """Send the queued spans, within `seconds`."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -101,7 +101,7 @@ class SpanExporter:
             self._sender.close()
             self._thread.join(_JOIN_SECONDS)
         if self.dropped:
-            _log.warning("Traces of %d requests were lost, %d were sent.", self.dropped, self.sent)
+            _log.warning("Traces of %d requests were lost; %d were sent.", self.dropped, self.sent)
 
     def _run(self) -> None:
         try:
@@ -129,7 +129,7 @@ class SpanExporter:
         with self._changed:
             self.sent += len(sources) if is_taken else 0
             self.dropped += 0 if is_taken else len(sources)
-        if is_taken == self._is_failing:  # log every change, once
+        if is_taken == self._is_failing:  # log every change once
             self._is_failing = not is_taken
             if is_taken:
                 _log.info("The collector takes traces again; those of %d requests were lost.", self.dropped)

@@ -80,7 +80,7 @@ def test_restarted_job_is_reported(capsys: Captured) -> None:
     with jobs_served(RUNNING, "lost", 2, "one two", done()) as at:
         assert octet(at, "watch", "job-1") == 0
         output = capsys.readouterr()
-        assert output.out == "lost\none two\n" and "attempt 2 starts over, discard the text above" in output.err
+        assert output.out == "lost\none two\n" and "attempt 2 starts over; discard the text above" in output.err
         assert octet(at, "watch", "job-1", "--json") == 0
     third = json.loads(capsys.readouterr().out.splitlines()[2])
     assert third == {"number": 3, "event": "restarted", "attempt": 2}

@@ -155,9 +155,9 @@ def unexpected_texts(explanation: wire.Story) -> Iterator[str]:
 
 BREAKERS: dict[BreakerStatus, str] = {
     "closed": "its answers were trusted",
-    "shadow_only": "it only shadowed",
-    "recovering": "still only shadowed",
-    "held_open": "it only shadowed",
+    "shadow_only": "it got only shadow traffic",
+    "recovering": "still got only shadow traffic",
+    "held_open": "it got only shadow traffic",
     "held_closed": "it served",
 }
 
@@ -169,7 +169,7 @@ def test_breaker_text_matches_whether_it_serves(state: BreakerStatus) -> None:
     assert shown_state(standing) == state
     receipt = wire.Receipt(decision=wire.Decision(primary="stl"), between=wire.Between(correctness=state))
     words = explained(wire.Story(receipt=receipt))
-    assert BREAKERS[state] in words and ("shadowed" in words) == (not may_serve(standing))
+    assert BREAKERS[state] in words and ("shadow traffic" in words) == (not may_serve(standing))
 
 
 @pytest.mark.parametrize(
