@@ -71,7 +71,7 @@ class ReceiptLog:
         self._store.keep_receipt(row)
 
     async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
-        """Return only a receipt of that tenant. Raises Refusal if it may be in the store, which does not answer."""
+        """Return a receipt of that tenant only. Raises Refusal if the store may have it but does not answer."""
         key = receipt_key(request_id, tenant)
         receipt = self._cache.get(key)
         if receipt is None:
@@ -80,7 +80,7 @@ class ReceiptLog:
             except StoreUnavailable:
                 message = "older receipts cannot be read now: the store does not answer"
                 raise Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message, field="request_id") from None
-            except Refusal:  # no receipt has such an id
+            except Refusal:  # no receipt has an id like this
                 return None
             receipt = None if row is None else parse_receipt(row.raw)
         return receipt if receipt is not None and receipt.tenant == tenant else None

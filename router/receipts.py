@@ -8,11 +8,11 @@ from octet.v1 import inference_pb2 as wire
 from router.request import DecisionSource, Request, RoutingDecision
 
 RECEIPT_METADATA_KEY = "octet-receipt-bin"
-MAX_RECEIPT_BYTES = 4608  # gRPC allows 8 KiB of metadata, and a refused call must fit its error and its receipt
+MAX_RECEIPT_BYTES = 4608  # gRPC allows 8 KiB of metadata, which must hold the error and the receipt of a refused call
 _ELLIPSIS = "…"
 _MAX_ID = 128
 _MAX_NAME = 64
-_MAX_STOP = 256  # never clipped: callers compare it with what they sent
+_MAX_STOP = 256  # never clipped: callers compare it with the text that they sent
 _MAX_MESSAGE = 200
 _MAX_DETAIL = 100
 _MAX_ATTEMPTS = 4
@@ -20,7 +20,7 @@ _MAX_ATTEMPT_MESSAGE = 60
 _MAX_DECISION_WHY = 240
 _MAX_NOTE = 160
 _MAX_NOTES = 480
-_MAX_SCORES = 480  # bytes of names and probabilities; an ensemble of eight needs half
+_MAX_SCORES = 480  # bytes of names and probabilities; an ensemble of eight needs half of it
 _SCORE_BYTES = 15  # a probability in protobuf, with its tags
 _MAX_ADAPTERS = 4
 _SOURCES: Mapping[DecisionSource, wire.DecisionSource] = {
@@ -40,7 +40,7 @@ class ReceiptDraft:
         self._arrival = request.arrival
         self._receipt = wire.Receipt()
         self._planned = wire.Between()
-        self._pending: deque[Callable[[], None]] = deque()  # writes for when the replica has been asked, in order
+        self._pending: deque[Callable[[], None]] = deque()  # writes that wait until a replica has been asked, in order
         self._pending.append(partial(self._write_request, request, wall_ms))
         self._last = now
 
@@ -69,8 +69,8 @@ class ReceiptDraft:
         self._planned = between
 
     def dispatched_to(self, specialist: str, is_spill: bool, taken_over_from: str) -> None:
-        """Record the specialist of the next attempt. It is a fallback because the first choice is full, which is a
-        spill, or because `taken_over_from` has no suitable replica; or it is the primary itself."""
+        """Record the specialist of the next attempt. It is the primary, or a fallback: because the first choice is
+        full, which is a spill, or because `taken_over_from` has no suitable replica."""
 
         def write() -> None:
             between, planned = self._receipt.between, self._planned
@@ -119,7 +119,7 @@ class ReceiptDraft:
         )
 
     def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
-        """`breaker` is its state when the replica was chosen."""
+        """`breaker` is the state of the replica's breaker when the replica was chosen."""
         receipt = self._receipt
         receipt.specialist = clip_bytes(specialist, _MAX_NAME)
         receipt.replica = clip_bytes(replica, _MAX_NAME)
@@ -201,7 +201,7 @@ def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
 
 
 def _scores_to_wire(distribution: tuple[tuple[str, float], ...]) -> list[wire.Score]:
-    """Return the most likely scores, as many as fit."""
+    """Return the highest scores, as many as fit."""
     bytes_left = _MAX_SCORES
     scores: list[wire.Score] = []
     for name, probability in distribution:
@@ -214,7 +214,7 @@ def _scores_to_wire(distribution: tuple[tuple[str, float], ...]) -> list[wire.Sc
 
 
 def clip_bytes(text: str, max_bytes: int) -> str:
-    """Truncate to a size in UTF-8, so that a caller cannot control the size of a receipt."""
+    """Truncate to a number of bytes in UTF-8, so that a caller cannot control the size of a receipt."""
     raw = text.encode()
     if len(raw) <= max_bytes:
         return text

@@ -10,13 +10,13 @@ from octet.v1 import error_pb2 as wire
 from router.request import Request, RoutingDecision
 
 _DEADLINE_GRAIN = 0.05
-_DEADLINE_ROUNDING = 0.01  # seconds, and a share of the request's whole time
+_DEADLINE_ROUNDING = 0.01  # a share of the request's whole time; the grain is in seconds
 _KNOB_SETTERS: Mapping[str, str] = {"": "the configuration", "operator": "an operator"}
 _FORCED_ONLY = "the caller allows no other specialist (force_specialists)"
 
 
 def no_specialist(decision: RoutingDecision) -> Refusal:
-    """A retry helps only if the classifier was unavailable."""
+    """The status allows a retry only if the classifier was unavailable."""
     code = grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE
     message = f"no specialist should answer this request: {decision.why}"
     return Refusal(wire.ERROR_REASON_NO_SPECIALIST, message, code=code)
@@ -43,20 +43,20 @@ def no_fit_replica(reasons: Iterable[str]) -> Refusal:
 
 
 def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
-    """Has no retry-after, because a retry would send the same content."""
+    """There is no retry-after, because a retry would send the same content."""
     died = f"{num_deaths} replicas died with this request in flight"
     return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}: it is refused for another {seconds:.0f} s")
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """A transport also ends a call at its deadline, which looks like a cancellation. The caller's clock is slightly
-    ahead: gRPC rounds the remaining time up by at most one percent."""
+    """Distinguish a cancellation from the deadline, at which a transport also ends the call. The caller's clock is
+    slightly ahead: gRPC rounds the remaining time up by at most one percent."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 
 
 def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
-    """Has no retry-after, because only a higher priority or a lower floor helps."""
+    """There is no retry-after, because only a higher priority or a lower floor would help."""
     rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
     message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}), this request has {priority}"
     limit = f"at least {floor}"

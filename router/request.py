@@ -1,4 +1,4 @@
-"""The caller, and the router's representation of a request."""
+"""The caller, and the router's representation of its request."""
 
 import asyncio
 import re
@@ -26,10 +26,10 @@ T = TypeVar("T")
 class CallerIdentity:
     tenant: str = ""  # callers of one tenant share cached prefixes, receipts and jobs. Empty when no keys are required.
     name: str = ""  # the name of the caller's key; empty when no keys are required
-    operates: bool = False  # may read the data of other tenants
+    operates: bool = False  # whether the caller may read the data of other tenants
 
     def salt(self, request_salt: bytes) -> bytes:
-        """Return a salt that separates the cached blocks of tenants, whatever salt the request has."""
+        """Return a salt that separates the cached blocks of tenants, even if their requests have the same salt."""
         return digest_parts((b"tenant", self.tenant.encode(), request_salt)) if self.tenant else request_salt
 
     def may_see(self, tenant: str) -> bool:
@@ -69,7 +69,7 @@ class AccessGrant:
         self._waits: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """Interrupt `while_valid` at once."""
+        """Interrupt `while_valid` immediately."""
         self._has_ended = True
         for wait in self._waits:
             if not wait.expired():
@@ -120,7 +120,7 @@ SESSION_METADATA_KEY = "session_id"
 @dataclass(frozen=True, slots=True)
 class Session:
     source: SessionSource = "none"
-    name: str = ""  # the caller's name for it; empty for a user, whose id must not appear on a receipt
+    name: str = ""  # the caller's name for the session; empty for a user, whose id must not appear on a receipt
     key: bytes = b""  # a salted digest of 32 bytes; empty without a conversation
 
 
@@ -128,8 +128,8 @@ NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Use the first id that is set. A session id has the same key wherever it is set; the keys of users and tenants
-    never coincide with it."""
+    """Use the first id that is set. A session id has the same key in either field; the keys of users and tenants always
+    differ from it."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -147,14 +147,14 @@ class TraceContext:
     trace_id: str  # 32 hex digits
     parent_id: str  # the caller's span, 16 hex digits; empty if the trace starts here
     flags: int = 0
-    state: str = ""  # the caller's `tracestate`, passed on unread
+    state: str = ""  # the caller's `tracestate`, passed on unchanged
     span_id: str = ""  # the router's span, 16 hex digits
-    recorded: bool = False  # the spans of the request are exported
+    recorded: bool = False  # whether the spans of the request are exported
 
 
 _TRACE_BYTES = 16
 _SPAN_BYTES = 8
-_RANDOM_DIGITS = 14  # the last digits of a trace id, which W3C requires to be random. Sampling reads them.
+_RANDOM_DIGITS = 14  # the last digits of a trace id, which W3C requires to be random; sampling uses them
 _MAX_STATE_BYTES = 512
 _MAX_STATE_MEMBERS = 32
 _MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]")
@@ -167,8 +167,8 @@ class OutgoingTrace(NamedTuple):
 
 class Tracer:
     def __init__(self, random_bytes: Callable[[int], bytes], sample: float | None = None) -> None:
-        """`sample` is the recorded share of the traces that start here. A caller's trace is recorded if the caller
-        sampled it. None records nothing."""
+        """`sample` is the share of the traces starting here that is recorded. A caller's trace is recorded if the
+        caller sampled it. None records nothing."""
         self._random_bytes = random_bytes
         self.sample = sample
 
@@ -198,7 +198,7 @@ class Tracer:
 
 
 def clean_tracestate(state: str) -> str:
-    """Return the members of a valid list, from the left, as many as fit; "" for an invalid list."""
+    """Return the first members of a valid list, as many as fit; "" for an invalid list."""
     if not state:
         return ""
     members = [member for each in state.split(",") if (member := each.strip(" \t"))]
@@ -210,7 +210,7 @@ def clean_tracestate(state: str) -> str:
 
 
 class CallTrace:
-    """The trace of one HTTP call, for its response headers. Of several requests the first is used."""
+    """The trace of one HTTP call, for its response headers. If the call has several requests, the first is used."""
 
     __slots__ = ("trace",)
 
@@ -255,7 +255,7 @@ class RoutingDecision:
     classifier_digest: str = ""
     intent: str = ""
     task: str = ""
-    adapters: tuple[str, ...] = ()  # of the primary
+    adapters: tuple[str, ...] = ()  # the primary's adapters
     sampling: wire.Sampling = field(default_factory=wire.Sampling)
     max_tokens: int = 0
     notes: tuple[str, ...] = ()
@@ -270,20 +270,20 @@ _CONTENT_FIELDS = (
 
 @dataclass(slots=True)
 class Request:
-    """A validated request: every field is in range and every duration is a time on the router's clock."""
+    """A validated request: every field is in range, and every duration has become a time on the router's clock."""
 
     request_id: str
     messages: Sequence[wire.Message]  # the conversation after template and body are applied; the newest message last
-    text: str  # what rules and classifier read
+    text: str  # the text that rules and classifier read
     arrival: float
     deadline: float
     trace: TraceContext
-    first_deadline: float | None = None  # for the first token
-    num_bytes: int = 0  # of the whole request as received
+    first_deadline: float | None = None  # the deadline of the first token
+    num_bytes: int = 0  # the size of the whole request as received
     intent: str = ""
     force: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    adapters: tuple[str, ...] = ()  # the caller's; empty for those of the lane
+    adapters: tuple[str, ...] = ()  # the caller's adapters; empty for those of the lane
     max_experts: int | None = None
     sampling: wire.Sampling | None = None  # the caller's own, unchanged
     seed: int | None = None
@@ -296,7 +296,7 @@ class Request:
     session: Session = NO_SESSION
     tenant_salt: bytes = b""  # includes the caller's tenant
     structure: wire.Structure | None = None  # the caller's own, unchanged
-    validate: bool = False  # the caller wants the verifier's verdict on the receipt
+    validate: bool = False  # whether the caller wants the verifier's verdict on the receipt
     caller: CallerIdentity = ANONYMOUS
     tools: tuple[wire.Tool, ...] = ()
     tool_choice: wire.ToolChoice | None = None
@@ -305,12 +305,12 @@ class Request:
     draft: "ReceiptDraft" = field(init=False, repr=False, compare=False)
     decision: RoutingDecision = field(init=False, repr=False, compare=False)
     plan: "DispatchPlan | None" = field(default=None, init=False, repr=False, compare=False)
-    """None until planned, and when no specialist should answer."""
+    """None until the request is planned, and if no specialist should answer."""
     has_first_token: bool = field(default=False, init=False, repr=False, compare=False)
-    was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # a replica has accepted it
+    was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # whether a replica has accepted
     full: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Specialists without capacity for it on any replica that was asked."""
-    ending: Refusal | None = field(default=None, init=False, repr=False, compare=False)  # why it was ended from outside
+    """Specialists that had no capacity for the request at any replica that was asked."""
+    ending: Refusal | None = field(default=None, init=False, repr=False, compare=False)  # the reason given to `end`
     _task: "asyncio.Task[object] | None" = field(default=None, init=False, repr=False, compare=False)
     _content_digest: bytes = field(default=b"", init=False, repr=False, compare=False)
 
@@ -339,7 +339,7 @@ class Request:
         self._task = task
 
     def end(self, refusal: Refusal) -> None:
-        """End the request from outside, wherever it waits. The first reason is kept."""
+        """End the request wherever it is waiting. The first reason is kept."""
         if self.ending is None and self._task is not None:
             self.ending = refusal
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""The router process: listen, start, reload, drain, stop."""
+"""The router process: how it starts, listens, reloads, drains and stops."""
 
 import asyncio
 import gc
@@ -55,26 +55,26 @@ from router.routing.validation import REQUEST_BYTES
 from router.settings import RouterSettings, replica_addresses
 
 _log = logging.getLogger(__name__)
-FLUSH_SECONDS = 10.0  # for running requests after an error. After a drain none is left, and nothing waits.
+FLUSH_SECONDS = 10.0  # for running requests after an error; after a drain, none is left to wait for
 _MAX_RECEIVED_BYTES = 4 << 20  # larger than any accepted request, so that most oversized ones get a typed refusal
 _LAST_STATUS_SECONDS = 0.2  # for the final statuses of calls that have ended
 _LATE_STATUS_SECONDS = 3.0  # for calls that have not ended, or arrive at the last moment
 _STATUS_POLL_SECONDS = 0.02
 _NO_GRACE_LIMIT_SECONDS = 3600.0
 _WARM_LOG_SECONDS = 5.0
-_SPARE_CALLS = 128  # health checks, receipts, cancellations, and requests that are refused because there are too many
+_SPARE_CALLS = 128  # health checks, receipts, cancellations, and requests that are refused because too many are running
 _ID_BYTES = 16
 _HEARTBEAT_SECONDS = 1.0  # the supervisor restarts a router whose event loop does not run
 _DIGEST_DIGITS = 12
 _SWITCH_SECONDS = 0.0005
-"""The longest time that the event loop and the classifier's thread wait for the interpreter lock."""
+"""The longest wait of the event loop and of the classifier's thread for the interpreter lock."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class RouterServer(RouterCore):
     def __init__(self, ensemble: Ensemble, settings: RouterSettings, classifier: ClassifierClient) -> None:
-        """Raises ValueError, OSError, BindRefused for invalid settings."""
+        """Raises ValueError, OSError or BindRefused for invalid settings."""
         clock, random = SystemClock(), SystemRandom()
         connect = open_transport(ensemble.dispatch.transport, settings.replica_tls)
         environment = RouterEnvironment(clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES))
@@ -200,7 +200,7 @@ class RouterServer(RouterCore):
             await self._set_health(_SERVING)
 
     def follow(self, watch: ConfigWatch) -> Callable[[], None]:
-        """Reload the configuration when it changes. Call the returned function to check it at once."""
+        """Reload the configuration when it changes. The returned function checks it immediately."""
         self._tasks.append(run_forever(lambda: self._follow(watch), "following the configuration"))
         return watch.nudge
 
@@ -246,8 +246,8 @@ class RouterServer(RouterCore):
         await self.traces.close(grace)
 
     async def _stop_grpc(self, grace: float) -> None:
-        """Cancel remaining calls, such as those of watchers, after a while: later if new calls still arrive, so that
-        they are refused properly, and not before every open request has its status."""
+        """Cancel the remaining calls, such as watchers, when every open request has its status or `grace` is over. If
+        new calls still arrive, wait longer first, so that they are refused properly."""
         calls, gate = self._inference.calls, self._drain_gate
         seconds = _LAST_STATUS_SECONDS if calls.are_quiet() and not gate.num_held else _LATE_STATUS_SECONDS
         end = asyncio.get_running_loop().time() + grace
@@ -277,8 +277,8 @@ def serve(
     say: Callable[[str], None] | None = None,
     watching: WatchConfig = ConfigWatch,
 ) -> int:
-    """Run until SIGTERM or SIGINT, which drain, and return 0; a second SIGINT stops at once and returns 130. SIGHUP
-    reloads the configuration. Raises ValueError, OSError, BindRefused for invalid settings."""
+    """Run until SIGTERM or SIGINT, which drain the router, and return 0; a second SIGINT stops immediately and returns
+    130. SIGHUP reloads the configuration. Raises ValueError, OSError or BindRefused for invalid settings."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(ensemble, settings, say or (lambda line: print(line, flush=True)), watching))
 
@@ -305,7 +305,7 @@ async def _serve(
             if ensemble.source is not None:
                 reload.append(server.follow(watching(ensemble.source, ensemble)))
             if await _finish_before(server.warm(), stop):
-                gc.freeze()  # long-lived objects: collections need not walk them while requests wait
+                gc.freeze()  # long-lived objects: the garbage collector need not visit them while requests wait
                 also = "" if server.http is None else f" and {server.http.url}"
                 replicas = f"{len(ensemble.specialists)} specialists, {len(server.fleet.replicas)} replicas"
                 version = f"classifier {classifier.digest[:_DIGEST_DIGITS]}"
@@ -319,7 +319,7 @@ async def _serve(
 
 
 async def _finish_before(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
-    """Return whether the work was done before the event was set; if not, it is cancelled."""
+    """Return whether the work was done before the event was set; otherwise it is cancelled."""
     task, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -39,7 +39,7 @@ TraceHeaders: TypeAlias = tuple[str | None, str]  # the caller's W3C traceparent
 _VERIFIER_BY_TASK = {"json_parsing": "json"}
 """Verifiers by task, for specialists whose own verifier only checks that there is an answer."""
 _NON_EMPTY = "non_empty"
-_MARGIN_SECONDS = 0.2  # an answer is complete that long before its deadline
+_MARGIN_SECONDS = 0.2  # an answer is complete this long before its deadline
 _MAX_NAME_BYTES = 64
 _MAX_DETAIL_BYTES = 160
 
@@ -62,15 +62,15 @@ class RequestServer:
     def answer(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
     ) -> Coroutine[Any, Any, None]:
-        """Validate the request at once, and serve it in the returned coroutine, which does not keep the message.
-        Serialized InferEvents go to `write`. `seconds_left` is the transport's deadline. Every Refusal carries the
-        receipt; CallerGone is raised if `write` fails."""
+        """Validate the request immediately, and serve it in the returned coroutine, which does not keep the message.
+        Serialized InferEvents go to `write`. `seconds_left` is the time until the transport's deadline. Every Refusal
+        carries the receipt; CallerGone is raised if `write` fails."""
         return self._serve(self._receive(message, seconds_left, trace), write)
 
     def count(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
     ) -> Coroutine[Any, Any, wire.CountResponse]:
-        """Like `answer`, for the number of tokens of the prompt. No receipt is kept."""
+        """Return the number of tokens of the prompt; otherwise like `answer`. No receipt is kept."""
         return self._count(self._receive(message, seconds_left, trace))
 
     async def route(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> wire.Receipt:
@@ -85,7 +85,7 @@ class RequestServer:
         return request.draft.to_wire()
 
     async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt:
-        """Only operators may give another tenant. Raises the same Refusal for a foreign and for an unknown id."""
+        """Only operators may name another tenant. Raises the same Refusal for an unknown id and another tenant's id."""
         caller = current_caller()
         owner = tenant or caller.tenant
         receipt = await self.receipts.get(request_id, owner) if caller.may_see(owner) else None
@@ -146,7 +146,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Charge computed tokens however the request ends."""
+        """Charge the computed tokens after any end of the request."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -189,7 +189,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Keep only receipts of admitted requests, so that a duplicate id overwrites none."""
+        """Attach the receipt. Only receipts of admitted requests are kept, so that a duplicate id overwrites none."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:
@@ -200,7 +200,7 @@ class RequestServer:
 
 @contextmanager
 def _raise_ending(request: Request) -> Iterator[None]:
-    """Raise the Refusal that the request was ended with; CancelledError passes if the caller is gone."""
+    """Raise the Refusal given to `Request.end`; CancelledError passes if the caller is gone."""
     try:
         yield
     except asyncio.CancelledError:
@@ -224,7 +224,7 @@ class RequestPipeline:
     uniform: Callable[[], float]  # draws from [0, 1)
 
     async def plan(self, request: Request) -> Refusal | None:
-        """Return why the request would be refused. Raises Refusal for unknown names."""
+        """Return the refusal of the request; None if it can be served. Raises Refusal for unknown names."""
         request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:
@@ -262,7 +262,7 @@ class RequestPipeline:
             self.control.record_accepted(first, request.intent)
 
     async def count(self, request: Request) -> wire.CountResponse:
-        """Return the tokens of the prompt at the specialist that would answer now. Raises Refusal."""
+        """Return the number of prompt tokens at the specialist that would answer now. Raises Refusal."""
         return await self.dispatcher.count(request, await self._plan_or_refuse(request))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
@@ -307,13 +307,13 @@ class TextRecorder:
 
 
 class AnswerValidator:
-    """Verifies whole answers on request, in bounded time."""
+    """Verifies complete answers on request, in bounded time."""
 
     def __init__(
         self, verifiers: Callable[[], Mapping[str, Verifier]], correctness: CorrectnessConfig, most: int, seconds: float
     ) -> None:
-        """`verifiers` returns the current ones by specialist. At most `most` answers are verified at once, each for at
-        most `seconds`."""
+        """`verifiers` returns the current verifiers by specialist. At most `most` answers are verified at once, each
+        for at most `seconds`."""
         self._verifiers = verifiers
         self._by_task = {task: open_verifier(spec, correctness, None) for task, spec in _VERIFIER_BY_TASK.items()}
         self._most = most
@@ -323,7 +323,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Never raises. An answer that cannot be verified in time is skipped."""
+        """Never raises. An answer that cannot be verified in time gets the outcome `skipped`."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

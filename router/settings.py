@@ -14,7 +14,7 @@ from router.dispatch.transport import ReplicaTls, check_address
 class HttpSettings(Endpoint):
     """HTTP is not served on a Unix socket."""
 
-    allow_origins: tuple[str, ...] = ()  # origins of web pages that may read the answers (CORS)
+    allow_origins: tuple[str, ...] = ()  # origins of the web pages that may read the answers (CORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class RouterSettings(Endpoint):
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Addresses by specialist that override the configuration."""
     replica_tls: ReplicaTls | None = None
-    otlp: str = ""  # the endpoint that traces are sent to; empty if none are recorded
+    otlp: str = ""  # the endpoint that receives traces; empty if none are recorded
 
 
 def replica_addresses(ensemble: Ensemble, settings: RouterSettings) -> dict[str, tuple[str, ...]]:
-    """Return addresses by specialist. Raises ValueError for missing or malformed ones and unknown specialists."""
+    """Return addresses by specialist. Raises ValueError for missing or malformed addresses and unknown specialists."""
     for name in settings.replicas:
         if name not in ensemble.names:
             raise ValueError(f"--replica: there is no specialist {name!r}; there are {', '.join(ensemble.names)}")

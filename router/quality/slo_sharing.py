@@ -57,7 +57,7 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
     try:
         message = wire.SloSlice.FromString(raw)
     except DecodeError:
-        raise BadSlice("not an octet.v1.SloSlice") from None
+        raise BadSlice("the data is not an octet.v1.SloSlice") from None
     if message.version != SLICE_VERSION:
         raise BadSlice(f"version must be {SLICE_VERSION}, got {message.version}")
     if message.specialist != specialist:
@@ -65,7 +65,7 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
     if not 0 <= message.preempted_once <= message.answered <= _MOST_COUNT:
         raise BadSlice(f"preempted_once must be in [0, answered], and answered at most {_MOST_COUNT}")
     if len(message.tallies) > _MOST_TALLIES:
-        raise BadSlice(f"at most {_MOST_TALLIES} tallies, got {len(message.tallies)}")
+        raise BadSlice(f"there must be at most {_MOST_TALLIES} tallies, got {len(message.tallies)}")
     try:
         raw_sketches = (message.ttft, message.itl, message.admission_to_first_token)
         ttft, itl, admission = (Sketch.from_bytes(each) if each else Sketch() for each in raw_sketches)

@@ -20,9 +20,9 @@ from router.routing.policy import configured_fallback, limit_adapters
 
 ShadowReason = Literal["low_confidence", "fresh_lane", "demoted"]
 UniformSource = Callable[[], float]  # draws from [0, 1)
-MAX_BETWEEN_BYTES = 400  # of the plan on a receipt
+MAX_BETWEEN_BYTES = 400  # the most bytes of the plan on a receipt
 _MAX_NAME = 64
-_MAX_WHY = 112  # less what `lead` takes
+_MAX_WHY = 112  # less the length of `lead`
 _TAG_BYTES = 2
 _MAX_KNOBS_BY = 24
 _MAX_ADAPTER = 32
@@ -33,10 +33,10 @@ _MAX_ADAPTERS = 40
 class IntentKnobs:
     threshold: float
     floor: int
-    by: str = ""  # what set a knob last: "" for the configuration, `escalation` or `operator`. Callers may see it.
+    by: str = ""  # the last setter of a knob: "" for the configuration, `escalation` or `operator`. Callers may see it.
     floor_by: str = ""
     is_escalated: bool = False
-    """Escalation moves low-confidence requests to their second choice. A threshold set by an operator only affects
+    """Escalation moves low-confidence requests to their second choice. A threshold set by an operator affects only
     shadows."""
 
 
@@ -44,13 +44,13 @@ class IntentKnobs:
 class LaneStatus:
     number: int
     lane_id: str = ""
-    """Identifies its history on every router that shares the store; empty until the replicas' revision is known."""
+    """Identifies the lane's history on all routers that share the store; empty until the replicas report a revision."""
     adapters: tuple[tuple[str, str], ...] = ()
-    """The callers' and the replicas' name of each adapter, in the order they are applied."""
-    revision: str = ""  # required of replicas; empty for any
-    fresh: bool = False  # its history is too short to be trusted
+    """The callers' and the replicas' names of each adapter, in the order in which adapters are applied."""
+    revision: str = ""  # the revision that replicas must have; empty for any
+    fresh: bool = False  # whether its history is too short to be trusted
     unfit: frozenset[str] = frozenset()
-    """Names of replicas with another model, or with another content under an adapter's name."""
+    """Names of replicas with another model, or with other content under an adapter's name."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,15 +64,15 @@ class LaneStatus:
 @dataclass(frozen=True, slots=True)
 class SpecialistStatus:
     name: str
-    lane: LaneStatus  # the serving lane, also while the specialist is demoted
+    lane: LaneStatus  # the serving lane, even while the specialist is demoted
     correctness: str = "closed"  # closed, shadow_only, recovering, held_open or held_closed
     serves: bool = True
-    reason: str = ""  # for callers: why it does not serve
+    reason: str = ""  # why it does not serve, for callers
     unfit_reason: str = ""
-    """For callers: why no reachable replica can answer; empty if one can, or if none can be reached."""
+    """Why no reachable replica can answer, for callers; empty if one can, or if none can be reached."""
     candidate: LaneStatus | None = None
     adapter_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """The replicas' name of every adapter that callers may name. Replicas may have more."""
+    """The replicas' names of all adapters that callers may name. Replicas may have other adapters, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class FleetStatus:
         return override or self.configured_knobs.get(intent) or _intent_knobs(IntentConfig(intent))
 
     def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
-        """Whether a replica receives new requests of the specialist's serving lane. An unknown revision is allowed."""
+        """Whether a replica receives new requests for the specialist's serving lane. An unknown revision is allowed."""
         lane = self.specialists[specialist].lane
         is_excluded = replica in self.cordoned or replica in lane.unfit
         return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
@@ -121,16 +121,16 @@ class Candidate:
     """A specialist on one of its lanes that may serve a request."""
 
     specialist: str
-    adapters: tuple[str, ...] = ()  # the replicas' names
+    adapters: tuple[str, ...] = ()  # the replicas' names of its adapters
     names: tuple[str, ...] = ()  # the callers' names of the same adapters
     lane_id: str = ""  # the lane that the answer counts for; empty when the caller chose the adapters
-    revision: str = ""  # required of replicas; empty for any
+    revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False
     excluded: frozenset[str] = frozenset()  # names of replicas that must not be asked
 
     def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
-        """Whether a replica with this revision and these adapters may be used. An unknown revision is allowed, and a
-        replica itself refuses an adapter that the caller chose."""
+        """Whether a replica with this revision and these adapters may be used. An unknown revision is allowed. Adapters
+        that the caller chose are not checked here, because a replica refuses unknown ones itself."""
         if replica in self.excluded or (self.revision and revision and revision != self.revision):
             return False
         return not self.lane_id or all(adapter in adapters for adapter in self.adapters)
@@ -172,7 +172,7 @@ def make_candidate(status: FleetStatus, specialist: str, lane: LaneStatus, reque
 
 def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
     """The request's decision must name a primary. An answer that may contain tool calls is neither evaluated nor
-    compared: verifiers read text."""
+    compared, because verifiers read only text."""
     return _Planning(request, ensemble, status).plan(uniform)
 
 
@@ -210,8 +210,8 @@ class _Planning:
 
     def _first_specialist(self) -> tuple[str, list[str]]:
         """Return the primary if it serves, else its configured fallback, else the second choice; fallbacks never chain.
-        Returns "" when none can serve, and for each rejected fallback why. A caller that forces specialists gets those
-        or a refusal."""
+        Returns "" if none can serve, and why each fallback was rejected. A caller that forces specialists gets one of
+        those or a refusal."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -226,7 +226,7 @@ class _Planning:
         return "", rejected
 
     def _fallback(self, specialist: str) -> str:
-        """Return the configured fallback; none if the caller forces specialists."""
+        """Return the configured fallback; "" if there is none or the caller forces specialists."""
         return "" if self.request.force else configured_fallback(specialist, self.request, self.ensemble)
 
     def _objection(self, name: str) -> str:
@@ -244,8 +244,8 @@ class _Planning:
         return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
 
     def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
-        """Whether escalation moves the request: it relieves the primary of low-confidence requests, never a fallback,
-        and never loads a specialist that is itself under pressure."""
+        """Whether escalation moves the request: it takes low-confidence requests from the primary, never from a
+        fallback, and never gives them to a specialist that is itself escalated."""
         return (
             first == self.primary.name
             and knobs.is_escalated
@@ -283,14 +283,14 @@ class _Planning:
                 yield 1.0, self._candidate(other), "low_confidence"
 
     def _other_specialist(self, first: str) -> str:
-        """Return the specialist whose answer is worth comparing with."""
+        """Return the specialist to compare with; "" if there is none."""
         for name in (self.decision.second_choice, self._fallback(first)):
             if name and name not in (first, self.primary.name) and self.status.specialists[name].serves:
                 return name
         return ""
 
     def _is_sampled(self, first: Candidate, shadow: ShadowOrder | None, uniform: UniformSource) -> bool:
-        """Whether to evaluate the answer: always if there is a shadow, which could not be compared otherwise."""
+        """Whether to evaluate the answer: always if there is a shadow to compare it with."""
         if shadow is not None or not first.lane_id:
             return shadow is not None
         rates = self.ensemble.correctness

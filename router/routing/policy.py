@@ -22,7 +22,7 @@ _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789'"
 _WORD_TABLE = bytes(byte if byte in _WORD_BYTES else 0x20 for byte in bytes(range(256)).lower())
 _HEAD_CHARS, _TAIL_CHARS = 1024, 512
 """The parts of a text that are read: the task is usually stated at the beginning or at the end."""
-_PHRASES = {  # by task, in order of precedence: a review of a crash is a review
+_PHRASES = {  # by task, in order of precedence: the review of a crash is a review
     "json_parsing": "as json, in json, into json, to json, valid json, json object, json schema",
     "review": "review, critique, feedback on, what do you think of",
     "debug": "debug, crash, crashes, crashed, segfault, segfaults, segmentation fault, core dumped, sigsegv, sigabrt, "
@@ -48,7 +48,7 @@ _PHRASES_BY_WORD = _index_phrases()
 
 
 def find_task(request: Request, ensemble: Ensemble) -> TaskConfig:
-    """Return the task of the declared intent, else the one that the text asks for, if the ensemble has it."""
+    """Return the task of the declared intent, else the task that the text asks for, if the ensemble has it."""
     declared = next((intent.task for intent in ensemble.intents if intent.name == request.intent), None)
     name = declared or _task_from_text(request.text, ensemble.tasks)
     return next((task for task in ensemble.tasks if task.name == name), None) or TaskConfig(DEFAULT_TASK)
@@ -77,7 +77,7 @@ def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
 
 
 def effective_max_tokens(request: Request, task: TaskConfig, specialist: SpecialistConfig | None) -> int:
-    """Return the caller's limit, else the lower of the task's and the specialist's, but at least the minimum."""
+    """Return the caller's limit, else the lower of the task's and the specialist's, but at least `min_tokens`."""
     if request.max_tokens is not None:
         return request.max_tokens
     limit = task.max_tokens if specialist is None else min(task.max_tokens, specialist.max_tokens)
@@ -90,7 +90,7 @@ def requested_adapters(request: Request, specialist: SpecialistConfig | None) ->
 
 
 def limit_adapters(adapters: tuple[str, ...], max_experts: int | None) -> tuple[str, ...]:
-    """Count the specialist itself as the first expert."""
+    """Limit the adapters; the specialist itself counts as the first expert."""
     return adapters if max_experts is None else adapters[: max_experts - 1]
 
 
@@ -140,23 +140,23 @@ def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.M
 
 Scores = tuple[tuple[str, float], ...]
 CLASSIFIER_UNAVAILABLE = "no rule matched and the classifier was unavailable"
-NO_CLASSIFIER_NOTE = "the classifier did not answer: "  # starts the note of a decision without the classifier
-_NUM_SHOWN = 3  # scores named in an explanation
+NO_CLASSIFIER_NOTE = "the classifier did not answer: "  # starts the note on a decision without the classifier
+_NUM_SHOWN = 3  # the most scores named in an explanation
 
 
 class RuleResult(NamedTuple):
-    """The result without the classifier. The decision has only the fields that depend on the specialist."""
+    """The result of the rules. The decision has only the fields that depend on the specialist."""
 
     decision: RoutingDecision | None  # None if the classifier must be asked
     notes: tuple[str, ...] = ()
 
 
 class ClassifierClient(Protocol):
-    """The classifier off the event loop: cached, and behind its own breaker."""
+    """Access to the classifier off the event loop, with a cache and a breaker."""
 
     @property
     def digest(self) -> str:
-        """sha256 in hex."""
+        """The sha256 in hex."""
 
     def cached(self, text: str, tenant: str = "") -> Distribution | None: ...
 
@@ -174,8 +174,8 @@ class RoutingPolicy:
         self._rules = tuple(compile_rule(rule) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
-        """Ask the classifier only if nothing else decides; its failure is tolerated. Raises Refusal for unknown
-        names."""
+        """Decide, and ask the classifier only if nothing else decides; its failure is tolerated. Raises Refusal for
+        unknown names."""
         result, scores, digest = self.apply_rules(request), None, ""
         notes: tuple[str, ...] = ()
         if result.decision is None:
@@ -272,7 +272,7 @@ def configured_fallback(specialist: str, request: Request, ensemble: Ensemble) -
 
 
 def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
-    """The first forced specialist is primary and the second is second choice; others are never used."""
+    """Choose the first forced specialist as primary and the second as second choice; others are never used."""
     primary, second, *rest = (*request.force, "") if len(request.force) == 1 else request.force
     notes = []
     if intent is not None and intent.specialist not in (None, primary):
@@ -286,7 +286,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """Decide whether any specialist should answer before applying the caller's exclusions, and which one after."""
+    """Decide before the caller's exclusions whether any specialist should answer, and after them which one."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)
@@ -381,7 +381,7 @@ def _format_scores(scores: Scores) -> str:
 
 
 def request_digest(request: Request) -> str:
-    """sha256 in hex of every field that a decision depends on or records."""
+    """Return the sha256, in hex, of every field that a decision depends on or records."""
     sampling = b"" if request.sampling is None else request.sampling.SerializeToString(deterministic=True)
     names = (request.intent, request.force, request.exclude, request.adapters)
     numbers = (request.max_experts, request.max_tokens, request.min_tokens, request.priority)

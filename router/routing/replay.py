@@ -1,4 +1,4 @@
-"""Replay a recorded decision, and list what differs."""
+"""Replay a recorded decision, and list the differences."""
 
 from math import isclose
 from typing import Any
@@ -12,14 +12,14 @@ from router.routing.policy import NO_CLASSIFIER_NOTE, RoutingPolicy
 from router.routing.validation import RequestValidator
 
 _WITHOUT_CLASSIFIER = (wire.DECISION_SOURCE_UNSPECIFIED, wire.DECISION_SOURCE_DEFAULT)
-"""Possible sources when the classifier did not answer."""
-_TOLERANCE = 1e-9  # of a probability: vector units of other machines sum the same weights differently
+"""The possible sources of a decision if the classifier did not answer."""
+_TOLERANCE = 1e-9  # for probabilities: vector units of other machines sum the same weights differently
 
 
 def replay(
     receipt: wire.Receipt, message: wire.InferRequest, policy: RoutingPolicy, classifier: Classifier
 ) -> list[str]:
-    """One line per field that differs. Raises Refusal for a request that would be refused now."""
+    """Return one line per field that differs. Raises Refusal for a request that would be refused now."""
     validator = RequestValidator(ManualClock(), lambda: receipt.request_id, Tracer(bytes), default_timeout=1.0)
     request = validator.validate(message, None, None)
     recorded = receipt.decision
@@ -34,7 +34,7 @@ def replay(
 def _decide_again(
     request: Request, recorded: wire.Decision, policy: RoutingPolicy, classifier: Classifier
 ) -> RoutingDecision:
-    """A classifier that was unavailable then is not asked now: its silence was an input."""
+    """A classifier that was unavailable then is not asked now: its silence was part of the input."""
     if recorded.source in _WITHOUT_CLASSIFIER and not recorded.classifier_digest:
         notes = tuple(note for note in recorded.notes if note.startswith(NO_CLASSIFIER_NOTE))
         return policy.decide(request, None, "", notes)

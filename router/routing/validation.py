@@ -75,12 +75,12 @@ COUNTS: Mapping[str, int] = {
 DEFAULT_PRIORITY = 5
 USER = "user"
 SHORT_TURN_CHARS = 128
-"""A newest user message below this length may mean nothing without earlier ones, such as "show me an example of that".
+"""A newest user message below this length, such as "show me an example of that", may mean nothing without earlier ones.
 Follow-ups are seldom longer."""
-ENOUGH_CHARS = 256  # length of a short message together with earlier ones
+ENOUGH_CHARS = 256  # the length that a short message has together with earlier ones
 MAX_ROUTING_CHARS = 1 << 16
-"""Of a longer text only the beginning and the end are read: they hold the question and the last error, and a megabyte
-would delay the tokens of other requests."""
+"""The limit of the text for routing. Only the beginning and the end of a longer text are read: they contain the
+question and the last error, and a megabyte would delay the tokens of other requests."""
 _PLACEHOLDER = re.compile(r"\{(prompt|body)\}")
 
 
@@ -101,7 +101,7 @@ class RequestValidator:
         tracestate: str = "",
         caller: CallerIdentity = ANONYMOUS,
     ) -> Request:
-        """`seconds_left` is the transport's deadline. Raises Refusal."""
+        """`seconds_left` is the time until the transport's deadline. Raises Refusal."""
         arrival = self._clock.now()
         check = self._check
         num_bytes = check.num_bytes(message)
@@ -178,7 +178,7 @@ class RequestValidator:
         return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
-        """Return the earlier of the request's and the transport's deadline, bounded by the longest timeout."""
+        """Return the seconds until the request's or the transport's deadline, or the default timeout."""
         named = [] if timeout_ms is None else [timeout_ms / 1000]
         if seconds_left is not None and isfinite(seconds_left):
             named.append(min(seconds_left, MAX_TIMEOUT_MS / 1000))
@@ -277,7 +277,7 @@ class RequestChecks(FieldChecks):
 
 def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
     """Replace every {prompt} and {body} once; inserted text is not scanned again, and other braces stay. Raises Refusal
-    before building a text over the limit, and for a template that omits a text that the caller sent."""
+    before building a text over the limit, and for a template without a text that the caller sent."""
     template = template or ("{prompt}\n\n{body}" if body else "{prompt}")
     values = {"prompt": prompt, "body": body}
     size = len(template.encode())
@@ -292,8 +292,8 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
 
 
 def routing_text(messages: Sequence[wire.Message]) -> str:
-    """Return the text for rules and classifier: the newest user message, after earlier ones if it is short. Answers and
-    system prompts are left out: they would bias the next decision towards the last one."""
+    """Return the text for rules and classifier: the newest user message, and before it earlier ones if it is short.
+    Answers and system prompts are left out: they would bias the next decision towards the last one."""
     kept: list[str] = []
     length = 0
     for message in reversed(messages):

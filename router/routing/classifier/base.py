@@ -23,13 +23,13 @@ class Distribution:
     def __post_init__(self) -> None:
         probabilities = [probability for _, probability in self.scores]
         if not probabilities or not all(isfinite(p) and p >= 0 for p in probabilities):
-            raise ValueError(f"not probabilities: {probabilities}")
+            raise ValueError(f"probabilities must be finite and at least 0, got {probabilities}")
         if abs(fsum(probabilities) - 1) > SUM_TOLERANCE:
-            raise ValueError(f"probabilities sum to {fsum(probabilities)}, expected 1")
+            raise ValueError(f"probabilities must sum to 1, got {fsum(probabilities)}")
         if any(a < b for a, b in pairwise(probabilities)):
-            raise ValueError(f"probabilities must descend: {probabilities}")
+            raise ValueError(f"probabilities must descend, got {probabilities}")
         if len({label for label, _ in self.scores}) < len(self.scores):
-            raise ValueError(f"duplicate label: {[label for label, _ in self.scores]}")
+            raise ValueError(f"labels must be distinct, got {[label for label, _ in self.scores]}")
 
     @classmethod
     def of(cls, scores: Iterable[tuple[str, float]]) -> Self:
@@ -54,11 +54,11 @@ class Classifier(Protocol):
     def labels(self) -> tuple[str, ...]: ...
 
     def classify(self, texts: Sequence[str]) -> list[Distribution]:
-        """Return one distribution per text, in order. Pure: a batch gives bit-identical results to single texts."""
+        """Return one distribution per text, in order. Pure: a text has bit-identical results alone and in a batch."""
 
 
 class ClassifierUnavailable(Exception):
-    """The message states why."""
+    """The message states the reason."""
 
 
 HEAD, MIDDLE, TAIL = 1536, 512, 1024
@@ -67,7 +67,7 @@ LIMIT = HEAD + MIDDLE + TAIL
 
 def sample_text(text: str) -> bytes:
     """Return a short text, or the head, middle and tail of a long one: at most LIMIT bytes and two line ends. The work
-    is bounded by LIMIT, whatever the length of the text."""
+    is bounded by LIMIT for texts of any length."""
     if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
         return whole
     centre = max(0, (len(text) - MIDDLE) // 2)

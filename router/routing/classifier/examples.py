@@ -16,15 +16,15 @@ from octet.identity import digest_parts
 from router.routing.classifier.base import Distribution, sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES, extract_features
 
-MAX_EXAMPLE_BYTES = 1 << 19  # of the samples of all texts. For more data, train a classifier.
+MAX_EXAMPLE_BYTES = 1 << 19  # the most bytes of all samples together; for more data, train a classifier
 
 _VERSION = b"octet examples 1"
 _FAMILY_SHARE = {"word": 1.0, "pair": 0.3, "letters": 1.0, "punctuation": 0.2}
 _UNKNOWN_WEIGHT = 0.6  # weight of a feature that occurs in no text, relative to one in a single text
 _STOP_WORD_WEIGHT = 0.15  # weight of features of stop words
-_TOGETHER_SHARE = 0.3  # share of all texts of a specialist together; the nearest text has the rest
+_TOGETHER_SHARE = 0.3  # share of all texts of a specialist together in its score; the nearest text has the rest
 _REJECT_SIMILARITY = 0.05  # below this similarity a specialist is less likely than reject
-_FLOOR = 0.01  # similarity by chance
+_FLOOR = 0.01  # similarity that occurs by chance
 _POWER = 2.5  # odds are similarities to this power. Fitted, like the constants above, on prompts of three domains.
 
 _STOP_WORDS = """
@@ -116,7 +116,7 @@ class _Similarity:
         return _TOGETHER_SHARE * similarity[len(self._owners) :] + (1 - _TOGETHER_SHARE) * nearest
 
     def _vector(self, seen: _TextFeatures) -> Floats:
-        """Return a vector of length 1 at most, split among the families."""
+        """Return a vector of at most length 1, split among the families."""
         raw = self._weights[seen.bucket] * (1 + np.log(seen.times))
         squares = np.bincount(seen.family, weights=raw * raw, minlength=len(FAMILIES))
         shares = np.array([_FAMILY_SHARE[family] for family in FAMILIES])

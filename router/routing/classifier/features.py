@@ -66,7 +66,7 @@ def extract_features(samples: Sequence[bytes]) -> Features:
     """Raises ValueError when the samples together exceed MAX_BATCH_BYTES."""
     raw = b"\n" + b"\n".join(samples) + b"\n"
     if len(raw) > MAX_BATCH_BYTES:
-        raise ValueError(f"batch of {len(raw)} bytes, the limit is {MAX_BATCH_BYTES}")
+        raise ValueError(f"the batch has {len(raw)} bytes; the limit is {MAX_BATCH_BYTES}")
     text = np.frombuffer(raw.translate(_TABLE), dtype=np.uint8)
     ends = np.cumsum([len(s) + 1 for s in samples])  # index in raw of the line end after each sample
     is_word = text != _SPACE
@@ -128,7 +128,7 @@ class _PackedWords:
         if last < 0:
             return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.uint64)
         start = np.flatnonzero(crossed[size - 2 : last + size - 1] == crossed[: last + 1])
-        # Spaces belong to the prompt before; the first letter tells the owner.
+        # Spaces belong to the prompt before them, so the first letter determines the owner.
         return self.owner[start + 1], self.hashes(start, start + size)
 
 

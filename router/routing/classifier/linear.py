@@ -1,7 +1,5 @@
-"""The trained classifier: a linear model over hashed features, a softmax and a temperature; and its file.
-
-The file is safetensors, which cannot contain code.
-"""
+"""The trained classifier: a linear model over hashed features, a softmax and a temperature; and its file. The file is
+in the safetensors format, which cannot contain code."""
 
 import hashlib
 import json
@@ -88,7 +86,8 @@ class Vectorizer:
 
 
 def _first_of_each(keys: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Indices of the first occurrence of each key, ascending. numpy keeps the last of several writes to an index."""
+    """Return the ascending indices of the first occurrence of each key. numpy keeps the last of several writes to an
+    index."""
     if not len(keys):
         return keys
     places = np.arange(len(keys), dtype=np.int32)
@@ -156,7 +155,7 @@ class ClassifierInvalid(ValueError):
 
 
 def encode_model(model: LinearModel) -> bytes:
-    """Deterministic."""
+    """Equal models give equal bytes."""
     header = json.dumps({"format": FORMAT, "labels": model.labels}).encode()
     return save_tensors(
         {
@@ -174,12 +173,12 @@ def encode_model(model: LinearModel) -> bytes:
 def decode_model(data: bytes) -> LinearClassifier:
     """Raises ClassifierInvalid."""
     if len(data) > MAX_FILE_BYTES:
-        raise ClassifierInvalid(f"{len(data)} bytes, the limit is {MAX_FILE_BYTES}")
+        raise ClassifierInvalid(f"the file has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
     return LinearClassifier(_model(_tensors(data)), hashlib.sha256(data).hexdigest())
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
-    """Raises ClassifierInvalid, including for another digest, and OSError."""
+    """Raises ClassifierInvalid, also if the digest differs, and OSError."""
     classifier = decode_model(path.read_bytes())
     if digest is not None and classifier.digest != digest:
         raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")
@@ -192,11 +191,11 @@ def _tensors(data: bytes) -> dict[str, NDArray[np.generic]]:
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ClassifierInvalid(f"not a safetensors file: {error}") from error
     if set(tensors) != set(SHAPES):
-        raise ClassifierInvalid(f"tensors {sorted(tensors)}; a classifier has {sorted(SHAPES)}")
+        raise ClassifierInvalid(f"the tensors must be {sorted(SHAPES)}, got {sorted(tensors)}")
     for name, (dtype, dimensions) in SHAPES.items():
         if tensors[name].dtype != dtype or tensors[name].ndim != dimensions:
             found = f"{tensors[name].dtype} with {tensors[name].ndim} dimensions"
-            raise ClassifierInvalid(f"{name} is {found}; expected {np.dtype(dtype)} with {dimensions}")
+            raise ClassifierInvalid(f"{name} must be {np.dtype(dtype)} with {dimensions} dimensions, got {found}")
     return tensors
 
 
@@ -213,7 +212,7 @@ def _model(tensors: dict[str, NDArray[np.generic]]) -> LinearModel:
     }
     for name, shape in expected.items():
         if tensors[name].shape != shape:
-            raise ClassifierInvalid(f"{name} has shape {tensors[name].shape}; {len(labels)} labels need {shape}")
+            raise ClassifierInvalid(f"{name} has shape {tensors[name].shape}, but {len(labels)} labels need {shape}")
     _check_values(tensors)
     temperature = float(tensors.pop("temperature")[0])
     arrays: dict[str, Any] = {name: tensor.astype(SHAPES[name][0]) for name, tensor in tensors.items()}
@@ -224,9 +223,9 @@ def _labels(header: bytes) -> tuple[str, ...]:
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise ClassifierInvalid(f"header is not JSON: {error}") from error
+        raise ClassifierInvalid(f"the header is not JSON: {error}") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise ClassifierInvalid(f"header lacks the format {FORMAT}")
+        raise ClassifierInvalid(f"the header must state the format {FORMAT}")
     labels = fields.get("labels")
     if not isinstance(labels, list) or not all(isinstance(label, str) and label for label in labels):
         raise ClassifierInvalid("labels must be a list of names")
@@ -238,7 +237,7 @@ def _labels(header: bytes) -> tuple[str, ...]:
 def _check_values(tensors: dict[str, NDArray[np.generic]]) -> None:
     for name in ("rarity", "weights", "bias", "family_scale", "temperature"):
         if not np.isfinite(tensors[name].astype(np.float32)).all():
-            raise ClassifierInvalid(f"{name} contains non-finite numbers")
+            raise ClassifierInvalid(f"{name} must contain only finite numbers")
     buckets = tensors["buckets"].astype(np.int64)
     if not 1 <= len(buckets) <= MAX_FEATURES or buckets[-1] >= MAX_FEATURES or (np.diff(buckets) <= 0).any():
         raise ClassifierInvalid(f"buckets must ascend and stay below {MAX_FEATURES}")

@@ -1,4 +1,4 @@
-"""The configured classifier off the event loop: cached, batched, with a time limit and a breaker."""
+"""Calls the configured classifier off the event loop: with a cache, batches, a time limit and a breaker."""
 
 import asyncio
 import logging
@@ -24,16 +24,16 @@ _RESTING = "it failed too often and is paused"
 _NO_THREAD = "no thread is available: all are stuck, or the system refuses another"
 _MAX_REASON_CHARS = 200
 
-Waiter = asyncio.Future[Distribution | str]  # results in a distribution, or in the reason why there is none
+Waiter = asyncio.Future[Distribution | str]  # the distribution, or the reason why there is none
 BatchOutcome = Sequence[Distribution | str]  # per text: a distribution, or the reason why there is none
 
 
 class ClassifierQueue:
     """Runs on one event loop, apart from its worker threads. Two texts with the same sample get the same distribution:
-    a classifier must not read more than `sample_text` returns. After a stall it may be called on a second thread while
-    the first call is still running."""
+    a classifier must not read more than `sample_text` returns. After a stall the classifier may be called on a second
+    thread while the first call is still running."""
 
-    MAX_STUCK = 2  # threads that may hang in the classifier; one more does the work
+    MAX_STUCK = 2  # the most threads that may hang in the classifier; one more does the work
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class ClassifierQueue:
         cool_down: float = 1.0,
         max_cool_down: float = 30.0,
     ) -> None:
-        """`timeout` (seconds) limits a caller's wait and a batch. `cache` is a number of distributions."""
+        """`timeout` limits the seconds of a caller's wait and of a batch. `cache` is a number of distributions."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
-            raise ValueError(f"out of range: {timeout=:g} (> 0), {cache=} (>= 0), {max_batch=}, {max_waiting=} (>= 1)")
+            raise ValueError(f"must be > 0: {timeout=:g}; >= 0: {cache=}; >= 1: {max_batch=}, {max_waiting=}")
         self.digest = classifier.digest
         self._classifier = classifier
         self._breaker = CircuitBreaker(clock, failures=failures, cool_down=cool_down, max_cool_down=max_cool_down)
@@ -77,8 +77,8 @@ class ClassifierQueue:
         return self._lookup(_cache_key(text, tenant))
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
-        """Distributions are shared within a tenant only, so that timing does not reveal the texts of others. Raises
-        ClassifierUnavailable, at the latest after the time limit."""
+        """Return the distribution of a text. It is shared only within a tenant, so that timing does not reveal the
+        texts of other tenants. Raises ClassifierUnavailable, at the latest after the time limit."""
         key = _cache_key(text, tenant)
         if (known := self._lookup(key)) is not None:
             return known
@@ -170,11 +170,11 @@ class ClassifierQueue:
             self._end_running(outcome)
 
     def _stalled(self, batch: "ClassifyBatch") -> None:
-        if not batch.computed:  # otherwise the loop is late, not the classifier
+        if not batch.computed:  # otherwise the loop is late and not the classifier
             self._end_running(f"it took longer than {self._timeout * 1000:g} ms")
 
     def _end_running(self, outcome: BatchOutcome | str) -> None:
-        """A string is the reason why the whole batch failed. One distribution shows that the classifier works."""
+        """A string is the reason why the whole batch failed. A single distribution shows that the classifier works."""
         batch, self._running = self._running, None
         if batch is None:
             return
@@ -213,7 +213,7 @@ class ClassifierQueue:
 class ClassifyJob:
     text: str
     waiters: list[Waiter] = field(default_factory=list)
-    timer: asyncio.TimerHandle | None = None  # None if a worker took the text at once; then the batch's limit holds
+    timer: asyncio.TimerHandle | None = None  # None if a worker took the text at once; then the batch's limit applies
     ended: bool = False
 
     def end(self, answer: Distribution | str) -> None:
@@ -272,7 +272,7 @@ class ClassifierWorker:
             pass
 
     def _run_one(self) -> bool:
-        """A separate frame, so that an idle worker references no text."""
+        """Handle one batch in a frame of its own, so that an idle worker references no text."""
         batch = self._inbox.get()
         return batch is not None and batch.complete(self, self._classify([job.text for job in batch.jobs.values()]))
 
@@ -284,10 +284,10 @@ class ClassifierWorker:
         return answers
 
     def _try_classify(self, texts: Sequence[str]) -> BatchOutcome:
-        """Return distributions for all texts, or one reason for all."""
+        """Return distributions for all texts, or the same reason for all."""
         try:
             return check_distributions(self._classifier.classify(texts), len(texts), self._labels)
-        except BaseException as error:  # callers wait, whatever it is
+        except BaseException as error:  # callers wait for an answer, so no exception may escape
             _log.debug("the classifier raised", exc_info=True)
             return [f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]] * len(texts)
 
@@ -297,9 +297,9 @@ def check_distributions(answers: Sequence[object], num_texts: int, labels: Colle
     good = [answer for answer in answers if isinstance(answer, Distribution)]
     if not len(good) == len(answers) == num_texts:
         others = len(answers) - len(good)
-        raise ValueError(f"{len(good)} distributions and {others} other objects for {num_texts} texts")
+        raise ValueError(f"expected {num_texts} distributions, got {len(good)} and {others} other objects")
     if unknown := {label for each in good for label, _ in each.scores}.difference(labels):
-        raise ValueError(f"distributions over unknown labels: {', '.join(sorted(unknown))}")
+        raise ValueError(f"distributions contain unknown labels: {', '.join(sorted(unknown))}")
     return good
 
 
@@ -312,7 +312,7 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, ValueError for texts that are too long or an invalid file, OSError."""
+    """Raises ClassifierMismatch, OSError, and ValueError for texts that are too long or an invalid file."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})
@@ -332,7 +332,7 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
 
 @asynccontextmanager
 async def open_classifier_queue(ensemble: Ensemble, clock: Clock) -> AsyncIterator[ClassifierQueue]:
-    """Raises OSError, ValueError for a classifier that cannot be used."""
+    """Raises OSError or ValueError for a classifier that cannot be used."""
     config = ensemble.classifier
     classifier = await asyncio.to_thread(open_classifier, ensemble)
     queue = ClassifierQueue(classifier, clock, timeout=config.timeout, cache=config.cache)

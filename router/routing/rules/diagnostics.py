@@ -55,7 +55,7 @@ def _is_symbol(rest: str) -> bool:
 
 
 def _is_in_objects(line: str) -> bool:
-    """Match `duplicate symbol '_f' in:`, followed by object files."""
+    """Match `duplicate symbol '_f' in:`, which object files follow."""
     return line.rstrip().endswith(" in:") or any(word.rstrip(",:;)'\"").endswith(_OBJECTS) for word in line.split())
 
 
@@ -130,7 +130,7 @@ _FINAL_MESSAGES = text_marks(
     "*** stack smashing detected ***",
     "Unhandled exception at 0x",
 )
-"""A crashing program prints these at the start of a line; in prose they are elsewhere."""
+"""A crashing program prints these at the start of a line; in prose they occur elsewhere."""
 
 
 def stack_trace(scanned: ScannedText) -> RuleMatch | None:
@@ -158,7 +158,7 @@ def _is_code(frame: str) -> bool:
 
 
 def _is_location(rest: str) -> bool:
-    """Whether it is a location in code: `a.cpp:7`, `/lib64/libc.so.6`, `./a.out`."""
+    """Whether the text is a location in code: `a.cpp:7`, `/lib64/libc.so.6`, `./a.out`."""
     word = rest.split(maxsplit=1)[0] if rest.strip() else ""
     file, colon, line = word.rpartition(":")
     if colon and "." in file and line.isdecimal():
@@ -192,7 +192,7 @@ def _is_symbolised(scanned: ScannedText, at: int) -> bool:
 
 
 def _handler(scanned: ScannedText) -> RuleMatch | None:
-    """Crash handlers: `  @  0x7f1e2 raise` (glog, Abseil), ` 1# f() at a.cpp:7` (Boost), the kernel's call trace."""
+    """Match crash handlers: `  @  0x7f1e2 raise` (glog, Abseil), ` 1# f() at a.cpp:7` (Boost), kernel call traces."""
     glog = [at for at in scanned.line_starts(_GLOG) if _is_address(scanned.after(at + 1).strip())]
     if len(glog) >= _MIN_FRAMES:
         return scanned.match(STACK_TRACE, "@ 0x...", glog[0])

@@ -44,7 +44,7 @@ def build_text(scanned: ScannedText) -> RuleMatch | None:
 
 
 def _cmake(scanned: ScannedText) -> RuleMatch | None:
-    """Match two different commands, each at the start of a line. A single one may be part of a question."""
+    """Match two different commands, each at the start of a line. A single command may be part of a question."""
     if len(_COMMAND_WORDS & scanned.words) < _MIN_SIGNS:
         return None
     folded = ScannedText(scanned.text.lower())
@@ -89,8 +89,8 @@ def _assignment(scanned: ScannedText) -> int:
 
 
 def _recipe(scanned: ScannedText) -> list[int]:
-    """A target above a tab-indented command is one sign; an automatic variable in the command is a second. A shell
-    script has similar arguments, but not below a target."""
+    """Return the positions of the signs of a makefile: a target above a tab-indented command, and an automatic variable
+    in the command. A shell script has similar arguments, but not below a target."""
     for at in scanned.occurrences(_RECIPE):
         line, command = scanned.before(at), scanned.after(at + len(_RECIPE.text))
         if _is_target(line) and not _is_mapping(command):
@@ -101,14 +101,14 @@ def _recipe(scanned: ScannedText) -> list[int]:
 
 
 def _is_target(line: str) -> bool:
-    """Whether a single name precedes the colon; several are mostly `case 1:` or `class A:`."""
+    """Whether a single name precedes the colon; several names are mostly `case 1:` or `class A:`."""
     target, colon, _ = line.partition(":")
     name = target.rstrip()
     return bool(colon and name) and not any(map(str.isspace, name)) and name not in _NOT_TARGETS
 
 
 def _is_mapping(command: str) -> bool:
-    """Whether it is YAML's `key: value`."""
+    """Whether the line is YAML's `key: value`."""
     return command.partition(" ")[0].rstrip().endswith(":")
 
 
@@ -126,8 +126,8 @@ _CORE = text_marks("enable_if", "void_t<", "declval<", " requires ", " requires(
 _MIN_TEMPLATES = 2
 _MIN_CONSTRUCTS = 4
 _MIN_KINDS = 2
-_DENSITY = 500  # characters per construct; fewer constructs are not heavy
-_MAX_DIAGNOSTICS = 2  # compiler diagnostics quote the constraints of a library without being about them
+_DENSITY = 500  # characters per construct; code with fewer constructs is not heavy
+_MAX_DIAGNOSTICS = 2  # compiler diagnostics quote the constraints of a library that are not the subject
 
 
 def sfinae_heavy(scanned: ScannedText) -> RuleMatch | None:
@@ -147,7 +147,7 @@ def sfinae_heavy(scanned: ScannedText) -> RuleMatch | None:
 
 
 def _count_constructs(text: str, kinds: frozenset[bytes]) -> int:
-    """Count a longer name once, for the shortest name that it contains."""
+    """Count constructs by the shortest names, so that a longer name that contains one counts once."""
     names = sorted(kind.decode() for kind in kinds)
     stems = [name for name in names if not any(other != name and other in name for other in names)]
     # `requires` and `concept` also occur in comments and macros; as keywords they follow a space

@@ -41,7 +41,7 @@ def text_marks(*pieces: str) -> tuple[TextMark, ...]:
     return tuple(TextMark(piece) for piece in pieces)
 
 
-MAX_OCCURRENCES = 64  # occurrences of one mark that are examined
+MAX_OCCURRENCES = 64  # the most occurrences of one mark that are examined
 _MAX_LINE_CHARS = 400
 _MAX_MARK_CHARS = 60
 _LINE_PREFIX_CHARS = " \t>|"
@@ -56,7 +56,7 @@ class ScannedText:
         self.words = split_words(text)  # in lower case
 
     def find(self, mark: TextMark) -> int:
-        """Return -1 if it is absent."""
+        """Return -1 if the mark is absent."""
         return self.text.find(mark.text) if mark.words <= self.words else -1
 
     def occurrences(self, mark: TextMark) -> Iterator[int]:
@@ -86,7 +86,7 @@ class ScannedText:
         return RuleMatch(kind, " ".join(mark.split())[:_MAX_MARK_CHARS], self.text.count("\n", 0, at) + 1)
 
     def match_any(self, kind: str, marks: Iterable[TextMark], *, line_start: bool = False) -> "RuleMatch | None":
-        """Match the first mark that occurs, or that starts a line."""
+        """Match the first mark that occurs; with `line_start`, the first that starts a line."""
         for mark in marks:
             at = next(self.line_starts(mark), -1) if line_start else self.find(mark)
             if at >= 0:
@@ -96,9 +96,9 @@ class ScannedText:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    kind: str  # for people, such as "linker output"
+    kind: str  # a name for people, such as "linker output"
     mark: str
-    line: int  # the line of the mark; the first is 1
+    line: int  # the number of the mark's line; the first line is 1
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.mark}) on line {self.line}"

@@ -32,7 +32,7 @@ def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
     if not records:
         raise InvalidRecord(f"no records in {', '.join(map(str, paths)) or 'no file'}")
     if len(records) > MAX_RECORDS:
-        raise InvalidRecord(f"{len(records)} records, the limit is {MAX_RECORDS}")
+        raise InvalidRecord(f"the files have {len(records)} records; the limit is {MAX_RECORDS}")
     return records
 
 
@@ -47,7 +47,7 @@ def write_records(path: Path, records: Iterable[LabelledPrompt]) -> None:
 
 def _parse(line: bytes, location: str) -> LabelledPrompt:
     if len(line) > MAX_LINE_BYTES:
-        raise InvalidRecord(f"{location}: {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
+        raise InvalidRecord(f"{location}: the line has {len(line)} bytes; the limit is {MAX_LINE_BYTES}")
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
