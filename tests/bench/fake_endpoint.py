@@ -17,7 +17,7 @@ class FakeEndpoint:
     models: tuple[str, ...] = ("small",)
     counts_tokens: bool = True
     spared: int = 2
-    """The first requests, which are answered well whatever the reply is."""
+    """Number of first requests that are answered normally whatever the reply is."""
     received: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     num_connections: int = 0

@@ -1,4 +1,4 @@
-"""A peer of a few lines: the arguments behind the model say what is wrong with it."""
+"""A minimal peer. The argument after the model names its fault."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ class FakePeer:
         return self._answer(prompts, new_tokens)
 
     def spin(self, seconds: float) -> float:
-        """Answers at once and goes on counting, as a thread does that waits without sleeping."""
+        """Return at once, while a child process keeps the CPU busy like a thread that waits without sleeping."""
         pid = os.fork()
         if pid == 0:
             stop = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A router of a few lines: passes bytes on to a backend. `fake_router.py PORT BACKEND [dies after N connections]`."""
+"""A minimal router that forwards bytes to a backend. `fake_router.py PORT BACKEND [dies after N connections]`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A fake endpoint as a server of its own, that may be slow, or die: as the variable HOW of its environment says."""
+"""A fake endpoint as its own server. The environment variable HOW makes it slow or makes it exit."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from tests.bench.fake_endpoint import FakeEndpoint, Reply, well
 
 DIES, DIES_LATER, SLOW, FAST = "dies", "dies later", "slow", "fast"
 SPARED = 47
-"""Of one that dies later: as many answers as its trial and the first load take."""
+"""Answers of a server that dies later: enough for its trial and the first load."""
 _SECONDS = 0.1
 
 

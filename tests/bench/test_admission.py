@@ -66,21 +66,21 @@ def test_refusals_in_slow_periods_are_shown_separately() -> None:
     assert "refusal outside slow periods, p99" not in unseen and "refusals in slow periods" not in unseen
 
 
-def test_capacity_is_measured_alike_every_time_and_is_more_than_one_at_a_time() -> None:
+def test_capacity_is_reproducible_and_exceeds_serial_execution() -> None:
     assert rate() == capacity(PLANT, SOURCE, seed=7)
     assert 1.0 < rate() < PLANT.max_running
     alone = capacity(replace(PLANT, max_running=1, noise=0.0, stalls=0.0), SOURCE, seed=7)
     assert alone == pytest.approx(1.0, rel=0.01)
 
 
-def test_too_little_work_to_fill_the_places_is_no_measure_of_capacity() -> None:
+def test_too_little_work_to_measure_capacity_is_refused() -> None:
     with pytest.raises(ValueError, match="too little"):
         capacity(PLANT, SOURCE, seed=7, work=0.1)
 
 
 @pytest.mark.parametrize("system", ["octet", "fcfs", "priority"])
 @pytest.mark.parametrize("load", [1.0, 10.0])
-def test_every_offer_has_one_end(load: float, system: System) -> None:
+def test_every_offer_ends_once(load: float, system: System) -> None:
     outcomes = played(load, system, seed=1).outcomes
     numbers = [outcome.offer.number for outcome in outcomes]
     assert sorted(numbers) == list(range(len(numbers)))
@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_table(system: System) -> None:
     assert table() == table()
 
 
-def test_what_a_refusal_takes_of_the_processor_is_a_figure() -> None:
+def test_cpu_time_of_a_refusal_is_recorded() -> None:
     refused = [each for each in played(10.0, "octet", seed=1).outcomes if each.end == "refused"]
     assert len(refused) > 20 and all(each.cpu is not None and 0 <= each.cpu < 1 for each in refused)
     assert all(each.cpu is None for each in played(10.0, "fcfs", seed=1).outcomes)
@@ -135,7 +135,7 @@ def _end_of(outcome: OfferOutcome) -> tuple[int, str, float, str]:
     ends=st.lists(st.tuples(st.sampled_from(ENDS), st.sampled_from((9, 3)), st.floats(0, 30)), max_size=30),
     window=st.tuples(st.floats(0, 10), st.floats(11, 30)),
 )
-def test_only_what_is_answered_in_time_within_the_window_counts_for_rates(
+def test_only_answers_in_time_within_the_window_count_for_rates(
     ends: list[tuple[str, int, float]], window: tuple[float, float]
 ) -> None:
     outcomes = [OfferOutcome(offer(i, priority), end, at) for i, (end, priority, at) in enumerate(ends)]  # type: ignore[arg-type]
@@ -161,7 +161,9 @@ def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
     still_inside = replace(served, end="shed", at=12.1)
     assert missed_while_lower_served([missed, served]) == [missed]
     assert missed_while_lower_served([given_up, still_inside]) == [given_up]
-    assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], "it held no place"
+    assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], (
+        "no request of a lower priority ran beside it"
+    )
     seen = replace(given_up, beside_lower=True)
     assert missed_while_lower_served([seen]) == [seen]
     equal = replace(served, offer=replace(served.offer, priority=5))
@@ -172,7 +174,7 @@ def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
     assert missed_while_lower_served([replace(missed, end="shed"), served]) == []
 
 
-def test_a_retry_after_is_right_within_a_factor_of_two_and_wrong_where_it_is_missing() -> None:
+def test_retry_after_is_right_within_a_factor_of_two_and_wrong_if_missing() -> None:
     stated_and_true = [(1.0, 2.0), (2.0, 1.0), (0.9, 2.0), (2.1, 1.0), (None, 1.0), (GRAIN / 9, GRAIN / 2)]
     followed_refusals = [
         FollowedRefusal(1, stated_wait, wait, is_admitted_again=True) for stated_wait, wait in stated_and_true
@@ -184,7 +186,7 @@ def test_a_retry_after_is_right_within_a_factor_of_two_and_wrong_where_it_is_mis
     assert within_factor(replace(one, followed_refusals=())) is None
 
 
-def test_an_open_door_takes_as_many_as_there_are_seats() -> None:
+def test_open_admission_admits_as_many_requests_as_seats() -> None:
     crowd = [offer(number, at=0.001 * number, patience=1000.0) for number in range(20)]
     play = LoadSimulation(crowd, lambda clock: OpenAdmission(step_loop(PLANT, clock, 1), seats=12))
     ends = Counter(outcome.end for outcome in play.run())

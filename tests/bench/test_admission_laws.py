@@ -1,4 +1,5 @@
-"""What admission promises at ten times the capacity, on simulated time, and that each promise needs its part."""
+"""The promises of admission at ten times the capacity, in simulated time. Each promise fails without the part that
+keeps it."""
 
 import argparse
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def without_displacement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def half_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every forecast is half of what it should be."""
+    """Make every forecast half of the true time."""
     monkeypatch.setattr(Forecast, "late_by", _late_by_half)
 
 
@@ -71,7 +72,7 @@ def answers(one: Run) -> float:
 
 @pytest.mark.parametrize("load", [3.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
-    """On every seed, and against the best length of queue as well as against the usual one."""
+    """This holds for every seed, against the best queue length as well as the usual one."""
     asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
     ours = {seed: run(PLAN, offers, load, "octet", seed) for seed, offers in asked.items()}
     assert sum(missed(one, TOP) for one in ours.values()) == 0
@@ -98,7 +99,7 @@ def top_answered(one: Run) -> int:
 
 
 def top_alone(rate: float, seed: int) -> Run:
-    """As if no lower priority had arrived."""
+    """Return a run in which no request of a lower priority arrives."""
     asked = [offer for offer in PLAN.offers(10.0, rate, seed) if offer.priority == TOP]
     return run(PLAN, asked, 10.0, "octet", seed)
 
@@ -115,7 +116,7 @@ def test_goodput_under_the_flood_is_nine_tenths_of_the_peak(flooded: list[Run], 
     assert share >= 0.9
 
 
-def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run]) -> None:
+def test_step_durations_match_the_estimator(flooded: list[Run], filled: list[Run]) -> None:
     for one in (*flooded, *filled):
         assert one.errors is not None
         assert one.errors.step_p90 < 0.25
@@ -123,7 +124,8 @@ def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """Over all refusals by the median; of single refusals a third, because the true wait depends on later arrivals."""
+    """The median of all refusals must be right. Only a third of the single refusals must be, because the true wait
+    depends on later arrivals."""
     followed_refusals = [
         refusal
         for seed in (2, 3, 4)
@@ -138,7 +140,7 @@ def test_retry_after_is_about_right(rate: float) -> None:
     assert 0.5 <= median(ratios) <= 2.0
 
 
-def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], rate: float) -> None:
+def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: float) -> None:
     for one in flooded:
         assert top_answered(one) >= 0.7 * top_answered(top_alone(rate, one.seed))
 
@@ -158,11 +160,11 @@ def test_with_forecasts_of_half_the_time_admitted_requests_are_late(rate: float)
 
 
 @pytest.mark.usefixtures("without_displacement")
-def test_without_displacement_the_highest_class_stands_outside(rate: float) -> None:
+def test_without_displacement_the_highest_class_is_often_refused(rate: float) -> None:
     assert top_answered(played(10.0, 2, rate)) < 0.7 * top_answered(top_alone(rate, 2))
 
 
-def test_a_wrong_calibration_is_put_right_by_what_steps_take(rate: float) -> None:
+def test_wrong_calibration_is_corrected_by_measured_steps(rate: float) -> None:
     twice = CostModel(*(2 * seconds for seconds in _costs(PLANT.cost)))
     half = CostModel(*(seconds / 2 for seconds in _costs(PLANT.cost)))
     for guess in (twice, half):
@@ -176,7 +178,7 @@ def _costs(cost: CostModel) -> Iterator[float]:
     return (getattr(cost, name) for name in cost.__slots__)
 
 
-def test_what_is_published_by_itself_is_from_seeds_that_no_rule_was_chosen_with() -> None:
+def test_default_seeds_were_not_used_for_tuning() -> None:
     benches = argparse.ArgumentParser().add_subparsers()
     command.add(benches)
     assert benches.choices["admission"].parse_args([]).first_seed > 100

@@ -1,4 +1,4 @@
-"""A real replica process behind a real socket. What it is fast enough for is not asserted here."""
+"""The admission bench with a real replica process behind a real socket. Its speed is not asserted here."""
 
 import json
 from collections import Counter
@@ -35,7 +35,7 @@ def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
         assert refused.stated_wait is None or 0 < refused.stated_wait <= 30
 
 
-def test_a_rate_is_taken_between_two_shares_of_the_answers() -> None:
+def test_rate_is_measured_between_two_shares_of_the_answers() -> None:
     done = [OfferOutcome(Offer(i, 0.0, 1, 1, 1, 1, 1.0, work=2.0), "in time", at=float(i)) for i in range(11)]
     assert rate_between(done, 0.2, 0.8) == 2.0
 
@@ -56,7 +56,7 @@ def test_the_command_prints_two_tables_and_writes_records(tmp_path: Path, capsys
     assert "capacity: " in printed
 
 
-def test_a_trace_is_the_same_requests_at_every_load(tmp_path: Path) -> None:
+def test_trace_has_the_same_requests_at_every_load(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"2023-11-16 18:17:0{second}.5,{100 * second},{9 * second}" for second in range(1, 9)]
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))

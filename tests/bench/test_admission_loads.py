@@ -45,9 +45,7 @@ def coefficient_of_variation(gaps: list[float]) -> float:
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 @given(seed=st.integers(0, 2**32), rate=st.floats(0.1, 30), seconds=st.floats(1, 60))
-def test_a_load_fills_its_time_with_the_work_it_was_to_offer(
-    source: Source, seed: int, rate: float, seconds: float
-) -> None:
+def test_load_fills_its_time_with_the_requested_work(source: Source, seed: int, rate: float, seconds: float) -> None:
     load = offers(source, Mix(), CostModel(), seconds, rate, seed)
     assert [offer.number for offer in load] == list(range(len(load)))
     assert all(before.at <= after.at for before, after in pairwise(load))
@@ -58,7 +56,7 @@ def test_a_load_fills_its_time_with_the_work_it_was_to_offer(
 
 
 @given(seed=st.integers(0, 2**32))
-def test_the_same_seed_is_the_same_load_and_another_is_another(seed: int) -> None:
+def test_equal_seeds_give_equal_loads_and_other_seeds_do_not(seed: int) -> None:
     def load(seed: int) -> object:
         return offers(drawn(1024), Mix(early=0.3), CostModel(), 5, 4, seed)
 
@@ -78,7 +76,7 @@ def test_a_drawn_load_is_poisson_and_its_lengths_are_skewed() -> None:
         assert mean(lengths) > 1.2 * median(lengths)
 
 
-def test_classes_and_deadlines_come_in_their_shares() -> None:
+def test_classes_and_deadlines_have_their_shares() -> None:
     mix = Mix(least_patience=0.0, early=0.25)
     load = offers(drawn(1024), mix, CostModel(), 100, 40, seed=3)
     by_class = Counter(offer.priority for offer in load)
@@ -92,8 +90,8 @@ def test_classes_and_deadlines_come_in_their_shares() -> None:
 
 
 @given(prompt=st.integers(2, 300), answer=st.integers(1, 30))
-def test_lone_work_is_what_an_idle_replica_takes(prompt: int, answer: int) -> None:
-    """Without a reserve for later arrivals a prompt takes one step; otherwise steps have at most two chunks."""
+def test_lone_work_equals_the_time_of_an_idle_replica(prompt: int, answer: int) -> None:
+    """Without a reserve for later arrivals a prompt takes one step. Otherwise a step has at most two chunks."""
     setup = ReplicaSetup(noise=0.0, stalls=0.0)
     load = offers(recorded([LengthShape(1.0, prompt, answer)]), Mix(), setup.cost, 1.0, 1e-6, seed=1)
     taken = {}
@@ -156,7 +154,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a,b,c\n", HEADER, f"{HEADER}2023-11-16 18:17:02,1,1\n"])
-def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_without_a_trace_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match="line 1"):
@@ -171,9 +169,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     ),
     context=st.integers(8, 8192),
 )
-def test_every_fitted_request_fits_and_none_that_is_longer_becomes_shorter(
-    trace: list[LengthShape], context: int
-) -> None:
+def test_fitted_requests_fit_and_keep_their_order_of_length(trace: list[LengthShape], context: int) -> None:
     fit = fitted(trace, context)
     for before, after in zip(trace, fit, strict=True):
         assert after.gap == before.gap
@@ -183,14 +179,14 @@ def test_every_fitted_request_fits_and_none_that_is_longer_becomes_shorter(
     assert all(fit[a].prompt_tokens <= fit[b].prompt_tokens for a, b in pairwise(order))
 
 
-def test_a_compressed_trace_is_as_bursty_as_it_was() -> None:
+def test_compressed_trace_keeps_its_burstiness() -> None:
     load = offers(recorded(TRACE * 50), Mix(), CostModel(), 10, 20, seed=1)
     gaps = [after.at - before.at for before, after in pairwise(load)]
     shapes = [shape.gap for shape in TRACE * 50]
     assert coefficient_of_variation(gaps) == pytest.approx(coefficient_of_variation(shapes), rel=0.1)
 
 
-def test_the_azure_trace_is_what_its_publisher_says(azure: Path) -> None:
+def test_azure_trace_matches_its_publication(azure: Path) -> None:
     trace = read_azure(azure)
     assert len(trace) == 8819
     assert sum(shape.gap for shape in trace[1:]) == pytest.approx(57 * 60, rel=0.01)

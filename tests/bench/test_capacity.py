@@ -38,7 +38,7 @@ MIX = {"algo": 3.0, "stl": 1.0}
 
 
 @given(rate=st.floats(0.01, 100), seconds=st.floats(0.1, 200))
-def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: float) -> None:
+def test_accelerated_trace_keeps_its_order_and_has_the_rate(rate: float, seconds: float) -> None:
     played = scale_demand(SHAPES, rate, seconds)
     times = [shape.at for shape in played]
     assert times == sorted(times)
@@ -46,25 +46,25 @@ def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: floa
     assert abs(len(played) - rate * seconds) <= 2 * len(SHAPES)
 
 
-def test_a_trace_without_wishes_is_played_as_it_is() -> None:
+def test_trace_without_rate_or_duration_is_unchanged() -> None:
     assert scale_demand(SHAPES, None, None) == SHAPES
     assert request_rate(SHAPES) == 0.5
 
 
-def test_nothing_is_asked_twice_by_a_trace_that_is_played_again() -> None:
+def test_repeated_trace_repeats_no_prompt() -> None:
     played = scale_demand(SHAPES, None, 30.0)
     texts = [each.text() for each in played]
     assert len(played) > 2 * len(SHAPES)
     assert len(set(texts)) == len(texts)
 
 
-def test_a_prefix_is_shared_within_each_turn() -> None:
+def test_prefix_is_shared_within_each_repetition() -> None:
     shapes = [SimulatedRequest(float(at), (512, 3), (7, at), 1) for at in range(4)]
     firsts = [shape.names[0] for shape in scale_demand(shapes, None, 12.0)]
     assert [firsts.count(name) for name in dict.fromkeys(firsts)] == [4, 4, 4]
 
 
-def test_too_much_of_a_hurry_is_refused() -> None:
+def test_excessive_rate_is_refused() -> None:
     with pytest.raises(DemandRefused):
         scale_demand(SHAPES, 1e9, 1.0)
 
@@ -78,7 +78,7 @@ def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
     assert all(len(names) == 1 for names in by_prefix.values())
 
 
-def test_specialists_are_asked_by_their_shares() -> None:
+def test_specialists_get_their_shares_of_requests() -> None:
     asks = assign_specialists([SimulatedRequest(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
     assert 0.70 < sum(ask.specialist == "algo" for ask in asks) / len(asks) < 0.80
 
@@ -88,7 +88,7 @@ def test_specialists_are_asked_by_their_shares() -> None:
     answer=st.integers(1, 2000),
     context=st.integers(8, 2000),
 )
-def test_what_is_too_long_is_cut_and_nothing_else(lengths: list[int], answer: int, context: int) -> None:
+def test_only_requests_that_are_too_long_are_cut(lengths: list[int], answer: int, context: int) -> None:
     ask = SimulatedRequest(0.0, tuple(lengths), tuple(range(len(lengths))), answer, "algo")
     fit = fit_to_context(ask, context)
     assert fit.prompt_tokens + fit.answer_tokens <= context
@@ -104,14 +104,14 @@ def answers(ttft: float, refused: int = 0) -> list[SimulatedAnswer]:
     return given + [SimulatedAnswer("algo", None, (), refused=True, failed=False, from_admission=None)] * refused
 
 
-def test_a_promise_is_kept_up_to_its_last_moment() -> None:
+def test_objective_is_met_up_to_its_exact_target() -> None:
     targets = SloTargets(ttft_p95=1.0, admission_to_first_token_p95=0.5, itl_p99=0.01)
     assert evaluate_specialist("algo", 1, answers(1.0), targets, 0.5, 0.01).misses == ()
     late = evaluate_specialist("algo", 1, answers(1.1), targets, 0.5, 0.01)
     assert [miss.split()[0] for miss in late.misses] == ["ttft_p95", "admission_to_first_token_p95"]
 
 
-def test_turning_people_away_keeps_no_promise() -> None:
+def test_refused_requests_count_as_misses() -> None:
     assert not evaluate_specialist("algo", 1, answers(0.1, refused=1), SloTargets(), 0.5, 0.01).misses
     (miss,) = evaluate_specialist("algo", 1, answers(0.1, refused=2), SloTargets(), 0.5, 0.01).misses
     assert miss == "2.0 % not answered, allowed 1.0 %"
@@ -121,7 +121,7 @@ NEEDS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40
 
 
 @given(needs=NEEDS, most=st.integers(1, 40))
-def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], most: int) -> None:
+def test_fewest_replicas_are_found_if_more_are_never_worse(needs: dict[str, int], most: int) -> None:
     tried: list[Mapping[str, int]] = []
 
     def trial(counts: Mapping[str, int]) -> dict[str, SpecialistFigures]:
@@ -141,7 +141,7 @@ def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], m
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_again() -> Iterator[None]:
-    """A site that ends unfreezes everything."""
+    """The end of a simulated site unfreezes all objects."""
     yield
     freeze()
 
@@ -161,7 +161,7 @@ def site(tmp_path: Path) -> tuple[Path, Path]:
     return config, trace
 
 
-def test_a_trace_of_either_kind_is_read(site: tuple[Path, Path], tmp_path: Path) -> None:
+def test_traces_of_both_formats_are_read(site: tuple[Path, Path], tmp_path: Path) -> None:
     assert request_rate(read_demand(site[1])) == pytest.approx(4.0)
     mooncake = tmp_path / "trace.jsonl"
     lines = [{"timestamp": 500 * i, "input_length": 600, "output_length": 5, "hash_ids": [1, 2 + i]} for i in range(3)]
@@ -172,7 +172,7 @@ def test_a_trace_of_either_kind_is_read(site: tuple[Path, Path], tmp_path: Path)
     assert first.text()[:512] == second.text()[:512] and first.text() != second.text()
 
 
-def test_the_question_is_answered_and_the_answer_holds(
+def test_needed_replicas_are_found_and_suffice(
     site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, trace = map(str, site)
@@ -182,17 +182,19 @@ def test_the_question_is_answered_and_the_answer_holds(
     needed: dict[str, int] = json.loads(out.read_text())["replicas"]
     assert "replicas are needed" in capsys.readouterr().out
     assert plot.stat().st_size > 0
-    assert min(needed.values()) > 1, "one would do: the load is too small to show anything"
+    assert min(needed.values()) > 1, "the load is too small to prove anything: one replica is enough"
     fewer = ",".join(f"{name}={count - 1}" for name, count in needed.items())
     assert main([*words, "--replicas", fewer]) == 1
     assert "not enough" in capsys.readouterr().out
     same = ",".join(f"{name}={count}" for name, count in needed.items())
     assert main([*words, "--replicas", same]) == 0
     ample = str(2 * max(needed.values()))
-    assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, "two routers pick a little worse than one"
+    assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, (
+        "two routers choose replicas slightly worse than one"
+    )
 
 
-def test_text_above_the_limit_is_refused(
+def test_need_above_the_limit_is_reported(
     site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, trace = map(str, site)
@@ -205,12 +207,12 @@ def test_text_above_the_limit_is_refused(
     assert "--most 1" in read_result(result).command
 
 
-def test_who_promises_nothing_says_so() -> None:
+def test_specialist_without_objectives_is_shown_as_such() -> None:
     assert evaluate_specialist("algo", 1, answers(0.1), SloTargets(), 0.5, 0.01).format_misses() == "no objectives"
     assert evaluate_specialist("algo", 1, answers(0.1), SloTargets(ttft_p95=1.0), 0.5, 0.01).format_misses() == "met"
 
 
-def test_a_router_that_is_too_busy_is_a_miss() -> None:
+def test_overloaded_router_is_a_miss() -> None:
     assert SimulationRun({}, 1.0, 1.0, 1, (0.7, 0.1)).misses == ()
     (miss,) = SimulationRun({}, 1.0, 1.0, 1, (0.2, 0.71)).misses
     assert miss == "routers: 2 are too few, the busiest takes 71 % of a core"

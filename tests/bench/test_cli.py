@@ -24,7 +24,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def check_records(path: Path, bench: str) -> set[str]:
-    """Every line keeps to the schema; returns the systems."""
+    """Check every line against the schema; return the systems."""
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert records
     for record in records:
@@ -63,7 +63,7 @@ def test_a_quick_bench_prints_a_table_and_writes_records(
     assert len(rows) == len((tmp_path / "out.jsonl").read_text().splitlines())
 
 
-def test_a_trace_is_replayed_tabled_recorded_and_drawn(
+def test_trace_is_replayed_printed_recorded_and_plotted(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, plot = tmp_path / "out.jsonl", tmp_path / "plot.svg"
@@ -105,7 +105,7 @@ def test_without_matplotlib_the_figures_are_kept(
         (["--trace", "x", "--pool-sizes", "many"], "a pool size is a number of blocks, at least 1, got 'many'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
+def test_contradictory_options_are_refused(
     options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -115,7 +115,7 @@ def test_options_that_make_no_sense_are_refused(
 
 
 @pytest.mark.parametrize("command", [["bench"], ["bench", "kv"], ["bench", "scheduler"]])
-def test_help_says_what_the_spread_is(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_the_spread(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*command, "--help"])
     assert "10th and the 90th percentile" in capsys.readouterr().out

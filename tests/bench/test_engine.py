@@ -27,7 +27,7 @@ SIM = ("--engine", "sim")
 
 @pytest.fixture
 def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peers that are started without an environment of their own; the name says what is wrong with each."""
+    """Replace the peers by fakes without their own environments. The name of each says its fault."""
 
     def start(spec: PeerSpec, place: PeerWorkspace, say: Any, *, try_all: bool) -> tuple[Peer, str]:
         name = spec.name
@@ -96,15 +96,15 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_a_hanging_peer_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
+def test_hanging_peer_takes_no_longer_than_the_timeout(tmp_path: Path) -> None:
     outcome = run(tmp_path, "hangs", said=[])
     assert [failure.startswith("hangs: no answer within 2 s") for failure in outcome.failures] == [True]
     assert systems(outcome) == {"octet", "limit"}
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_what_a_peer_did_before_it_died_counts(tmp_path: Path) -> None:
-    """It survives the round that does not count and the first that does."""
+def test_rounds_before_the_death_of_a_peer_count(tmp_path: Path) -> None:
+    """The peer survives the warm-up round and the first measured round."""
     outcome = run(tmp_path, "dies later", said=[])
     runs = {record.runs for record in outcome.records if record.system == "dies later"}
     assert len(outcome.failures) == 1
@@ -114,14 +114,14 @@ def test_what_a_peer_did_before_it_died_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_octet_failing_is_a_failure_too(tmp_path: Path) -> None:
+def test_failure_of_octet_is_reported_too(tmp_path: Path) -> None:
     options = EngineOptions(("well",), runs=1, cache=tmp_path, timeout=120.0, quick=True, octet=("--no-such-option",))
     outcome = measure_engine(MODEL, options, lambda line: None)
     assert [failure.startswith("octet: died with exit code 2 while loading") for failure in outcome.failures] == [True]
     assert systems(outcome) == {"well"}
 
 
-def test_a_calibration_is_written_so_that_a_simulation_reads_it(tmp_path: Path) -> None:
+def test_written_calibration_can_be_read_by_a_simulation(tmp_path: Path) -> None:
     file = tmp_path / "cost.json"
     outcome = run(tmp_path, said=[], calibrate=file)
     assert outcome.failures == []
@@ -135,7 +135,7 @@ def test_missing_model_is_reported_in_one_line(tmp_path: Path, capsys: pytest.Ca
     assert "none.gguf: no such file or directory" in capsys.readouterr().err
 
 
-def test_help_says_what_is_measured_and_what_the_spread_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_the_measurement_and_the_spread(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["bench", "engine", "--help"])
     assert caught.value.code == 0
@@ -150,13 +150,13 @@ def test_counts_are_at_least_one(option: str, capsys: pytest.CaptureFixture[str]
     assert "must be a whole number, at least 1, got '0'" in capsys.readouterr().err
 
 
-def test_shares_are_of_the_whole() -> None:
+def test_shares_are_percentages_of_the_total() -> None:
     assert shares({"linear": 3.0, "attention": 0.5, "around it": 0.5}) == "linear 75 %, attention 12 %, around it 12 %"
 
 
 @pytest.mark.usefixtures("fake_peers")
 @pytest.mark.slow
-def test_arrivals_at_fixed_rates_and_adapters_that_take_turns_are_measured(tmp_path: Path) -> None:
+def test_open_loop_and_interleaved_adapters_are_measured(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", said=[], parts=("open-loop", "adapters"))
     assert outcome.failures == []
     assert systems(outcome) == {"octet", "octet served", "octet interleaved"}
@@ -169,7 +169,7 @@ def test_arrivals_at_fixed_rates_and_adapters_that_take_turns_are_measured(tmp_p
 
 
 @pytest.mark.usefixtures("fake_peers")
-def test_a_peer_that_is_started_for_adapters_shares_them(tmp_path: Path) -> None:
+def test_peer_started_for_adapters_shares_a_batch_among_them(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", "dies", said=[], parts=("adapters",))
     assert outcome.failures == ["dies: does not share a batch among adapters"]
     found = {(record.case, record.system, record.metric): record.value for record in outcome.records}
@@ -189,7 +189,7 @@ def check_open_loop(found: Found) -> None:
             case = f"open loop at {share} % of capacity"
             assert found[case, system, "goodput"] <= found[case, system, "offered"]
             assert found[case, system, "TTFT p50"] > 0
-            assert (case, system, "TTFT p99") not in found, "too few samples for a 99th percentile"
+            assert (case, system, "TTFT p99") not in found, "there are too few samples for a 99th percentile"
         assert found[case, "octet", "offered"] == found[case, "octet served", "offered"]
 
 
@@ -203,7 +203,7 @@ def check_adapters(found: Found) -> None:
         assert (f"{case} vs interleaved", "octet", "throughput") in found
 
 
-def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "engine", "--parts", "decode,encode"])
     assert "parts are decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
@@ -215,13 +215,13 @@ def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixtur
     assert "peers compute on the CPU, and nothing is compared with cuda" in capsys.readouterr().err
 
 
-def test_capacity_is_a_whole_crowds_from_its_arrival_to_its_last_answer() -> None:
-    """Also if all prompts were computed before the first answer."""
+def test_capacity_is_measured_from_arrival_to_last_answer() -> None:
+    """This also holds if all prompts were computed before the first answer."""
     times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
     assert capacity(times) == pytest.approx(0.3)
 
 
-def test_a_good_answer_begins_soon_and_goes_on_at_a_pace() -> None:
+def test_good_answer_meets_the_limits_of_first_token_and_gaps() -> None:
     good, late, slow = [0.9, 1.0, 1.05], [1.1, 1.2], [0.1, 0.2, 0.31]
     found = {each.metric: each.value for each in figures([good, late, slow, good, []], seconds=2.0)}
     assert found["goodput"] == 1.0

@@ -1,4 +1,4 @@
-"""A calibration finds the costs that steps were made with, and a simulation reads what it found."""
+"""A calibration recovers the costs that produced the steps, and a simulation can read its result."""
 
 import json
 from dataclasses import asdict, replace
@@ -52,7 +52,7 @@ def test_a_tenth_of_stalled_steps_changes_nothing() -> None:
 
 
 def test_costs_are_never_negative() -> None:
-    """Larger steps that take less: the best that is not absurd is a price of the step alone."""
+    """If larger steps take less time, the best non-negative fit has a cost per step only."""
     steps = [MeasuredStep("decode", n, n * 10, 1.0 / n) for n in (1, 2, 3, 4, 5, 6, 7, 8)]
     fit = fit_mode(steps, "decode")
     assert (fit.token, fit.pair) == (0, 0)
@@ -60,7 +60,7 @@ def test_costs_are_never_negative() -> None:
 
 
 @given(st.lists(st.tuples(*[st.floats(0.01, 10)] * 3), min_size=3, max_size=12), st.tuples(*[st.floats(0, 3)] * 3))
-def test_no_other_choice_of_costs_fits_better(rows: list[tuple[float, ...]], other: tuple[float, ...]) -> None:
+def test_fit_is_the_best_of_all_non_negative_costs(rows: list[tuple[float, ...]], other: tuple[float, ...]) -> None:
     matrix = np.array(rows)
     best = non_negative_fit(matrix)
     assert (best >= 0).all()
@@ -76,7 +76,7 @@ def test_too_few_shapes_are_refused() -> None:
 
 
 @given(COSTS)
-def test_what_is_written_is_read(costs: tuple[float, float, float]) -> None:
+def test_written_cost_model_is_read_back(costs: tuple[float, float, float]) -> None:
     cost = CostModel(*costs, *costs)
     assert cost_model_from_json(cost_model_to_json(cost, {"from": "a test"})) == cost
 
@@ -97,6 +97,6 @@ GOOD = asdict(CostModel())
         (json.dumps({"cost": {**GOOD, "decode_token": True}}), "cost.decode_token"),
     ],
 )
-def test_what_is_no_calibration_is_refused(text: str, complaint: str) -> None:
+def test_invalid_calibration_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(CalibrationInvalid, match=complaint):
         cost_model_from_json(text)

@@ -1,4 +1,4 @@
-"""From the times at which tokens came to figures, and from figures to records."""
+"""Figures from the arrival times of tokens, and records from figures."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ def lockstep(concurrency: int, num_tokens: int, ttft: float, itl: float) -> list
 
 
 @given(st.integers(1, 8), st.integers(2, 9), st.floats(0.01, 2), st.floats(0.001, 0.5))
-def test_the_rate_of_sequences_in_lockstep_is_their_number_over_a_step(
+def test_decode_rate_in_lockstep_is_sequences_over_step_time(
     concurrency: int, num_tokens: int, ttft: float, itl: float
 ) -> None:
     assert decode_rate(lockstep(concurrency, num_tokens, ttft, itl)) == pytest.approx(concurrency / itl)
 
 
-def test_only_the_time_in_which_all_decode_counts() -> None:
+def test_only_time_in_which_all_sequences_decode_counts() -> None:
     early, late = [1.0, 2.0, 3.0, 4.0, 5.0], [3.5, 4.5, 5.5, 6.5, 7.5]
     assert decode_rate([early, late]) == pytest.approx(3 / 1.5)
     with pytest.raises(ValueError, match="never decoded together"):
@@ -47,7 +47,7 @@ def test_figures_of_a_prefill_job() -> None:
 
 
 @pytest.mark.parametrize("job", [*decode_jobs(FULL), prefill_job(FULL)], ids=lambda job: job.case)
-def test_prompts_are_the_same_for_all_in_a_round_and_new_in_every_round(job: Job) -> None:
+def test_prompts_are_the_same_for_all_systems_in_a_round_and_new_in_every_round(job: Job) -> None:
     prompts = job.prompts("1", 500)
     assert prompts == job.prompts("1", 500)
     assert [len(prompt) for prompt in prompts] == [job.prompt_tokens] * job.concurrency
@@ -56,7 +56,7 @@ def test_prompts_are_the_same_for_all_in_a_round_and_new_in_every_round(job: Job
     assert len(first_blocks) == 2 * job.concurrency
 
 
-def test_a_warm_prompt_differs_behind_the_prefix_only() -> None:
+def test_warm_prompt_differs_only_after_the_prefix() -> None:
     cold, warm = prefix_prompts(FULL, "1", 500)
     assert len(cold) == len(warm) == FULL.prefix + FULL.suffix
     assert cold[: FULL.prefix] == warm[: FULL.prefix]
@@ -73,7 +73,7 @@ def test_answers_of_another_length_are_refused(lengths: Sequence[int]) -> None:
         job.checked_times({"tokens": times, "times": times})
 
 
-def test_ratios_are_taken_round_by_round_where_both_were_measured() -> None:
+def test_ratios_are_computed_per_round_if_both_were_measured() -> None:
     board = Board("engine", ["octet", "peer"])
     for number, ours, theirs in ((1, 10.0, 5.0), (2, 100.0, 20.0), (3, 90.0, None)):
         board.add(number, "case", "octet", [Figure("decode", "tok/s", ours)])
@@ -87,7 +87,7 @@ def test_ratios_are_taken_round_by_round_where_both_were_measured() -> None:
     assert {r.value for r in board.records() if r.system == "octet"} == {90.0}
 
 
-def test_systems_stand_beside_each_other() -> None:
+def test_records_of_systems_are_adjacent() -> None:
     board = Board("engine", ["octet", "peer"])
     for system in ("peer", "octet"):
         for case in ("one", "two"):

@@ -10,7 +10,7 @@ from specialist.models.weights import Affine, Weight
 from tests.bench.test_peers_hf_directory import tiny
 
 
-def test_a_mean_is_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mean_is_the_time_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     monkeypatch.setattr("bench.peers.octet_runner.perf_counter", clock.now)
     assert mean_seconds(lambda: clock.sleep(0.03)) == pytest.approx(0.03)
@@ -32,12 +32,12 @@ def affine(minimum: float) -> Affine:
     [(torch.zeros(96, 64), 96 * 64 * 4), (affine(-8.0), 96 * 32 + 96 * 4), (affine(-7.0), 96 * 32 + 2 * 96 * 4)],
     ids=["floats", "symmetric", "with minima"],
 )
-def test_a_weight_is_counted_as_it_is_stored(weight: Weight, nbytes: int) -> None:
+def test_weight_counts_with_its_stored_size(weight: Weight, nbytes: int) -> None:
     assert least_bytes(replace(tiny("llama"), weights={"layers.0.gate": weight})) == nbytes
 
 
 @pytest.mark.parametrize(("architecture", "num_read"), [("llama", 1), ("mistral", 0)], ids=["tied", "untied"])
-def test_an_embedding_is_read_whole_only_where_it_is_the_head(architecture: Architecture, num_read: int) -> None:
+def test_embedding_counts_in_full_only_if_it_is_the_head(architecture: Architecture, num_read: int) -> None:
     checkpoint = tiny(architecture)
     embed = torch.zeros(96, 64)
     assert least_bytes(replace(checkpoint, weights={"embed": embed})) == num_read * embed.nbytes

@@ -20,7 +20,7 @@ RECORDS = [
 ]
 
 
-def test_every_part_has_its_own_axes_and_no_ratio_is_among_them() -> None:
+def test_every_part_has_its_own_axes_without_ratios() -> None:
     decode, open_loop, adapters = (find_lines(view, RECORDS) for view in ENGINE)
     assert {system: [(at, each.value) for at, each in line] for system, line in decode.items()} == {
         "octet": [(1, 200.0), (16, 900.0)],

@@ -11,7 +11,7 @@ def subject(name: str, ready: Callable[[], Callable[[], object]]) -> Subject:
     return Subject(name, "call", "µs", ready)
 
 
-def test_every_subject_is_made_ready_and_run_once_a_round_after_one_to_warm_up() -> None:
+def test_every_subject_is_prepared_and_run_once_per_round_after_a_warm_up() -> None:
     log: list[str] = []
 
     def ready_as(name: str) -> Callable[[], Callable[[], object]]:
@@ -31,7 +31,7 @@ def test_every_subject_is_made_ready_and_run_once_a_round_after_one_to_warm_up()
     }
 
 
-def test_the_collector_is_off_while_timing_and_on_again_even_after_a_failure() -> None:
+def test_garbage_collector_is_off_during_timing_and_on_after_a_failure() -> None:
     seen: list[bool] = []
 
     def fail() -> None:
@@ -55,7 +55,7 @@ def test_a_record_is_the_median_with_its_spread() -> None:
     assert (record.value, record.low, record.high, record.runs) == (2.0, 1.0, 4.0, 3)
 
 
-def test_a_ratio_is_taken_round_by_round() -> None:
+def test_ratio_is_computed_per_round() -> None:
     base = Timing(subject("a", lambda: lambda: None), (1.0, 10.0, 1.0))
     record = Timing(subject("b", lambda: lambda: None), (2.0, 20.0, 3.0)).ratio(base, "kv", "b vs a", "call")
     assert (record.value, record.low, record.high, record.unit) == (2.0, 2.0, 3.0, "x")

@@ -16,7 +16,7 @@ RECORDS = [
 ]
 
 
-def test_only_what_stands_between_markers_is_written() -> None:
+def test_only_text_between_markers_is_written() -> None:
     page = "# Title\n<!-- origin kv -->\nold\n<!-- end -->\nwords\n<!-- notes kv -->\n<!-- end -->\n"
     seen: list[Marker] = []
 
@@ -47,12 +47,12 @@ def test_other_comments_are_left_alone() -> None:
     assert filled(page, lambda marker: marker.kind) == page.replace("old", "notes")
 
 
-def test_a_marker_of_no_kind_is_refused() -> None:
+def test_marker_of_unknown_kind_is_refused() -> None:
     with pytest.raises(MarkerRefused, match="an end without"):
         filled("<!-- figure kv -->\n<!-- end -->", lambda marker: "")
 
 
-def test_a_line_a_case_and_a_column_a_system() -> None:
+def test_table_has_a_line_per_case_and_a_column_per_system() -> None:
     assert figures(RECORDS, {"metric": "added*", "system": "litellm|octet"}).splitlines() == [
         "| case | figure | litellm | octet |",
         "|---|---|---:|---:|",
@@ -161,7 +161,7 @@ def test_the_pages_match_the_results() -> None:
     assert main(["--check"]) == 0
 
 
-def test_a_result_under_the_name_of_another_bench_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_with_the_name_of_another_bench_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_result(tmp_path / "router-peers.json", RunMeter().result("serve", "octet bench serve", []))
     (tmp_path / "page.md").write_text("<!-- origin router-peers -->\n<!-- end -->\n")
     for name in ("PAGES", "RESULTS"):

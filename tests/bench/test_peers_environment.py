@@ -1,4 +1,4 @@
-"""Environments of peers, prepared with a pip that only pretends."""
+"""Environments of peers, prepared with a fake pip."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ esac
 
 
 class FakePip:
-    """Stands in for the interpreter that makes the environment, and for the one inside."""
+    """A fake interpreter, both for creating the environment and inside it."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._record = directory / "record"
@@ -51,7 +51,7 @@ def said() -> list[str]:
     return []
 
 
-def test_it_is_installed_once(pip: FakePip, tmp_path: Path, said: list[str]) -> None:
+def test_environment_is_installed_once(pip: FakePip, tmp_path: Path, said: list[str]) -> None:
     peers = tmp_path / "peers"
     made = prepare(SPEC, peers, said.append)
     assert (made.python, made.build) == (peers / "toy" / "bin" / "python", "native")
@@ -103,7 +103,7 @@ def test_a_careful_build_replaces_a_native_one_and_stays(pip: FakePip, tmp_path:
     assert json.loads((tmp_path / "toy" / "ready.json").read_text())["build"] == "without AMX"
 
 
-def test_without_a_compiler_nothing_is_begun(
+def test_without_a_compiler_nothing_is_installed(
     pip: FakePip, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -112,7 +112,7 @@ def test_without_a_compiler_nothing_is_begun(
     assert pip.take_runs() == []
 
 
-def test_a_careful_build_has_what_the_processor_has_except_amx(tmp_path: Path) -> None:
+def test_careful_build_uses_all_cpu_features_except_amx(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor : 0\nflags\t\t: fma avx2 avx amx_int8 amx_tile avx512_vnni\nbugs : none\n")
     assert without_amx(cpu_flags(cpuinfo)).split() == [

@@ -1,4 +1,4 @@
-"""A model written out for peers is the model that transformers would write."""
+"""A model written for peers equals the model that transformers would write."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ def tiny(architecture: Architecture) -> Checkpoint:
 
 
 @pytest.mark.parametrize("architecture", FEATURES)
-def test_transformers_finds_every_weight_where_it_belongs(architecture: Architecture, tmp_path: Path) -> None:
+def test_transformers_loads_every_weight(architecture: Architecture, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     checkpoint = tiny(architecture)
@@ -53,7 +53,7 @@ def test_transformers_finds_every_weight_where_it_belongs(architecture: Architec
     assert model.config.rope_parameters["rope_theta"] == checkpoint.config.rope.theta
 
 
-def test_it_is_written_once_and_never_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_is_written_once_and_never_partially(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = tiny("llama")
     with monkeypatch.context() as patch:
         patch.setattr("bench.peers.model_files.save_file", _full_disk)
@@ -66,7 +66,7 @@ def test_it_is_written_once_and_never_in_part(tmp_path: Path, monkeypatch: pytes
     assert (directory / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_what_transformers_has_no_words_for_is_refused() -> None:
+def test_config_that_transformers_cannot_express_is_refused() -> None:
     config = tiny("llama").config
     with pytest.raises(ValueError, match="windows"):
         hf_config(replace(config, windows=(8, None)))

@@ -1,4 +1,4 @@
-"""Words written out for peers are the words that we have."""
+"""A tokenizer written for peers has the same tokens as ours."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def spoken() -> Checkpoint:
     return Checkpoint(config, vocabulary, "r" * 64, {})
 
 
-def test_words_have_the_same_numbers_and_control_tokens_are_seen(tmp_path: Path) -> None:
+def test_tokens_have_the_same_ids_and_control_tokens_are_recognised(tmp_path: Path) -> None:
     checkpoint = spoken()
     directory = write_hf_tokenizer(checkpoint, tmp_path)
     written = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -33,7 +33,7 @@ def test_words_have_the_same_numbers_and_control_tokens_are_seen(tmp_path: Path)
     assert "bos_token" not in settings
 
 
-def test_it_is_written_once(tmp_path: Path) -> None:
+def test_tokenizer_is_written_once(tmp_path: Path) -> None:
     directory = write_hf_tokenizer(spoken(), tmp_path)
     assert write_hf_tokenizer(spoken(), tmp_path) == directory
     assert list(tmp_path.iterdir()) == [directory]

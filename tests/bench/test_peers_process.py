@@ -1,4 +1,4 @@
-"""A peer's process: what it says is heard, and whatever becomes of it is mixed in one line."""
+"""A peer's process: its answers are read, and each of its failures is reported in one line."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def state_of(pid: int) -> str:
-    """One letter, as in ps: T is stopped."""
+    """Return the state as one letter, as in ps: T is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -81,7 +81,7 @@ def test_failed_call_is_reported_in_one_line(start: Start, behaviour: str, mixed
     assert caught.value.signalled == signalled
 
 
-def test_a_hanging_peer_is_given_up_and_killed(start: Start) -> None:
+def test_hanging_peer_is_killed(start: Start) -> None:
     peer = start("hangs")
     peer.timeout = 1.0
     with pytest.raises(PeerFailed, match="fake: no answer within 1 s while generate; see "):

@@ -1,4 +1,4 @@
-"""Finding settings with which a peer runs, and runs fastest."""
+"""The search for settings with which a peer runs, and runs fastest."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}
 
 
 class ToyPeer:
-    """Takes as long as its variant says; one that is broken is killed at its first call."""
+    """A peer whose variant sets its duration. A broken peer is killed at its first call."""
 
     def __init__(self, variant: str, broken: bool) -> None:
         self.name, self.settings, self.closed = "toy", f"toy {variant}", False
@@ -36,7 +36,7 @@ class ToyPeer:
 
 
 class Toys:
-    """Launched in place of real ones."""
+    """Toy peers that are launched in place of real peers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: Callable[[str, str], bool]) -> None:
         self.launched: list[ToyPeer] = []
@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> PeerWorkspace:
     return PeerWorkspace(tmp_path, tmp_path, tmp_path / "model.gguf", lambda: tmp_path / "hf", timeout=1.0)
 
 
-def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
+def test_fastest_variant_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
     toys = Toys(monkeypatch, lambda build, variant: False)
     peer, settings = start_peer(SPEC, place, lambda line: None, try_all=True)
     assert settings == "toy fast"
@@ -68,7 +68,7 @@ def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyP
     assert peer is not None
 
 
-def test_one_setting_that_kills_it_is_left_out(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
+def test_setting_that_kills_the_peer_is_left_out(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
     toys = Toys(monkeypatch, lambda build, variant: variant == "fast")
     said: list[str] = []
     _, settings = start_peer(SPEC, place, said.append, try_all=True)
@@ -89,9 +89,7 @@ def test_a_native_build_that_is_killed_is_built_again_without_amx(
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_one_that_never_runs_fails_for_good(
-    monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace, compiled: bool
-) -> None:
+def test_peer_that_never_runs_fails(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace, compiled: bool) -> None:
     toys = Toys(monkeypatch, lambda build, variant: True)
     with pytest.raises(PeerFailed, match="SIGILL"):
         start_peer(replace(SPEC, compiled=compiled), place, lambda line: None, try_all=True)
@@ -99,13 +97,13 @@ def test_one_that_never_runs_fails_for_good(
     assert all(toy.closed for toy in toys.launched)
 
 
-def test_a_peer_that_reads_gguf_only_is_not_given_anything_else(place: PeerWorkspace, tmp_path: Path) -> None:
+def test_peer_that_reads_only_gguf_refuses_other_models(place: PeerWorkspace, tmp_path: Path) -> None:
     elsewhere = replace(place, model=tmp_path / "directory")
     with pytest.raises(PeerUnavailable, match="toy: reads GGUF files only"):
         start_peer(SPEC, elsewhere, lambda line: None, try_all=True)
 
 
-def test_a_peer_can_import_the_bench_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_peer_can_import_only_the_bench(tmp_path: Path) -> None:
     assert [entry.name for entry in link_bench(tmp_path).iterdir()] == ["bench"]
     for spec in PEERS.values():
         assert tmp_path.joinpath(*spec.module.split(".")).with_suffix(".py").is_file()

@@ -25,17 +25,17 @@ def test_the_same_figures_give_the_same_bytes(tmp_path: Path) -> None:
     assert b"<dc:date>" not in one
 
 
-def test_a_png_is_a_png(tmp_path: Path) -> None:
+def test_png_file_has_the_png_format(tmp_path: Path) -> None:
     plot_hit_rate(tmp_path / "plot.png", INFINITE, [replay(100, 120)])
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_trace_that_shares_nothing_can_be_drawn(tmp_path: Path) -> None:
+def test_trace_without_shared_blocks_can_be_plotted(tmp_path: Path) -> None:
     plot_hit_rate(tmp_path / "plot.svg", InfiniteCache(10, 0, 10), [replay(100, 0)])
     assert (tmp_path / "plot.svg").exists()
 
 
-def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_names_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(PlotUnavailable, match=re.escape(install_hint("bench"))):
         plot_hit_rate(tmp_path / "plot.svg", INFINITE, [replay(100, 120)])

@@ -1,4 +1,4 @@
-"""What is timed is what the figure says."""
+"""Each timed pool state does exactly what its figure names."""
 
 import pytest
 
@@ -36,13 +36,13 @@ def test_a_shared_prefix_is_shared_in_full() -> None:
 
 
 @pytest.mark.parametrize(("cached", "num_hit"), [(True, 62), (False, 0)])
-def test_a_lookup_hits_all_or_nothing(cached: bool, num_hit: int) -> None:
+def test_lookup_hits_all_blocks_or_none(cached: bool, num_hit: int) -> None:
     plan = Lookup(1_000, 16, cached=cached).ready()()
     assert isinstance(plan, AdmissionPlan)
     assert len(plan.hit) == num_hit
     assert plan.misses == ({} if cached else {"cold": 62})
 
 
-def test_the_limit_hashes_what_a_lookup_hashes() -> None:
+def test_limit_hashes_the_same_blocks_as_a_lookup() -> None:
     chain = TokenChain(bytes(32), 16, new_tokens(0, 1_000))
     assert BareHash(1_000, 16).ready()() == chain.keys(62)[61]

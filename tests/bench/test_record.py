@@ -10,14 +10,14 @@ from simulation.results import BenchRecord
 RECORD = BenchRecord("kv", "a pool", "octet", "allocate", "µs/block", value=2.5, low=2.0, high=3.0, runs=3)
 
 
-def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_written_records_are_read_back(tmp_path: Path) -> None:
     records = [RECORD, replace(RECORD, system="limit", value=2.0)]
     write_records(tmp_path / "out.jsonl", records)
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert [BenchRecord(**json.loads(line)) for line in lines] == records
 
 
-def test_a_line_has_the_schema_s_keys_in_order() -> None:
+def test_record_has_the_keys_of_the_schema_in_order() -> None:
     assert list(asdict(RECORD)) == ["bench", "case", "system", "metric", "unit", "value", "low", "high", "runs"]
 
 
@@ -30,14 +30,12 @@ def test_a_line_has_the_schema_s_keys_in_order() -> None:
         ({"runs": 0}, "runs must be at least 1, got 0"),
     ],
 )
-def test_a_record_that_cannot_be_is_refused(change: dict[str, float], complaint: str) -> None:
+def test_inconsistent_record_is_refused(change: dict[str, float], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         BenchRecord(**{**asdict(RECORD), **change})
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.jsonl"
     write_records(path, [RECORD])
     before = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Routers beside each other: their figures, and what happens if a router fails."""
+"""Routers side by side: their figures, and the failure of a router."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def _find(records: Sequence[BenchRecord], case: str, metric: str, system: str = 
     return found
 
 
-def test_what_is_added_is_taken_round_by_round() -> None:
+def test_added_time_is_computed_per_round() -> None:
     found = RoundResults()
     found.first[SERIAL, LIMIT] = [[0.001] * 3, [0.101] * 3, [0.002] * 3]
     found.first[SERIAL, REPLICA_LIMIT] = [[0.002] * 3, [0.102] * 3, [0.003] * 3]
@@ -62,8 +62,8 @@ def test_what_is_added_is_taken_round_by_round() -> None:
     found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
     found.first[SERIAL + STOCK, OCTET] = [[0.005] * 3, [0.105] * 3, [0.006] * 3]
     records = records_of(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
-    assert _find(records, SERIAL, P50).value == pytest.approx(2), "beyond the time of a replica"
-    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the whole time"
+    assert _find(records, SERIAL, P50).value == pytest.approx(2), "the time of a replica alone is subtracted"
+    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the figure is the whole time"
     assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
     assert _find(records, f"{SERIAL} vs litellm", P50).value == pytest.approx(0.1)
     assert _find(records, SERIAL + STOCK, STALL).value == pytest.approx(1)
@@ -102,14 +102,14 @@ def test_tokens_per_message_are_shown_for_octet() -> None:
     assert [(record.system, record.value) for record in records if record.metric == "tokens a message"] == [(OCTET, 4)]
 
 
-def test_a_plot_shows_the_records_that_there_are(tmp_path: Path) -> None:
+def test_plot_of_incomplete_records_is_reproducible(tmp_path: Path) -> None:
     records = [BenchRecord("router peers", rate_case(rate), OCTET, P50, "ms", 1.0, -0.5, 2.0, 5) for rate in (10, 100)]
     for name in ("a.svg", "b.svg"):
         plot_views(tmp_path / name, [ADDED], records)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_a_paused_router_takes_no_time_and_its_children_count(tmp_path: Path) -> None:
+def test_paused_router_uses_no_cpu_time_and_its_children_count(tmp_path: Path) -> None:
     process = _process(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SPIN!r}])")
     try:
         end = monotonic() + 60
@@ -140,11 +140,11 @@ def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed):
         process.cpu()
     for _ in range(2):
-        process.close()  # a second call is harmless
+        process.close()  # A second call is harmless.
 
 
 class FakeCaller:
-    """Has only so many answers."""
+    """A caller that gets a limited number of answers."""
 
     def __init__(self, most_answers: int) -> None:
         self.left = most_answers
@@ -161,7 +161,7 @@ class FakeCaller:
         return 0.001
 
 
-def test_a_failed_peer_is_left_out_and_its_rounds_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_peer_is_left_out_and_its_earlier_rounds_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_PAUSES", (0.0, 0.0))
     process = _process(tmp_path, "import time; time.sleep(600)", "frail")
     good, frail = FakeCaller(10_000), FakeCaller(8)
@@ -190,7 +190,7 @@ def _fake_peer(name: str, most: int | None) -> RouterPeer:
 
 
 @pytest.mark.slow
-def test_a_quick_run_beside_peers_of_which_some_fail(
+def test_quick_run_with_some_failing_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fakes = (_fake_peer("sound", None), _fake_peer("stillborn", 0), _fake_peer("frail", 9), _fake_peer("absent", None))

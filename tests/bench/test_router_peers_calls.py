@@ -1,4 +1,4 @@
-"""Backends follow orders, and callers count each token however the bytes are cut."""
+"""Backends follow orders, and callers count each token wherever the bytes are split."""
 
 import asyncio
 import socket
@@ -50,7 +50,7 @@ class _Written(asyncio.Transport):
 
 
 @given(st.sampled_from([_events, _whole]), st.integers(1, 9), st.sets(st.integers(1, 700)))
-def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
+def test_tokens_are_counted_once_wherever_the_bytes_are_split(
     answer: Callable[[int], bytes], tokens: int, cuts: set[int]
 ) -> None:
     raw = answer(tokens)
@@ -84,7 +84,7 @@ def _with_backend(use: Callable[[HttpCaller, list[int]], Awaitable[None]]) -> No
     asyncio.run(run())
 
 
-def test_a_backend_streams_what_was_ordered() -> None:
+def test_backend_streams_the_ordered_tokens() -> None:
     async def use(caller: HttpCaller, counts: list[int]) -> None:
         messages: list[int] = []
 
@@ -108,7 +108,7 @@ def test_unread_token_stream_continues_and_repeats_nothing(order: Order, least_s
         stream, counts = TokenStream(order), [0]
         while counts[-1] < order.tokens:
             counts.append(await stream.beyond(counts[-1]))
-            await asyncio.sleep(0.005)  # the reader is busy
+            await asyncio.sleep(0.005)  # The reader is busy.
         return counts
 
     begun = perf_counter()
@@ -140,8 +140,8 @@ def test_an_answer_without_tokens_and_a_closed_port_are_failures() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "at_once"), [("why", 1), ("why", 8), ("why" * 300_000, 2)])
-def test_the_own_client_calls_a_replica(prompt: str, at_once: int) -> None:
-    """Long prompts too: no more is sent than the server allows."""
+def test_our_client_calls_a_replica(prompt: str, at_once: int) -> None:
+    """This includes long prompts: the client sends no more than the server permits."""
     counts: list[int] = []
 
     async def call_replica(port: int) -> None:
@@ -150,13 +150,13 @@ def test_the_own_client_calls_a_replica(prompt: str, at_once: int) -> None:
             calls = [caller.call(prompt, order, lambda tokens, _: counts.append(tokens)) for _ in range(at_once)]
             assert all(0 < first < 60 for first in await asyncio.gather(*calls))
             assert sum(counts) == 20 * at_once
-            assert await caller.call(prompt, Order(1)) > 0, "a second call"
+            assert await caller.call(prompt, Order(1)) > 0, "the connection serves a second call"
 
     with backends("grpc_backend", 1) as (port,):
         asyncio.run(call_replica(port))
 
 
-def test_a_refused_call_of_the_own_client_has_failed() -> None:
+def test_refused_call_of_our_client_is_a_failure() -> None:
     async def call_replica(port: int) -> None:
         for method, prompt in (("/octet.v1.Specialist/Nothing", "why"), (REPLICA, "x" * (5 << 20))):
             async with GrpcCaller(f"{HOST}:{port}", method, replica_request, own_client=True) as caller:

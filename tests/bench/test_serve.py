@@ -1,4 +1,4 @@
-"""Loads on endpoints that behave, and on some that do not."""
+"""Loads on endpoints that behave well, and on endpoints that do not."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def test_an_answer_is_timed_and_counted() -> None:
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """The endpoint answers when the last request has arrived."""
+    """The endpoint answers once the last request has arrived."""
 
     async def when_all_are_here(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
         if len(endpoint.received) == endpoint.spared + 20:
@@ -71,10 +71,10 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
     found = run(loaded(FakeEndpoint(when_all_are_here), asks_at(*(0.01 * number for number in range(20)))))
     assert [answer.end for answer in found.answers] == ["answered"] * 20
-    assert found.answers[0].pieces[0] > 0.15  # counted from when it was due
+    assert found.answers[0].pieces[0] > 0.15  # Counted from the time at which the request was due.
 
 
-def test_a_connection_is_used_again() -> None:
+def test_connection_is_reused() -> None:
     async def ask_three_times() -> int:
         endpoint = FakeEndpoint(fake.well)
         async with listening(endpoint) as url:
@@ -87,7 +87,7 @@ def test_a_connection_is_used_again() -> None:
     assert run(ask_three_times()) == 1
 
 
-def test_only_octet_gets_the_class() -> None:
+def test_only_octet_gets_the_caller_class() -> None:
     endpoint = FakeEndpoint(fake.well, models=("octet", "octet/talker"))
     run(loaded(endpoint, asks_at(0.0), model="octet/talker"))
     times = {"timeout_ms": 120_000, "first_token_timeout_ms": 60_000}
@@ -204,7 +204,7 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     rounds = [run(loaded(FakeEndpoint(fake.well), asks)) for _ in range(2)]
     found = {(each.case, each.metric): each.value for each in [*class_records(rounds, [SLOW, HASTY]), *records(rounds)]}
     assert (found[ALL, "offered"], found[ALL, "answered"], found["hasty", "expired"]) == (4, 2, 2)
-    assert found[ALL, GOODPUT] == found["slow", GOODPUT] == 2  # of one second
+    assert found[ALL, GOODPUT] == found["slow", GOODPUT] == 2  # The round lasts one second.
     assert found["hasty", GOODPUT] == found["hasty", "in time"] == 0
     assert found[ALL, "within both deadlines, of the offered"] == 50
     assert found[ALL, "throughput"] > 0
@@ -226,7 +226,7 @@ def test_late_load_generator_and_failures_are_reported() -> None:
     assert found[2:] == ["x: failed 2 times: gone"]
 
 
-def test_answers_that_are_shorter_than_asked_for_are_warned_of() -> None:
+def test_answers_shorter_than_requested_cause_a_warning() -> None:
     ask = asks_at(0.0)[0]
     whole, short = (ServedAnswer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
     assert warnings([LoadRound("x", 1.0, 1.0, (whole, short), 0.1)]) == []
@@ -235,7 +235,7 @@ def test_answers_that_are_shorter_than_asked_for_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize("count", [99, 100])
-def test_a_99th_percentile_is_of_all_rounds_and_needs_enough(count: int) -> None:
+def test_99th_percentile_covers_all_rounds_and_needs_enough_samples(count: int) -> None:
     ask = asks_at(0.0)[0]
     rounds = [
         LoadRound("x", 1.0, 1.0, tuple(ServedAnswer(ask, "answered", (at + i / 1000,), 0.5) for i in range(count)), 0.1)
@@ -251,7 +251,7 @@ def test_equal_system_names_are_made_distinct() -> None:
 
 
 async def from_outside(endpoint: FakeEndpoint, *options: str) -> int:
-    """The command in a thread of its own, the endpoint here."""
+    """Run the command in its own thread against an endpoint in this loop."""
     async with listening(endpoint) as url:
         words = ["bench", "serve", "--model", "small", *options]
         return await asyncio.to_thread(main, [word.replace("URL", url) for word in words])
@@ -316,7 +316,7 @@ def test_mistake_is_reported_in_one_line(options: list[str], why: str, capsys: p
     assert why in only_error_line(capsys)
 
 
-def test_a_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_is_not_sent_unencrypted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SOME_KEY", "secret")
     assert main(["bench", "serve", "--url", "http://192.0.2.1/v1", "--model", "m", "--key", "SOME_KEY"]) == 2
     assert "in the clear" in only_error_line(capsys)
@@ -329,7 +329,7 @@ def test_an_origin_is_parsed() -> None:
 
 
 @pytest.mark.slow
-def test_an_ensemble_of_its_own_is_asked_through_both_doors(tmp_path: Path) -> None:
+def test_own_ensemble_is_measured_over_both_protocols(tmp_path: Path) -> None:
     out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
     options = ["--doors", "http,grpc", "--rate", "3", "--result", str(out), "--plot", str(plot)]
     assert main(["bench", "serve", "--quick", *options]) == 0

@@ -1,4 +1,4 @@
-"""What a load is made of."""
+"""The requests of a load."""
 
 import json
 from itertools import pairwise
@@ -57,7 +57,7 @@ def mooncake(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "variation"), [("poisson", 1.0), ("gamma:3", 3.0), ("gamma:0.5", 0.5), ("constant", 0.0)]
 )
-def test_gaps_have_a_mean_of_one_and_the_variation_they_say(text: str, variation: float) -> None:
+def test_gaps_have_a_mean_of_one_and_the_stated_variation(text: str, variation: float) -> None:
     rng, gap = Random(1), parse_gaps(text)
     gaps = [gap(rng) for _ in range(20_000)]
     assert mean(gaps) == pytest.approx(1.0, rel=0.1)
@@ -65,7 +65,7 @@ def test_gaps_have_a_mean_of_one_and_the_variation_they_say(text: str, variation
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000), st.randoms())
-def test_lengths_stay_in_their_bounds(low: int, more: int, rng: Random) -> None:
+def test_lengths_stay_within_their_bounds(low: int, more: int, rng: Random) -> None:
     assert parse_length(str(low))(rng) == low
     assert low <= parse_length(f"uniform:{low}:{low + more}")(rng) <= low + more
     drawn_length = parse_length(f"lognormal:{low}:0.9")(rng)
@@ -76,24 +76,24 @@ def test_lengths_stay_in_their_bounds(low: int, more: int, rng: Random) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "-3", "many", "uniform:5", "uniform:9:3", "lognormal:5", "lognormal:0:1", "nan"]
 )
-def test_a_length_that_is_none_is_refused(text: str) -> None:
+def test_invalid_length_is_refused(text: str) -> None:
     with pytest.raises(ServeMistake):
         parse_length(text)
 
 
 @pytest.mark.parametrize("text", ["", "often", "gamma", "gamma:0", "gamma:nan", "poisson:2"])
-def test_arrivals_that_are_none_are_refused(text: str) -> None:
+def test_invalid_arrivals_are_refused(text: str) -> None:
     with pytest.raises(ServeMistake):
         parse_gaps(text)
 
 
 @given(seed=st.integers(0, 2**32), rate=st.floats(5.0, 50.0), context=st.integers(4, 400))
-def test_a_load_is_the_same_for_the_same_seed_and_fits(seed: int, rate: float, context: int) -> None:
+def test_load_depends_only_on_its_seed_and_fits_the_context(seed: int, rate: float, context: int) -> None:
     source = drawn(rate, parse_gaps("gamma:2"), parse_length("lognormal:60:1"), parse_length("uniform:1:40"))
     try:
         asks = asks_of(source, USUAL, 3.0, seed, context)
     except ServeMistake:
-        return  # a burst may be so long in coming that nothing does
+        return  # With a long first gap no request may arrive at all.
     assert asks == asks_of(source, USUAL, 3.0, seed, context)
     assert all(before.at <= after.at for before, after in pairwise(asks))
     assert all(0 <= ask.at < 3.0 for ask in asks)
@@ -101,7 +101,7 @@ def test_a_load_is_the_same_for_the_same_seed_and_fits(seed: int, rate: float, c
     assert all(min(ask.prompt_tokens, ask.answer_tokens) >= 1 for ask in asks)
 
 
-def test_classes_have_their_shares_and_the_rate_is_the_rate() -> None:
+def test_classes_have_their_shares_and_arrivals_the_rate() -> None:
     source = drawn(100.0, parse_gaps("poisson"), parse_length("10"), parse_length("10"))
     asks = asks_of(source, USUAL, 50.0, 0, 100)
     assert len(asks) == pytest.approx(5000, rel=0.05)
@@ -109,7 +109,7 @@ def test_classes_have_their_shares_and_the_rate_is_the_rate() -> None:
     assert share == pytest.approx(0.7, abs=0.03)
 
 
-def test_a_trace_keeps_its_gaps_and_lengths_or_is_brought_to_a_rate(azure: Path) -> None:
+def test_trace_keeps_its_gaps_and_lengths_or_is_scaled_to_a_rate(azure: Path) -> None:
     for rate, gap in ((None, 1.0), (4.0, 7 * 9 / 8 / 8 / 4 * 8 / 7 * 8 / 9)):
         asks = asks_of(recorded(read_arrivals(azure), rate), [ONE], 30.0, seed=3, context=4096)
         assert len(asks) == pytest.approx(30.0 * (rate or 8 / 7.875), rel=0.1)
@@ -120,7 +120,7 @@ def test_a_trace_keeps_its_gaps_and_lengths_or_is_brought_to_a_rate(azure: Path)
         assert all(ask.answer_tokens * 100 == ask.prompt_tokens * 9 for ask in asks)
 
 
-def test_prompts_of_a_trace_share_what_their_blocks_share(mooncake: Path) -> None:
+def test_prompts_of_a_trace_share_their_common_blocks(mooncake: Path) -> None:
     count = TokenCount(1.0, 0.0)
     asks = asks_of(recorded(read_arrivals(mooncake), None), [ONE], 100.0, seed=0, context=4096)
     texts = {ask.prompt_tokens: prompt_of(ask, count).split() for ask in asks}
@@ -158,7 +158,7 @@ def test_prompt_has_the_requested_tokens_for_each_tokenizer(a_word: float, aroun
         (":1:5:100:200", "needs a name"),
     ],
 )
-def test_a_class_that_is_none_is_refused(text: str, why: str) -> None:
+def test_invalid_class_is_refused(text: str, why: str) -> None:
     with pytest.raises(ServeMistake, match=why):
         parse_class(text)
 
@@ -176,6 +176,6 @@ def test_classes_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 @given(st.floats(0.0, 3.0), st.floats(0.0, 3.0), st.sampled_from(["answered", "refused", "expired", "failed"]))
-def test_only_a_whole_answer_within_both_deadlines_is_good(first: float, rest: float, end: str) -> None:
+def test_only_a_complete_answer_within_both_deadlines_is_good(first: float, rest: float, end: str) -> None:
     answer = ServedAnswer(Ask(0, 0.0, 1, 1, ONE, 0), end, (first,), first + rest)  # type: ignore[arg-type]
     assert answer.good == (end == "answered" and first <= 1.0 and first + rest <= 2.0)

@@ -1,4 +1,4 @@
-"""A peer's own server beside an ensemble: how it is started, and what happens if it fails."""
+"""A peer's own server beside an ensemble: its start, and its failure."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ ASK = Ask(0, 0.0, 10, 4, CALLER, 0)
 
 
 def toy(*behaviours: str) -> ServerPeer:
-    """A variant for each."""
+    """Return a peer with a variant for each behaviour."""
 
     def command(place: ServerPlace) -> list[str]:
         own = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.bench.fake_server import serve"
@@ -73,9 +73,9 @@ def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path) -> None:
         assert system.settings == FAST
         assert [line for line in said if "no such luck" in line]
         process.check()
-        assert become([process.pid], "T"), "stopped until it is called"
+        assert become([process.pid], "T"), "the server is stopped until it is called"
         logs = [each.read_text() for each in sorted(tmp_path.glob("toy.serve.*.log"))]
-        assert [each.strip() for each in logs] == ["no such luck", "", ""], "a log for each variant"
+        assert [each.strip() for each in logs] == ["no such luck", "", ""], "each variant has its own log"
 
 
 def test_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def options(shares: tuple[float, ...], runs: int) -> ServeOptions:
 
 
 async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFindings:
-    """A fake endpoint takes the place of the own ensemble."""
+    """Measure the peer beside a fake endpoint in place of our ensemble."""
     findings = ServeFindings(said.append)
     async with listening(FakeEndpoint(fake.well)) as url:
         ours = System(Endpoint("http", url, "small", "octet"))
@@ -168,7 +168,7 @@ async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFi
     return findings
 
 
-def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
+def test_both_systems_get_the_same_shares_of_the_capacity_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "CROWD", 8)
@@ -182,7 +182,7 @@ def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
         assert [each.ask for each in ours.answers] == [each.ask for each in theirs.answers]
         assert {each.end for each in theirs.answers} == {"answered"}
         assert ours.waiting is not None
-        assert ours.waiting < 0.01, "a stopped system takes no CPU time"
+        assert ours.waiting < 0.01, "a stopped system uses no CPU time"
     assert any("of a capacity of" in note and "measured with octet first" in note for note in found.notes)
 
 
@@ -215,7 +215,7 @@ def test_a_load_is_part_of_the_case() -> None:
     assert found[f"{ALL} at 90 % of capacity vs toy", "octet", GOODPUT] == 1
 
 
-def test_a_crowd_comes_at_once_and_is_in_no_hurry() -> None:
+def test_burst_arrives_at_once_with_a_long_deadline() -> None:
     crowd = at_once([replace(ASK, at=3.0), ASK])
     assert [each.at for each in crowd] == [0.0, 0.0]
     assert {each.caller.total for each in crowd} == {120.0}
@@ -238,7 +238,7 @@ def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> N
     words = " ".join(peer.command(place))
     for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
         assert each in words
-    assert [each.words for each in peer.variants(place) if "Intel" in each.words] == [], "the library is missing"
+    assert [each.words for each in peer.variants(place) if "Intel" in each.words] == [], "the library is not installed"
     intel = tmp_path / "lib" / "libiomp5.so"
     intel.parent.mkdir()
     intel.touch()

@@ -1,4 +1,4 @@
-"""What is timed is what the figure says."""
+"""Each timed situation of the scheduler is exactly what its figure names."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from bench.scheduler import Replica, blocked, decoding, outgrowing, overtaken, p
 STEPS = 16
 
 
-def test_everyone_decodes_and_takes_one_new_block_in_a_run() -> None:
+def test_every_request_decodes_and_takes_one_new_block_per_run() -> None:
     replica = decoding(8)
     before = replica.pool.num_used
     for _ in range(STEPS):
@@ -26,7 +26,7 @@ def test_waiting_requests_stay_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize(("accepted", "num_kept"), [(True, 5), (False, 1)])
-def test_drafts_are_accepted_all_or_not_at_all(accepted: bool, num_kept: int) -> None:
+def test_all_drafts_are_accepted_or_none(accepted: bool, num_kept: int) -> None:
     replica = speculating(4, 64, accepted=accepted)
     before = [seq.num_tokens for seq in replica.running]
     for number in range(1, STEPS + 1):
@@ -54,7 +54,7 @@ def test_no_request_is_preempted_for_a_head_that_would_still_not_fit() -> None:
         assert (len(replica.in_flight.rows), replica.in_flight.num_preempted) == (32, 0)
 
 
-def test_a_long_prompt_is_taken_in_chunks() -> None:
+def test_long_prompt_is_computed_in_chunks() -> None:
     replica = prefilling(50_000, 2_048)
     for _ in range(STEPS):
         assert [len(row.tokens) for row in replica.in_flight.rows] == [2_048]
@@ -62,7 +62,7 @@ def test_a_long_prompt_is_taken_in_chunks() -> None:
         replica.step(replica.answer())
 
 
-def test_chunks_take_turns_with_decode_steps() -> None:
+def test_chunks_alternate_with_decode_steps() -> None:
     replica = prefilling(50_000, 256, num_decoding=4)
     for _ in range(STEPS // 2):
         assert [len(row.tokens) for row in replica.in_flight.rows] == [256]
@@ -87,6 +87,6 @@ def test_the_next_step_preempts(build: Callable[[], Replica], num_preempted: int
     assert replica.in_flight.num_preempted == num_preempted
 
 
-def test_without_a_step_in_flight_there_is_nothing_to_answer() -> None:
+def test_answer_without_a_step_in_flight_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="nothing is in flight"):
         Replica(10).answer()

@@ -30,7 +30,7 @@ first_only = pytest.mark.skipif(not _may_come_first(), reason="no process may co
 
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
-    """As a host stops a processor."""
+    """The test stops the process as a host stops a CPU."""
     with record_slow_periods() as slow_periods:
         pid, *_ = _pacers()
         time.sleep(0.1)
@@ -60,7 +60,7 @@ def test_no_process_is_left_after_a_failure() -> None:
 def test_a_pacer_ends_without_its_parent() -> None:
     command = [sys.executable, "-m", "bench.slow_periods", "0", str(2**22 - 1)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), "it prints how it begins, and no more"
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), "the pacer prints its first line and no more"
 
 
 def test_without_priority_over_other_processes_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,33 +71,33 @@ def test_without_priority_over_other_processes_nothing_is_recorded(monkeypatch: 
 
 
 def _pacers() -> list[int]:
-    """Children of this process."""
+    """Return the pacers among the children of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return [int(pid) for pid in children if b"bench.slow_periods" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def _beats(works: list[float], late: dict[int, float] | None = None) -> list[Beat]:
-    """A beat a second. Their work takes so many 64ths of a second, and they are so late."""
+    """Return one beat per second. `works` are durations in 64ths of a second, `late` are delays in seconds."""
     woken = [second + (late or {}).get(second, 0.0) for second in range(len(works))]
     return [Beat(float(i), at, at + work / 64) for i, (at, work) in enumerate(zip(woken, works, strict=True))]
 
 
-def test_a_slow_beat_stands_for_the_time_around_it() -> None:
+def test_slow_beat_covers_the_time_around_it() -> None:
     assert list(slow_intervals(_beats([1, 1, 2, 4, 1, 1]))) == [(2.03125, 4.0)]
     assert list(slow_intervals(_beats([1, 2, 1, 2, 1, 1]))) == []
 
 
-def test_the_first_and_the_last_beat_stand_for_themselves() -> None:
+def test_first_and_last_beat_cover_their_own_time() -> None:
     assert list(slow_intervals(_beats([4, 1, 1, 1, 1, 4]))) == [(0.0, 1.0), (4.015625, 5.0625)]
 
 
-def test_a_late_beat_stood_still() -> None:
+def test_late_beat_is_a_slow_interval() -> None:
     assert list(slow_intervals(_beats([1, 1, 1, 1], {2: 0.25}))) == [(2.0, 2.25)]
     assert list(slow_intervals(_beats([1, 1, 1, 1], {2: 0.001}))) == []
 
 
 @given(spans)
-def test_every_moment_counts_once(intervals: list[Interval]) -> None:
+def test_joined_intervals_cover_every_moment_once(intervals: list[Interval]) -> None:
     apart = joined(intervals)
     assert apart == sorted(apart) and all(one[1] < other[0] for one, other in pairwise(apart))
     assert _moments(apart) == _moments(intervals)
@@ -109,7 +109,7 @@ def _moments(intervals: list[Interval]) -> set[int]:
 
 @given(spans, times)
 def test_request_in_or_shortly_before_a_slow_period_meets_it(intervals: list[Interval], moment: float) -> None:
-    """However long it takes itself."""
+    """The duration of the request does not matter."""
     slow_periods = SlowPeriods(joined(intervals))
     inside = any(first <= moment + 0.5 < last for first, last in intervals)
     assert slow_periods.meets(moment + 0.5) == inside

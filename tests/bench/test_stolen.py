@@ -1,4 +1,4 @@
-"""CPU time stolen by the host: read from the kernel, and shown beside the figures."""
+"""CPU time stolen by the host is read from the kernel and shown beside the figures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from bench.pages import origin
 from simulation.results import CpuTicks, RunMeter, share_stolen
 
 
-def test_the_share_is_of_the_time_between(tmp_path: Path) -> None:
+def test_stolen_share_is_of_the_time_between_two_readings(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.write_text("cpu  100 0 50 800 10 0 0 40 7 0\ncpu0 1 2 3\n")
     after.write_text("cpu  150 0 75 900 10 0 0 65 9 0\ncpu0 1 2 3\n")
@@ -18,14 +18,14 @@ def test_the_share_is_of_the_time_between(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "cpu  1 2 3\n", "cpu  a b c d e f g h\n"])
-def test_a_kernel_that_does_not_say_so_is_no_fault(tmp_path: Path, text: str) -> None:
+def test_missing_kernel_figures_are_no_error(tmp_path: Path, text: str) -> None:
     stat = tmp_path / "stat"
     stat.write_text(text)
     assert CpuTicks.now(stat) is None and CpuTicks.now(tmp_path / "none") is None
     assert share_stolen(None, CpuTicks(1, 2)) is None and share_stolen(CpuTicks(1, 2), CpuTicks(1, 2)) is None
 
 
-def test_it_stands_beside_the_figures() -> None:
+def test_stolen_share_is_shown_beside_the_figures() -> None:
     result = RunMeter().result("kv", "octet bench kv", [])
     known = replace(result, machine=replace(result.machine, stolen=0.124))
     unknown = replace(result, machine=replace(result.machine, stolen=None))

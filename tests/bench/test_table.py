@@ -25,7 +25,7 @@ def test_figures_keep_three_digits_or_the_whole_number(value: float, text: str) 
     assert format_figure(value) == text
 
 
-def test_a_spread_has_a_line_a_record_and_only_octet_has_a_target() -> None:
+def test_table_of_spreads_has_a_line_per_record_and_targets_only_for_octet() -> None:
     limit = replace(RECORD, system="limit")
     lines = table_of_spreads([RECORD, limit], {("small", "allocate"): "< 2,000 ns"}).splitlines()
     assert lines[2:] == [
@@ -34,7 +34,7 @@ def test_a_spread_has_a_line_a_record_and_only_octet_has_a_target() -> None:
     ]
 
 
-def test_by_metric_leaves_blank_what_a_case_does_not_have() -> None:
+def test_table_by_metric_leaves_missing_figures_blank() -> None:
     free = replace(RECORD, metric="free", unit="µs")
     assert table_by_metric([RECORD, free, replace(free, case="large")]).splitlines() == [
         "case   system  allocate  free",

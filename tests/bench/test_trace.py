@@ -41,13 +41,13 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: object, why: str) -> No
     assert (caught.value.path, caught.value.line) == (path, 2)
 
 
-def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b"\xff\xfe\xfd\n")
     with pytest.raises(TraceError, match="line 1"):
         read_trace(path)
 
 
-def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
+def test_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="the file is empty"):
         read_trace(write(tmp_path / "trace.jsonl"))

@@ -3,7 +3,7 @@ import pytest
 from bench.tracing import BESIDE, MODEL, OFF, ON, TracedRound, _records, drawing_records
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_computed_per_round() -> None:
     rounds = [
         {OFF: TracedRound(100.0, 2.0), ON: TracedRound(99.0, 2.02), BESIDE: TracedRound(50.0, 4.0)},
         {OFF: TracedRound(10.0, 20.0), ON: TracedRound(9.9, 20.2), BESIDE: TracedRound(20.0, 10.0)},
@@ -19,6 +19,6 @@ def test_ratios_are_taken_round_by_round() -> None:
     }
 
 
-def test_drawing_is_timed_by_itself() -> None:
+def test_drawing_and_writing_are_timed_separately() -> None:
     drawn, written = drawing_records(1)
     assert drawn.value > 0 and written.value > 0 and (drawn.unit, written.unit) == ("µs", "µs")
