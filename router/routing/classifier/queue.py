@@ -297,7 +297,7 @@ def check_distributions(answers: Sequence[object], num_texts: int, labels: Colle
     good = [answer for answer in answers if isinstance(answer, Distribution)]
     if not len(good) == len(answers) == num_texts:
         others = len(answers) - len(good)
-        raise ValueError(f"expected {num_texts} distributions, got {len(good)} and {others} other objects")
+        raise ValueError(f"got {len(good)} distributions and {others} other objects for {num_texts} texts")
     if unknown := {label for each in good for label, _ in each.scores}.difference(labels):
         raise ValueError(f"distributions contain unknown labels: {', '.join(sorted(unknown))}")
     return good
