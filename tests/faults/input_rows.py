@@ -82,7 +82,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
         24: (
             f"{_FAULTS}test_input_access.py::test_24_only_the_right_certificate_chain_is_accepted",
             "tests/specialist/server/test_tls.py::test_only_a_caller_with_a_certificate_is_served",
-            f"{_KEYS}test_certificates.py::test_client_ca_is_reloaded_too",
+            f"{_KEYS}test_certificates.py::test_a_renewed_client_ca_is_used_without_a_restart",
         ),
         25: (f"{_DOORS}test_25_reset_and_endless_streams_keep_no_caller_out",),
         28: (

@@ -242,7 +242,7 @@ def test_a_stall_delays_neither_caller_nor_loop_and_its_late_result_is_cached() 
     run_with_queue(recorder, scenario, timeout=SHORT)
 
 
-def test_waiting_text_has_the_same_time_limit_and_is_no_failure() -> None:
+def test_a_waiting_text_has_the_same_time_limit_and_does_not_count_as_a_failure() -> None:
     recorder = Recorder()
     recorder.gate.clear()
 

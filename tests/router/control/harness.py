@@ -123,7 +123,7 @@ class ControlHarness:
         self.control._adapters.sync()
 
     async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Tick once a second."""
+        """Tick once in each simulated second."""
         for _ in range(round(seconds)):
             meanwhile()
             await self.tick()

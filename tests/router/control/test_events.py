@@ -1,4 +1,4 @@
-"""A subscriber receives every event, or the number of dropped ones."""
+"""A subscriber receives every event, or the number of dropped events."""
 
 import asyncio
 

@@ -62,7 +62,7 @@ def colours(theme: int) -> dict[str, str]:
     return {name: pair[theme] for name, *pair in found}
 
 
-def test_contrast_formula() -> None:
+def test_the_contrast_formula_gives_known_values() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 

@@ -96,7 +96,7 @@ def unmeasured() -> list[wire.SpecialistView]:
     return [none, little]
 
 
-def test_overview_without_problems(browser: Browser, fake: Fake, url: str) -> None:
+def test_an_overview_without_problems_is_shown(browser: Browser, fake: Fake, url: str) -> None:
     fake.reset(
         wire.Overview(
             at_unix_ms=sample_state.NOW_MS,
@@ -163,7 +163,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> No
         before = page.locator("#freshness").inner_text()
         page.clock.fast_forward(1_000)
         expect(page.locator("#freshness")).not_to_have_text(before)
-        assert page.evaluate("window.spoken") == 0, "it is announced once"
+        assert page.evaluate("window.spoken") == 0, "the silence is announced once"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-stale")).to_contain_text("The data shown may be outdated.")
         page.keyboard.press("Escape")

@@ -31,7 +31,7 @@ class Fronted:
     routed: Routed
     port: int
     clients: AsyncExitStack
-    """Closes the clients that were created. Clients are created lazily, because importing and creating them is slow."""
+    """Closes the created clients. Clients are created lazily, because importing and creating them is slow."""
 
     @cached_property
     def openai(self) -> "AsyncOpenAI":

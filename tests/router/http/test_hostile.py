@@ -105,7 +105,7 @@ def test_schema_is_built_once_for_all_invalid_bodies(monkeypatch: pytest.MonkeyP
 
 
 class CountingKey(str):
-    """Counts comparisons and fails once they exceed the limit."""
+    """A key that counts its comparisons and fails once they exceed the limit."""
 
     num_comparisons = 0
     limit = 0

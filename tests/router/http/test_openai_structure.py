@@ -35,7 +35,7 @@ def json_schema(schema: Any, **more: Any) -> Any:
     return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, **more}}
 
 
-async def test_every_response_format() -> None:
+async def test_answers_follow_every_response_format() -> None:
     async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
         create = fronted.openai.chat.completions.create
         for seed in range(3):

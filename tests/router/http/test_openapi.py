@@ -1,4 +1,4 @@
-"""The OpenAPI document describes what the server does."""
+"""The OpenAPI document describes the server's behaviour exactly."""
 
 import asyncio
 import threading

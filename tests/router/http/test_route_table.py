@@ -18,7 +18,7 @@ Table = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class _Endpoint:
-    """Records the scopes it is called with."""
+    """An endpoint that records the scopes of its calls."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []

@@ -1,4 +1,4 @@
-"""How calls and connections end."""
+"""The ends of calls and connections."""
 
 import grpc
 import pytest

@@ -31,7 +31,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 120))
 
 
-async def test_a_job_is_answered_like_any_request_and_alike_over_grpc_and_http(tmp_path: Path) -> None:
+async def test_a_job_is_answered_like_any_request_over_grpc_and_http(tmp_path: Path) -> None:
     has_stored = asyncio.Event()
 
     async def answer_in_parts(_: wire.GenerateRequest, context: Any) -> None:
@@ -162,7 +162,7 @@ async def test_a_job_is_visible_to_its_tenant_only(tmp_path: Path) -> None:
         await until(lambda: len(harness.spy.asked) == 2)
 
 
-async def test_a_cancelled_job_ends_at_once_and_so_does_its_work(tmp_path: Path) -> None:
+async def test_a_cancelled_job_and_its_work_end_at_once(tmp_path: Path) -> None:
     alone = JobsConfig(concurrency=1, lease=3600)  # the lease is long enough not to be checked
     async with running_jobs(tmp_path, answering(*WORDS, holds=asyncio.Event()), alone) as harness:
         running = (await harness.submit()).json["id"]

@@ -88,7 +88,7 @@ async def routers(config: Path, spy: Spy, number: int = 1) -> AsyncIterator[list
 
 
 class Follower:
-    """Records every event of a job."""
+    """A watcher that records every event of a job."""
 
     def __init__(self, client: AsyncClient, job_id: str) -> None:
         self.events: list[JobEvent] = []

@@ -125,7 +125,7 @@ def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
     assert "PRIVATE KEY" not in caplog.text
 
 
-def test_client_ca_is_reloaded_too(files: Tls, pki: Path, another: Path) -> None:
+def test_a_renewed_client_ca_is_used_without_a_restart(files: Tls, pki: Path, another: Path) -> None:
     async def scenario() -> None:
         tls = replace(files, client_ca=files.certificate.with_name("ca.pem"))
         async with routed(tls) as server:

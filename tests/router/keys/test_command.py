@@ -1,4 +1,4 @@
-"""`octet keys` with real files."""
+"""The command `octet keys` with real files."""
 
 import json
 import os

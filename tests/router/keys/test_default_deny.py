@@ -1,4 +1,4 @@
-"""Every call and route requires its declared access; undeclared ones are refused."""
+"""Every call and route requires its declared access. Undeclared calls and routes are refused."""
 
 import asyncio
 import json

@@ -58,7 +58,7 @@ def test_key_file_errors_name_their_place(change: dict[str, Any], message: str) 
 
 
 @pytest.mark.parametrize("missing", ["name", "sha256", "role"])
-def test_required_key_fields(missing: str) -> None:
+def test_a_missing_key_field_is_named(missing: str) -> None:
     entry = {name: value for name, value in GOOD.items() if name != missing}
     with pytest.raises(KeysInvalid, match=rf"keys\[0\].{missing} is missing"):
         parse_keys(json.dumps({"keys": [entry]}))

@@ -109,7 +109,7 @@ def test_numbers_out_of_range_are_refused(shared: OperatorHarness, value: float)
 
 
 @pytest.mark.parametrize("most", [-1, MAX_AUDIT + 1, 2**62])
-def test_audit_listing_ends(shared: OperatorHarness, most: int) -> None:
+def test_an_invalid_limit_of_the_audit_listing_is_refused(shared: OperatorHarness, most: int) -> None:
     with grpc.insecure_channel(shared.address) as channel, pytest.raises(grpc.RpcError) as caught:
         list(stream(channel, "ListAudit", wire.ListAuditRequest(most=most), wire.AuditEntry))
     assert error_of(caught.value).field == "most"

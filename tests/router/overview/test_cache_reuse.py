@@ -61,4 +61,4 @@ def test_reuse_is_counted_by_specialist_and_dropped_with_it() -> None:
     reuse.forget_all_but({"stl"}, {"stl-0"})
     assert reuse.recent("debug").share is None and reuse.recent("stl").share == 0.0
     reuse.sample("debug", [("debug-0", report(500, 500))])
-    assert reuse.recent("debug").share is None, "the first report is no growth"
+    assert reuse.recent("debug").share is None, "the first report does not count as growth"

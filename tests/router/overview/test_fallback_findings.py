@@ -61,7 +61,7 @@ def test_a_fallback_that_is_down_answers_for_no_specialist(first: Any, second: A
     assert headline(overview).startswith("router: no specialist serves, so all requests are refused since 22:13 UTC")
 
 
-def test_unserved_requests_are_no_lack_of_capacity() -> None:
+def test_unserved_requests_are_not_reported_as_lack_of_capacity() -> None:
     minutes = {"debug": replace(FINE, answered=0, refused=100, unserved=100), "stl": FINE}
     (found,) = detect_findings(replace(facts_of(), traffic=minutes), RULES)
     assert (found.kind, found.subject, found.severity, found.runbook) == ("unserved", "debug", CRITICAL, "bad-refresh")

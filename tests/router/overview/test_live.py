@@ -187,7 +187,7 @@ async def test_too_many_watchers_get_a_typed_refusal() -> None:
             raw = dict(caught.value.trailing_metadata() or ())["octet-error-bin"]
             assert error_pb2.Error.FromString(raw).reason == error_pb2.ERROR_REASON_QUEUE_FULL
             assert (await fronted.send("HEAD", "/v1/overview/events")).status == 200
-            assert (await fronted.get("/v1/overview")).status == 200, "a single read is no watch"
+            assert (await fronted.get("/v1/overview")).status == 200, "a single read does not count as a watch"
         await fronted.routed.until(lambda: not view.watchers.taken)
         async with watching(fronted) as events:
             assert (await events.next())[0] == "history"

@@ -127,7 +127,7 @@ async def test_a_reload_adds_and_removes_specialists() -> None:
     harness.view.tick()
     overview = harness.overview()
     assert [each.name for each in overview.specialists] == ["stl", "algo"]
-    assert not overview.specialists[1].HasField("breaker"), "the control plane does not know it yet"
+    assert not overview.specialists[1].HasField("breaker"), "the control plane does not know the new specialist yet"
     assert [(each.name, len(each.points)) for each in harness.view.history.message().specialists] == [
         ("stl", 2),
         ("algo", 1),

@@ -50,7 +50,7 @@ async def test_every_address_behind_a_name_is_a_replica(monkeypatch: pytest.Monk
         await fleet.close()
 
 
-async def test_a_replica_with_ipv4_and_ipv6_addresses_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_with_ipv4_and_ipv6_addresses_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     four = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"10.0.0.{n}", 80)) for n in (2, 1)]
     six = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (f"fd00::{n}", 80, 0, 0)) for n in (2, 1)]
     for found, places in (

@@ -35,7 +35,7 @@ def replicas(depths: list[int]) -> list[ReplicaSnapshot]:
 
 
 @given(CANDIDATES, st.binary(max_size=8), st.lists(st.sampled_from("abc"), max_size=2), st.integers(0, 2**32))
-def test_picked_replica_is_no_worse_than_needed(
+def test_a_closed_or_broken_replica_is_picked_only_if_all_are(
     candidates: list[ReplicaSnapshot], session: bytes, adapters: list[str], seed: int
 ) -> None:
     chosen = pick_replica(candidates, session, adapters, PLAIN, Random(seed))

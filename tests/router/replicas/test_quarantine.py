@@ -126,7 +126,7 @@ async def test_suspects_take_turns_until_their_first_token() -> None:
     second = asyncio.create_task(made.start_trial(content(b"b"), link))
     await asyncio.sleep(0.01)
     assert first is not None and not second.done()
-    assert await made.start_trial(content(b"other"), link) is None, "content that is no suspect does not wait"
+    assert await made.start_trial(content(b"other"), link) is None, "content that is not suspect does not wait"
     first.passed()
     first.passed()
     trial = await second

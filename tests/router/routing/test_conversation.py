@@ -73,7 +73,7 @@ def test_earlier_turns_are_read_up_to_the_limit() -> None:
     assert len(text) - 100 < ENOUGH_CHARS + 10
 
 
-def test_of_long_text_the_beginning_and_the_end_are_read() -> None:
+def test_the_beginning_and_the_end_of_long_text_are_read() -> None:
     text = routing_text([turn_of("user", "why?" + "x" * 2 * MAX_ROUTING_CHARS + "because")])
     assert len(text) == MAX_ROUTING_CHARS
     assert text.startswith("why?") and text.endswith("because")

@@ -45,7 +45,7 @@ class Thinks:
 
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
-    """Make a receipt like a router."""
+    """Make the receipt that a router would write."""
     ask = reception().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
     draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)

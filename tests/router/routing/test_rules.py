@@ -46,7 +46,7 @@ def test_prose_is_not_tool_output(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["linker-output", "build-text", "sfinae-heavy"])
-def test_kinds_are_distinguished(name: str) -> None:
+def test_each_example_is_recognised_by_one_detector_only(name: str) -> None:
     for kind, text in EXAMPLES[name].items():
         assert [other for other in DETECTORS if other != name and detected(other, text)] == [], kind
 

@@ -106,4 +106,4 @@ async def test_a_count_without_a_response_ends_at_its_deadline_or_by_cancel() ->
         assert (await waiting).reason == error_pb2.ERROR_REASON_CANCELLED
         await routed.idle()
         (replica,) = routed.server.fleet.replicas
-        assert replica.breaker.state == "closed", "a cancelled count is no failure"
+        assert replica.breaker.state == "closed", "a cancelled count is not a failure of the replica"

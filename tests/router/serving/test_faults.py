@@ -47,7 +47,7 @@ async def lane(
 
 
 class ShiftedClock(SystemClock):
-    """The system clock, so many seconds ahead."""
+    """The system clock, ahead by a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.now = lambda: time.monotonic() + seconds

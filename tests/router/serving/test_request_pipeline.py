@@ -34,7 +34,7 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 
 
 class PipelineHarness:
-    """A request pipeline with a fake dispatcher, which records what is counted."""
+    """A request pipeline with a fake dispatcher, which records the counts."""
 
     def __init__(self, meeting: Meeting, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
         self.meeting = meeting

@@ -1,4 +1,4 @@
-"""A structure reaches the replica through the router, and a refusal comes back unchanged."""
+"""A structure reaches the replica through the router, and the caller gets a refusal unchanged."""
 
 import json
 

@@ -98,7 +98,7 @@ class RecordedEvents:
 
 
 class ReceiptWriter:
-    """Writes the primary's receipt."""
+    """A fake that writes the primary's receipt."""
 
     def __init__(self, receipt: wire.Receipt) -> None:
         self.receipt = receipt
@@ -165,7 +165,7 @@ class ShadowHarness:
     async def answer(
         self, write: Write, task: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
-        """Serve one request like the router."""
+        """Serve one request as the router does."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY

@@ -21,7 +21,7 @@ BROKEN = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(
 
 
 class BreakingStream:
-    """Break after the given messages."""
+    """A stream that breaks after the given messages."""
 
     def __init__(self, *messages: bytes) -> None:
         self._messages: Iterator[bytes] = iter(messages)

@@ -196,7 +196,7 @@ async def test_a_shadow_whose_replica_dies_has_failed() -> None:
         await stack.aclose()
         await harness.settled()
         assert harness.shadows.counters.failed == 1 and not harness.events.comparisons
-        assert breaker._num_failures == 0, "a lost connection is no failed request"
+        assert breaker._num_failures == 0, "a lost connection does not count as a failed request"
         assert await harness.ask(harness.make_task())
         assert harness.shadows.counters.shed == 1, "no replica is left"
         harness.check_sums()

@@ -62,7 +62,7 @@ def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
 
 
 def tells_latency(name: str, path: str) -> bool:
-    """Whether a field or key with this name and path is a latency."""
+    """Return whether a field or key with this name and path is a latency."""
     return bool(LATENCY.search(name)) and not _NO_LATENCY.search(name) and path not in _GRAIN
 
 
@@ -108,7 +108,7 @@ def query_offenders(query: str) -> list[str]:
 
 
 def _tells_latency(inside: str) -> bool:
-    """Whether a metric name is a latency; text in braces, brackets and quotes is skipped."""
+    """Return whether a metric name is a latency. Text in braces, brackets and quotes is skipped."""
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|(?:by|without)\s*\([^)]*\)", " ", inside)
     words = re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*", bare)
     return any(METRIC.fullmatch(word) and not word.endswith("_over_time") for word in words)

@@ -123,7 +123,7 @@ async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
             await routed.ask(asking(max_tokens=4))
             await routed.until(lambda: samples(routed) == [5, 0])
             assert routed.server.slos.of("writer").routers == 2
-            assert routed.server.slos.counts("writer") == {}, "there is no objective, and no request since the start"
+            assert routed.server.slos.counts("writer") == {}, "a specialist without objectives has no counts"
 
 
 async def test_an_unavailable_store_delays_no_request() -> None:

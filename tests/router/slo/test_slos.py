@@ -100,7 +100,7 @@ def test_the_preempted_share_is_of_answered_requests() -> None:
     assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "the first token is counted once"
 
 
-def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
+def test_a_first_token_counts_at_once_and_not_again_at_the_end() -> None:
     router = Router()
     router.slos.began("writer", 2.0, 1.5)
     published = router.published()

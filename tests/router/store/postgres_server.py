@@ -56,7 +56,7 @@ class PostgresServer:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill all processes, as at a power loss."""
+        """Kill all processes, as a power loss does."""
         for pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
     def _as_user(self) -> dict[str, Any]:
-        """PostgreSQL does not run as root."""
+        """Return the process options of the server's user, because PostgreSQL refuses to run as root."""
         return {} if self._user is None else {"user": self._user, "group": self._user, "extra_groups": []}
 
     def _signal_all(self, number: signal.Signals) -> None:

@@ -44,7 +44,7 @@ def test_buckets_that_begin_at_or_after_the_moment_are_reported(starts: list[int
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
-def test_a_repeated_change_is_made_once_and_reported_alike(asked: list[int]) -> None:
+def test_a_repeated_change_is_made_once_and_reported_identically(asked: list[int]) -> None:
     """The store repeats a change whose outcome is unknown."""
     with database() as kept:
         first = dict[int, tuple[Document, ...]]()
@@ -114,8 +114,8 @@ def test_the_newest_receipts_are_kept_and_one_that_came_again_is_new(ids: list[i
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=5))
-def test_documents_never_expire_and_deletion_marks_do(edits: list[tuple[int, bool]]) -> None:
-    """A hold of an operator never expires."""
+def test_documents_never_expire_but_deletion_marks_do(edits: list[tuple[int, bool]]) -> None:
+    """An operator's hold is a document."""
     with database() as kept:
         for number, (age, is_deleted) in enumerate(edits):
             at_ms = (NOW - LONGEST_WINDOW - age) * 1000

@@ -23,7 +23,7 @@ def killable() -> Iterator[PostgresServer]:
 
 
 class Load:
-    """The load of a router on its store, and what was acknowledged."""
+    """The load of a router on its store, and the acknowledged changes."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store

@@ -141,7 +141,7 @@ async def test_a_database_locked_by_another_process_is_reported(
 
 
 class Small:
-    """A disk with few pages."""
+    """A database that allows only a few pages."""
 
     most_pages = 38
 

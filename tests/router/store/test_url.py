@@ -1,4 +1,4 @@
-"""Store URLs, and the errors for invalid ones."""
+"""Store URLs, and the errors for invalid URLs."""
 
 import subprocess
 import sys

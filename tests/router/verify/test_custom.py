@@ -92,7 +92,7 @@ def verdict(base: Path, name: str, answer: str = "a") -> Verdict:
         ("absent", "unavailable", "AttributeError: module 'mine' has no attribute 'absent'"),
     ],
 )
-def test_custom_verifier_results(base: Path, name: str, outcome: str, why: str) -> None:
+def test_custom_verifier_results_become_verdicts(base: Path, name: str, outcome: str, why: str) -> None:
     got = verdict(base, name)
     assert (got.outcome, got.why) == (outcome, why)
 

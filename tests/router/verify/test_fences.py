@@ -40,7 +40,7 @@ def test_any_text_is_parsed_without_errors(text: str) -> None:
     )
 
 
-def test_a_longer_fence_holds_shorter_ones() -> None:
+def test_a_longer_fence_may_contain_shorter_fences() -> None:
     assert found("````cpp\n// ```\nint x;\n````") == [("cpp", "// ```\nint x;")]
 
 

@@ -52,7 +52,7 @@ def test_a_schema_path_is_relative_to_the_configuration(tmp_path: Path) -> None:
     assert judged(verifier, "{}").why == "the answer: 'verdict' is a required property"
 
 
-def test_simple_verifiers() -> None:
+def test_simple_verifiers_give_their_verdicts() -> None:
     assert judged(open_verifier("non_empty", CONFIG, None), "x").outcome == "passed"
     assert judged(open_verifier("non_empty", CONFIG, None), " \n\t\u200b").outcome == "failed"
     assert judged(open_verifier("none", CONFIG, None), "x").outcome == "skipped"
