@@ -90,7 +90,7 @@ def test_failed_install_is_reported_in_one_line_and_repeated(
     assert prepare(SPEC, tmp_path, said.append).build == "native"
 
 
-def test_a_careful_build_replaces_a_native_one_and_stays(pip: FakePip, tmp_path: Path, said: list[str]) -> None:
+def test_careful_build_replaces_a_native_build_and_stays(pip: FakePip, tmp_path: Path, said: list[str]) -> None:
     prepare(SPEC, tmp_path, said.append)
     assert all(line.startswith("CMAKE_ARGS= ") for line in pip.take_runs())
     assert prepare(SPEC, tmp_path, said.append, careful=True).build == "without AMX"

@@ -77,9 +77,7 @@ def test_setting_that_kills_the_peer_is_left_out(monkeypatch: pytest.MonkeyPatch
     assert said.count("toy: died of SIGILL") == 1
 
 
-def test_a_native_build_that_is_killed_is_built_again_without_amx(
-    monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace
-) -> None:
+def test_killed_native_build_is_rebuilt_without_amx(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
     toys = Toys(monkeypatch, lambda build, variant: build == "native")
     said: list[str] = []
     _, settings = start_peer(SPEC, place, said.append, try_all=False)

@@ -188,7 +188,7 @@ def test_a_caller_hangs_up_without_a_first_token_in_time(model: str) -> None:
     assert answer.total >= 0.1 and not answer.pieces and not answer.good
 
 
-def test_an_endpoint_that_does_not_count_tokens_is_noted() -> None:
+def test_endpoint_without_token_counts_is_noted() -> None:
     async def checked() -> str:
         async with listening(FakeEndpoint(fake.well, counts_tokens=False)) as url:
             caller = OpenAICaller(parse_origin(url), "small", None, 10.0)

@@ -25,7 +25,7 @@ def _may_come_first() -> bool:
     return subprocess.run([sys.executable, "-c", asked], cwd=ROOT).returncode == 0
 
 
-first_only = pytest.mark.skipif(not _may_come_first(), reason="no process may come before all others here")
+first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine gives no process priority over all others")
 
 
 @first_only

@@ -75,7 +75,7 @@ def _poisoner(replica: AssembledReplica) -> Callable[[Iterable[int]], None]:
     elif isinstance(decoder, FusedDecoder):
         caches = cache_views(decoder)
     else:
-        raise TypeError(f"where {decoder!r} keeps its blocks is not known")
+        raise TypeError(f"unknown decoder: {decoder!r}")
 
     def poison(block_ids: Iterable[int]) -> None:
         where = list(block_ids)

@@ -35,7 +35,7 @@ def test_every_reason_is_covered() -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("name", REASONS)
-def test_an_answer_that_had_begun_was_not_refused(name: str, begun: bool) -> None:
+def test_begun_answer_is_not_a_refusal(name: str, begun: bool) -> None:
     receipt = wire.Receipt(error=wire.Error(reason=REASONS[name]))
     if begun:
         receipt.timings.first_chunk = 0.5
@@ -63,7 +63,7 @@ def test_request_without_an_error_was_answered_by_its_actual_or_chosen_specialis
         (("sql", "stl"), "", True, "sql"),
     ],
     ids=[
-        "no specialist was chosen: the decision's",
+        "no specialist was asked, and the decision counts",
         "a stand-in that was away",
         "a stand-in without room",
         "no fallback, and another specialist was asked",

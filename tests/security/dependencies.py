@@ -38,7 +38,7 @@ def pinned(text: str) -> dict[str, Version]:
             continue
         name, equals, version = line.partition("==")
         if not equals:
-            raise ValueError(f"{line} is no pin")
+            raise ValueError(f"{line} has no pinned version")
         pins[str(canonicalize_name(name))] = Version(version)
     return pins
 

@@ -102,5 +102,5 @@ def test_vulnerable_version_is_detected() -> None:
 
 
 def test_line_without_a_pin_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no pin"):
+    with pytest.raises(ValueError, match="has no pinned version"):
         pinned("a==1\nb>=2\n")

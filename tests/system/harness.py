@@ -94,7 +94,7 @@ class UnavailableClassifier:
     async def classify(self, text: str, tenant: str = "") -> Any:
         from router.routing.classifier.base import ClassifierUnavailable
 
-        raise ClassifierUnavailable("there is none")
+        raise ClassifierUnavailable("no classifier is configured")
 
 
 @asynccontextmanager

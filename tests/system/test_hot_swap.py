@@ -272,6 +272,6 @@ def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str
 
 
 def test_every_answer_matches_the_digest_on_its_receipt(setup: SwapSetup) -> None:
-    """OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2 runs it for a minute with a swap every two seconds."""
+    """OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2 runs the test for a minute with a swap every two seconds."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
     swap_with_a_loss(setup, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

@@ -136,7 +136,7 @@ def test_sample_rate_of_a_tenth_evaluates_about_a_tenth() -> None:
     run_scenario(scenario, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
 
 
-def test_an_answer_that_was_not_delivered_is_not_evaluated() -> None:
+def test_undelivered_answer_is_not_evaluated() -> None:
     async def scenario(replicas: Replicas, routed: Routed) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         release = asyncio.Event()

@@ -112,7 +112,7 @@ def test_retry_waits_for_the_retry_after_and_has_a_new_id(given_id: str | None) 
 
 @pytest.mark.parametrize("patience", [{"timeout": 15.0}, {"timeout": 60.0, "first_token_timeout": 15.0}])
 def test_wait_beyond_the_timeout_fails_at_once(patience: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the client waits in vain"))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the client must not wait beyond its timeout"))
     with scripted(busy(20_000)) as script, Client(script.address) as client:
         with pytest.raises(Busy) as caught:
             client.infer("x", **patience)  # type: ignore[arg-type]

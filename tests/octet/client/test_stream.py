@@ -237,7 +237,7 @@ async def cancelled_from_outside(script: Script, client: AsyncClient, *, task_to
             task.cancel()
         (result,) = await asyncio.gather(task, return_exceptions=True)
         if result is None:
-            pytest.fail("it ended well")
+            pytest.fail("the read ended without an error")
         return result
 
 
@@ -258,7 +258,7 @@ async def test_leaving_an_async_stream_cancels_the_request(how: str) -> None:
                 if how == "break":
                     break
             else:
-                pytest.fail("it never ends")
+                pytest.fail("the stream must not end by itself")
 
     with scripted(HANGS) as script:
         async with AsyncClient(script.address) as client:

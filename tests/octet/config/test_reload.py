@@ -276,7 +276,7 @@ def test_a_change_between_reading_and_watching_is_not_missed(path: Path) -> None
     assert file.read() is None
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_changes_during_reading_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ConfigFile(path, read_ensemble(path))
     path.write_text(NEW)
     assert (file.look(), file.look()) == (False, True)

@@ -57,7 +57,14 @@ def test_malformed_bytes_are_counted_too(raw: bytes) -> None:
         b"\x82" * 2_000_000,
         b"\x2a" * 2_000_000,
     ],
-    ids=["empty messages", "and no UTF-8", "empty biases", "an endless number", "an endless tag", "lengths"],
+    ids=[
+        "empty messages",
+        "empty messages and invalid UTF-8",
+        "empty biases",
+        "an endless number",
+        "an endless tag",
+        "lengths",
+    ],
 )
 def test_large_message_of_empty_fields_is_refused_quickly(raw: bytes) -> None:
     before = process_time()

@@ -251,7 +251,7 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
-def test_a_supervisor_that_is_killed_leaves_no_orphans(tmp_path: Path) -> None:
+def test_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
     for name in ("unstoppable and slow", "programs"):
         folder = tmp_path / name
         folder.mkdir()

@@ -35,7 +35,7 @@ def ended(pid: int, seconds: float) -> int:
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.02)
-    raise AssertionError("it has not ended")
+    raise AssertionError("the process has not ended")
 
 
 def test_rows_are_drawn_and_a_closed_terminal_ends_the_supervisor(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_taken_port_is_reported_before_a_model_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: object) -> None:
-        pytest.fail("a model is loaded for nothing")
+        pytest.fail("a model is loaded although the port is taken")
 
     monkeypatch.setattr("specialist.server.replica.assemble_replica", load)
     with socket.socket() as taken:

@@ -1,4 +1,4 @@
-"""A context that does not fit the pool is reported; one that fits is not."""
+"""A context that does not fit the pool is reported, and a context that fits is not."""
 
 import logging
 

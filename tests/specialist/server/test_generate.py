@@ -55,7 +55,7 @@ async def test_a_stop_token_ends_the_answer_and_is_not_part_of_it() -> None:
                 assert received.usage.finish_reason == wire.FINISH_REASON_STOP
                 assert not received.usage.HasField("stop_string")
                 return
-        pytest.fail("no answer ended by itself: the test shows nothing")
+        pytest.fail("no answer ended by itself, so the test proves nothing")
 
 
 async def test_a_stop_string_ends_the_answer_at_once() -> None:

@@ -1,4 +1,4 @@
-"""A watcher can distinguish an idle replica from a dead one."""
+"""A watcher can distinguish an idle replica from a dead replica."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable

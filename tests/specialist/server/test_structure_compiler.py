@@ -1,4 +1,4 @@
-"""The time that a structure waits behind a slow one does not count against its own time limit."""
+"""The time that a request waits behind a slow structure does not count against the time limit of its own structure."""
 
 import asyncio
 from threading import Event

@@ -18,7 +18,7 @@ OPENSSL = shutil.which("openssl")
 
 def openssl(directory: Path, *arguments: str) -> None:
     if OPENSSL is None:
-        pytest.skip("no openssl here to make certificates with")
+        pytest.skip("openssl is not installed, so no certificates can be made")
     subprocess.run([OPENSSL, *arguments], cwd=directory, check=True, capture_output=True)
 
 

@@ -1,4 +1,4 @@
-"""A command imports only what it needs, and client commands import no server packages."""
+"""A command imports only the packages it needs, and client commands import no server packages."""
 
 import subprocess
 import sys

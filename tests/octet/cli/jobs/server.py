@@ -1,4 +1,4 @@
-"""A router with scripted jobs, and connections that break where a test asks for it."""
+"""A router with scripted jobs, and connections that break at given events."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -100,7 +100,7 @@ def test_refused_field_is_named_by_its_option(capsys: Captured) -> None:
             assert capsys.readouterr().err.startswith(f"octet receipts: {option} must be in [0, 500], got {value}")
 
 
-def test_a_request_that_failed_over_is_marked(capsys: Captured) -> None:
+def test_failed_over_request_is_marked(capsys: Captured) -> None:
     lost = wire.Attempt(specialist="stl", replica="stl-0", reason=error_pb2.ERROR_REASON_REPLICA_LOST)
     with router_served() as router:
         between = wire.Between(instead_of="debug")
