@@ -1,1 +1,1 @@
-"""State that outlives a router: documents, counts, audit, comparisons, receipts and jobs, in SQLite or PostgreSQL."""
+"""State that outlives a router, in SQLite or PostgreSQL: documents, counts, audit rows, comparisons, receipts, jobs."""

@@ -1,4 +1,4 @@
-"""The buffer of rows that are not written yet."""
+"""The buffer of rows that are not yet written."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class VerdictBuffer:
         return len(self._waiting)
 
     def add(self, verdict: rows.VerdictRow) -> None:
-        """Add a verdict; the latest one for a request id wins."""
+        """Add a verdict; it replaces an earlier one for the same request id."""
         if not (rows.is_valid_key(verdict.request_id) and rows.is_valid_key(verdict.judged)):
             self.num_dropped += 1
             return
@@ -90,7 +90,7 @@ class WriteBuffer:
             return
         self._add((bucket.series, bucket.key, bucket.start), bucket.good, bucket.bad)
         if len(self._counts) > MAX_BUFFER_COUNTS:
-            in_flight = self._batch.counts if self._batch else {}  # may have been written, and stays
+            in_flight = self._batch.counts if self._batch else {}  # kept, because it may have been written
             oldest = next(key for key in self._counts if key not in in_flight)
             self.dropped_counts += sum(self._counts.pop(oldest))
 
@@ -199,7 +199,7 @@ class WriteBuffer:
             self._counts.pop(key, None)
 
     def _shrink(self) -> None:
-        """Drop the oldest rows. The batch in flight is small and stays."""
+        """Drop the oldest rows. The batch in flight is small and is kept."""
         while len(self._receipts) + len(self._comparisons) > self.most_rows or self._num_bytes > MAX_BUFFER_BYTES:
             receipt = next(iter(self._receipts.values()), None)
             comparison = self._comparisons[0] if self._comparisons else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 DatabaseRow = Sequence[Any]
-LOCK_SECONDS = 2.0  # how long a connection waits for locks, and for an answer while it is opened
+LOCK_SECONDS = 2.0  # for locks, and for an answer while the connection is opened
 STATEMENT_SECONDS = 3.0
 IN_MEMORY = ":memory:"
 _MOVED = "the file was removed, moved or replaced while it was open"
@@ -52,7 +52,7 @@ class DatabaseConnection(Protocol):
     def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
     def has_tables(self) -> bool:
-        """Check within `begin`, and lock out other processes that create tables."""
+        """Return whether tables exist, and lock out other processes that create tables. Call it after `begin`."""
 
     def close(self) -> None: ...
 
@@ -61,7 +61,7 @@ class DatabaseConnection(Protocol):
 
 
 class DatabaseOpener(Protocol):
-    name: str  # for people; without a password
+    name: str  # shown to people; without a password
 
     def open(self) -> DatabaseConnection: ...
 
@@ -119,7 +119,7 @@ class SqliteConnection:
             self.execute("ROLLBACK")
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
-        """Check first that the file is still in place: a moved file would accept rows that are never read."""
+        """Check first that the file is still in place: rows written to a moved file would never be read."""
         if not self._raw.in_transaction and self._is_moved():
             raise StoreConnectionLost(_MOVED)
         with _translate_errors(self._path), closing(self._raw.execute(sql, values)) as cursor:

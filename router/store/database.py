@@ -1,6 +1,6 @@
-"""Transactions over documents, audit, counts and receipts, and the recovery of a lost database. Every write transaction
-first updates the row of `meta`, which locks out other writers, and takes the next sequence number there. So numbers
-become visible in order, and the holder of the lock can tell whether a lost commit was made."""
+"""Transactions over documents, the audit log, counts and receipts, and the recovery of a lost database. Every write
+transaction first updates the row of `meta`, which locks out other writers, and takes the next sequence number there.
+Therefore numbers become visible in order, and the holder of the lock can determine whether a lost commit was made."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ class StorePosition(NamedTuple):
         return self.identity[:12]
 
     def resume(self, known: "StorePosition | None") -> tuple[bool, int]:
-        """Return whether a reader that stopped at `known` must read everything, and the number after which it reads."""
+        """Return whether a reader that stopped at `known` must read everything, and after which number it continues."""
         if known is None or known.identity != self.identity or known.seq > self.seq:
             return True, 0
         return False, known.seq
@@ -49,7 +49,7 @@ class StoreSnapshot:
         self.name = name
         self.wall = wall
         self.position: StorePosition | None = None
-        self.documents: dict[tuple[str, str], rows.Document] = {}  # deleted documents included
+        self.documents: dict[tuple[str, str], rows.Document] = {}  # including deleted documents
         self.sums: dict[rows.BucketKey, rows.BucketCounts] = {}  # recent counts as they are stored
         self._max_sums = _MIN_SUMS_KEPT
 
@@ -69,7 +69,7 @@ class StoreSnapshot:
         buckets: Iterable[rows.CountBucket] = (),
         since: int = 0,
     ) -> None:
-        """Add what was read or committed. Counts that start before `since` may be forgotten."""
+        """Add rows that were read or committed. Counts that start before `since` may be forgotten."""
         self.position = now
         for each in documents:
             known = self.documents.get((each.kind, each.key))
@@ -161,7 +161,7 @@ class Database:
     def changes_after(
         self, position: StorePosition | None, since: int
     ) -> tuple[StorePosition, rows.StoreChanges | None]:
-        """Return the changes after `position`; of the buckets, only those that start at `since` or later."""
+        """Return the changes after `position`. Only buckets that start at `since` or later are included."""
         if position is not None and self.position() == position:
             return position, None
         with self.transaction(reading=True):
@@ -169,7 +169,7 @@ class Database:
             whole, after = now.resume(position)
             if not whole:
                 audit = self._audit("seq > ? ORDER BY number DESC LIMIT ?", after, _MAX_AUDIT_CHANGES)[::-1]
-            else:  # the note of how this database replaced the one before
+            else:  # the note on how this database replaced the previous one
                 note = "who = 'octet' AND subject = 'store' AND before = ? ORDER BY number DESC LIMIT 1"
                 audit = [] if position is None else self._audit(note, position.name)
             documents = [each for each in self.documents_after(after) if each.body is not None or not whole]
@@ -247,7 +247,7 @@ class Database:
         return int(after) - int(before)
 
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
-        """Within `transaction`, at most once in each, write Octet's own audit row about the database."""
+        """Within `transaction`, at most once in each, write an audit row by Octet about the database."""
         at_ms = round(self.snapshot.wall() * 1000)
         row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))
@@ -270,7 +270,7 @@ class Database:
         try:
             yield
         except StoreConnectionLost:
-            raise  # the connection will be closed, and the transaction with it
+            raise  # the connection will be closed, which ends the transaction
         except BaseException:
             connection.rollback()
             raise
@@ -321,8 +321,8 @@ class Database:
 
 def reconcile_database(database: Database) -> None:
     """Recover if the database was removed, emptied or replaced under a running router. An empty database is refilled
-    with what this process knows. A database with its own history is accepted: an operator put it there. Call it before
-    any other use of a connection."""
+    with the content known to this process. A database with its own history is accepted: an operator put it there. Call
+    this before any other use of a connection."""
     snapshot = database.snapshot
     before, now = snapshot.position, database.position()
     if before is None or snapshot.continues(now):
@@ -331,7 +331,7 @@ def reconcile_database(database: Database) -> None:
     with database.transaction():
         position = database.advance()
         is_rewound = position.identity == before.identity
-        if is_rewound:  # its numbers might catch up before every router has noticed
+        if is_rewound:  # its numbers might catch up before every router has noticed the loss
             position = database.rename(token_hex(16))
         known = database.documents_after(0)
         if position.audits == 0 and not known:
@@ -351,7 +351,7 @@ def reconcile_database(database: Database) -> None:
 def _write_back(
     database: Database, before: StorePosition, position: StorePosition, known: Sequence[rows.Document], since: int
 ) -> str:
-    """Add what other routers did not write back; their rows have numbers up to `since`."""
+    """Add the rows that other routers did not write back; rows that they wrote have numbers up to `since`."""
     is_empty = position.audits == 0 and not known
     now = StorePosition(position.identity, max(position.seq, before.seq + 1), max(position.audits, before.audits))
     versions = {(each.kind, each.key): each.version for each in known}

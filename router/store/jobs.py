@@ -1,5 +1,5 @@
 """The job tables. A router serves a job under an epoch. Claiming, releasing and revoking raise the epoch, and a write
-is valid only under the current one. So a job ends exactly once, however late a former holder writes."""
+is valid only under the current epoch. Therefore a job ends exactly once, even if a former holder writes late."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _DUE = "due_ms <= ?"
 _LATE = "deadline_ms <= ?"
 _PAGE_ROWS = 256
 _PRUNE_ROWS = 64
-_DUE_AT_ONCE = 0  # due by every router's clock, however much they differ
+_DUE_AT_ONCE = 0  # due for every router, even if their clocks differ
 ENDED_STATUSES = ("done", "failed", "cancelled")
 EndedStatus = Literal["done", "failed", "cancelled"]
 
@@ -27,7 +27,7 @@ EndedStatus = Literal["done", "failed", "cancelled"]
 @dataclass(frozen=True, slots=True)
 class JobRow:
     id: str
-    number: int  # in the order of submission
+    number: int  # counts up in the order of submission
     tenant: str
     caller: str  # the name of the key that submitted the job
     digest: str  # the digest of the request; outlives the request itself
@@ -38,8 +38,8 @@ class JobRow:
     started_ms: int | None
     ended_ms: int | None
     epoch: int  # grows when the job is claimed, released or taken over; writes under an older epoch are rejected
-    attempts: int  # how often the job was started
-    lost: int  # how often the router or replica serving it was lost
+    attempts: int  # the number of times that the job was started
+    lost: int  # the number of times that its router or replica was lost
     events: int  # the number of the last event
     num_bytes: int  # size of the request and the events
     request: bytes  # empty once the job has ended
@@ -91,7 +91,7 @@ class JobWrite(NamedTuple):
     before: int  # the number of the last event known to be written
     events: Sequence[bytes] = ()
     begins_ms: int | None = None  # set if the job starts with these events
-    ends: JobEnding | None = None  # set if the job ends with these: an empty event is appended, which points to the row
+    ends: JobEnding | None = None  # set if the job ends with these: an empty event is appended, which refers to the row
 
 
 class JobLease(NamedTuple):
@@ -109,21 +109,21 @@ class JobProgress(NamedTuple):
 
 
 class JobScan(NamedTuple):
-    has_due: bool  # a job can be claimed now
-    has_late: bool  # an unclaimed job is past its deadline
+    has_due: bool  # whether a job can be claimed now
+    has_late: bool  # whether an unclaimed job is past its deadline
     leases: Sequence[JobLease]
-    progress: Sequence[JobProgress]  # of the watched jobs that exist
+    progress: Sequence[JobProgress]  # progress of the watched jobs that exist
 
 
 class RunJobs(Protocol):
-    """Runs a call on the store's thread, as `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
-    twice, and must not read changing state. Raises StoreUnavailable; then it may be repeated."""
+    """Runs a call on the store's thread, as in `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
+    twice, and must not read changing state. Raises StoreUnavailable, after which it may be repeated."""
 
     async def __call__(self, call: "Callable[[JobTable], T]", /) -> T: ...
 
 
 class JobTable:
-    """Calls block and are used on the store's thread. Every change is one idempotent transaction."""
+    """Calls block, and run on the store's thread. Every change is one idempotent transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -148,8 +148,8 @@ class JobTable:
             return self._check_limits(new, limits) or (self._insert(new), True)
 
     def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
-        """Claim the next due job: of the tenant with the fewest claimed jobs, the most urgent, then the oldest. With
-        `late`, only a job past its deadline. `owner` is new for every claim."""
+        """Claim a due job: from the tenant with the fewest claimed jobs, the most urgent one, then the oldest. With
+        `late`, only a job past its deadline is claimed. `owner` is new for every claim."""
         with self._writing():
             claimed = self._find("owner = ?", owner, columns=_COLUMNS)
             if claimed:
@@ -166,14 +166,14 @@ class JobTable:
             return self._find("id = ?", rows[0][0], columns=_COLUMNS)[0]
 
     def write(self, write: JobWrite) -> bool:
-        """Return False, with nothing written, if the job was taken over, has ended or does not exist."""
+        """Return False, and write nothing, if the job was taken over, has ended or does not exist."""
         with self._writing():
             row = self._find_one("id = ?", write.id)
             events = [*write.events, *([b""] if write.ends is not None else [])]
             if row is None or row.epoch != write.epoch:
                 return False
             if events and row.events == write.before + len(events):
-                return True  # committed before, but the acknowledgement was lost
+                return True  # committed earlier, but the acknowledgement was lost
             if row.has_ended or row.events != write.before:
                 return False
             self._append(row, events)
@@ -243,7 +243,7 @@ class JobTable:
         return self._find("tenant = ? AND number < ? ORDER BY number DESC LIMIT ?", tenant, end, most)
 
     def events(self, job_id: str, after: int, most_bytes: int) -> list[tuple[int, bytes]]:
-        """Return numbered events: as many as fit, but at least one if there is any."""
+        """Return numbered events: as many as fit, but at least one if there are any."""
         found: list[tuple[int, bytes]] = []
         size = 0
         while True:
@@ -318,7 +318,7 @@ class JobTable:
     def _find(self, condition: str, *values: object, columns: str = _SUMMARY) -> list[JobRow]:
         rows = self._execute(f"SELECT {columns} FROM jobs WHERE {condition}", values)  # noqa: S608
         found: list[Sequence[Any]] = [(*row[:-2], bytes(row[-2] or b""), bytes(row[-1])) for row in rows]
-        return [JobRow(*each) for each in found]  # SQLite: SUBSTR of nothing is NULL
+        return [JobRow(*each) for each in found]  # in SQLite, SUBSTR of an empty value is NULL
 
 
 class EndedJob(NamedTuple):
@@ -341,7 +341,7 @@ def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int
 
 
 def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:
-    """Evict until the total fits: the oldest job of the tenant that holds the most."""
+    """Yield job ids until the total fits, always of the oldest job of the tenant that holds the most."""
     weights = {tenant: sum(map(weigh, jobs)) for tenant, jobs in kept.items()}
     total = sum(weights.values())
     while total > most:

@@ -64,8 +64,8 @@ ADD_RECEIPT_LABELS: Migration = (
     "CREATE INDEX receipts_unsorted ON receipts (number) WHERE outcome = ''",
     "CREATE INDEX comparisons_request ON comparisons (request_id, number)",
 )
-"""Receipts by tenant, specialist and outcome. The index covers the labels and is read from its newest end, so that rows
-that do not match are never read."""
+"""Receipts by tenant, specialist and outcome. The index contains the labels and is read from its newest end, so that
+rows that do not match are never read."""
 ADD_SLICES: Migration = (
     """CREATE TABLE slices (
         writer TEXT NOT NULL, series TEXT NOT NULL, key TEXT NOT NULL, start_ms BIGINT NOT NULL,

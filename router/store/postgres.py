@@ -33,7 +33,7 @@ _DEFAULTS = {
     "keepalives_count": "2",
     "application_name": "octet",
 }
-# timeouts keep a process that stalls inside a transaction from blocking the others
+# the timeouts prevent a process that stalls inside a transaction from blocking other processes
 _SETTINGS = {
     "statement_timeout": f"{1000 * STATEMENT_SECONDS:.0f}",
     "lock_timeout": f"{1000 * LOCK_SECONDS:.0f}",

@@ -24,7 +24,7 @@ class Document(NamedTuple):
 
     kind: str
     key: str
-    version: int  # grows with every change, deletion included; not necessarily by 1
+    version: int  # grows with every change, including a deletion; not necessarily by 1
     body: DocumentBody | None  # None if the document was deleted
     changed_ms: int
     changed_by: str
@@ -47,7 +47,7 @@ class StoreUnavailable(Exception):
     def __init__(self, why: str, *, certain: bool = True) -> None:
         super().__init__(why if certain else f"{why}; it is unknown whether the change was committed")
         self.certain = certain
-        """True if the change was not committed. If False, `on_change` reports it when the database is back."""
+        """True if the change was certainly not committed. If False and it was, `on_change` reports it later."""
 
 
 class DocumentEdit(NamedTuple):
@@ -83,7 +83,7 @@ class ReceiptLabels(NamedTuple):
 
 
 class SliceRow(NamedTuple):
-    writer: str  # unique for every start of a process
+    writer: str  # unique to every start of a process
     series: str
     key: str
     start_ms: int
@@ -102,7 +102,7 @@ class ReceiptRow(NamedTuple):
 
 class ReceiptQuery(NamedTuple):
     most: int
-    before_ms: int = 0  # 0 for no bound
+    before_ms: int = 0  # 0 for no limit
     labels: ReceiptLabels = ReceiptLabels()
 
     def matches(self, row: ReceiptRow) -> bool:
@@ -130,14 +130,14 @@ class ComparisonRow(NamedTuple):
 
 class StoreChanges(NamedTuple):
     seq: int
-    documents: Sequence[Document] = ()  # deleted documents included
-    buckets: Sequence[CountBucket] = ()  # sums that include the counts still buffered in this process
+    documents: Sequence[Document] = ()  # including deleted documents
+    buckets: Sequence[CountBucket] = ()  # sums, which include counts still buffered in this process
     audit: Sequence[AuditRow] = ()  # oldest first
-    whole: bool = False  # the complete content, as sent at the start and after the database was replaced
+    whole: bool = False  # whether this is the complete content, as at the start and after the database was replaced
 
 
 class WriteBatch(NamedTuple):
-    """Rows to be written completely and once: by the number the database knows whether the batch was written before."""
+    """Rows to be written all together and only once: by the number, the database recognises a batch already written."""
 
     number: int
     counts: Mapping[BucketKey, BucketCounts]
@@ -166,7 +166,7 @@ def clean_text(field: str, text: str) -> str:
 
 
 def body_to_json(body: DocumentBody) -> str:
-    """Write ASCII, so that every string survives the round trip."""
+    """Write ASCII only, so that every string is read back unchanged."""
     if not isinstance(body, Mapping):
         raise invalid_field("body", "a JSON object", type(body).__name__)
     try:

@@ -1,4 +1,4 @@
-"""The store's interface for the event loop: nothing blocks, and nothing acknowledged is lost."""
+"""The store's interface on the event loop: nothing blocks, and nothing acknowledged is lost."""
 
 import asyncio
 import logging
@@ -41,11 +41,11 @@ _PAGE_ROWS = 200
 _ID_PAGE_ROWS = 500
 _MAX_SAME_ID = 20
 _MAX_COMPARISONS = 8
-MAX_SLICES_WRITTEN = 500  # rows in one call
-_SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more than can share a sequence number
+MAX_SLICES_WRITTEN = 500  # the most rows in one call
+_SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more rows than can share a sequence number
 _SLICE_COLUMNS = ", ".join(rows.SliceRow._fields)
 _MAX_AUDIT = 10_000
-_MAX_ROWS_IN_MEMORY = 10_000  # rows of a table without a disk
+_MAX_ROWS_IN_MEMORY = 10_000  # the most rows of a table that is only in memory
 _LAST_NUMBER = (1 << 63) - 1
 _URL_FORMS = "must be empty, sqlite:PATH, postgresql://USER:PASSWORD@HOST:PORT/DATABASE or memory"
 _ADVICE = "set store.url to sqlite:PATH in a writable folder, postgresql://... or memory"
@@ -90,7 +90,7 @@ class Store:
             StoreSnapshot(opener.name, wall),
         )
         self._config = config
-        self._calls: StoreCalls | None = None  # None unless the store is open
+        self._calls: StoreCalls | None = None  # None while the store is closed
         self._sync: StoreSync | None = None
         # called on the event loop within half a second of a commit by any process
         self.on_change: Callable[[StoreChanges], None] = lambda changes: None
@@ -144,7 +144,7 @@ class Store:
         return document
 
     async def change_all(self, edits: Sequence[DocumentEdit], audit: AuditRow, by: str = "") -> tuple[Document, ...]:
-        """Commit all edits with the audit row, or none of them; return once they are on disk. Without edits, only the
+        """Commit all edits with the audit row, or none of them; return when they are on disk. Without edits, only the
         audit row is written. Raises StoreConflict, StoreUnavailable, and Refusal for invalid values."""
         for edit in edits:
             rows.check_edit(edit)
@@ -178,7 +178,7 @@ class Store:
         )
 
     async def audit(self, most: int = 100, subject: str = "", before: int = 0) -> Sequence[AuditRow]:
-        """List audit rows, newest first; if given, only of one subject and with numbers below `before`."""
+        """List audit rows, newest first. `subject` and `before` (a number) limit the rows if they are given."""
         if subject:
             rows.check_key("subject", subject)
         limit, end = min(most, _MAX_AUDIT), before or _LAST_NUMBER
@@ -247,7 +247,7 @@ class MissingHomeOpener:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStore:
-    """Searches stored and buffered rows together. Nothing blocks; every call raises StoreUnavailable."""
+    """Searches stored and buffered rows together. Nothing blocks; every call may raise StoreUnavailable."""
 
     _calls: Callable[[], StoreCalls]
     _held: WriteBuffer
@@ -259,7 +259,7 @@ class ReceiptStore:
             found = [*filter(query.matches, reversed(held.values())), *kept]
             return sorted(found, key=lambda row: row.at_ms, reverse=True)[: query.most]
 
-        if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has such labels
+        if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has labels like these
             return ()
         return await self._calls().run_and_shape(lambda database: find_newest(database, query), add_held)
 
@@ -328,8 +328,8 @@ def _key(tenant: str, request_id: str) -> str:
 class SliceUpdate(NamedTuple):
     position: StorePosition
     rows: Sequence[rows.SliceRow]  # rows of other writers; some may have been read before
-    whole: bool  # forget all rows read before: it is the first read, or another database
-    more: bool  # more rows can be read at once
+    whole: bool  # whether to forget all rows read before: this is the first read, or another database
+    more: bool  # whether more rows can be read immediately
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class SliceTable:
         self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
         """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
-        for an invalid row, StoreUnavailable."""
+        for an invalid row, and StoreUnavailable."""
         if len(written) > MAX_SLICES_WRITTEN:
             raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
         for row in written:

@@ -21,18 +21,18 @@ _log = logging.getLogger("router.store")
 _TICK_SECONDS = 0.25
 _DELAYS = BackoffDelays(first=_TICK_SECONDS, most=2.0, healthy=0.0)
 _PRUNE_SECONDS = 5.0
-_SILENCE_SECONDS = 4.0  # a database that owes an answer for longer is given up
+_SILENCE_SECONDS = 4.0  # a connection without an answer for longer is aborted
 _DROPPED_LOG_SECONDS = 5.0  # between two log lines about dropped rows
 _REPEAT_SECONDS = 30.0  # between two log lines about the same outage
 LONGEST_WINDOW = 31 * 86_400  # seconds; older counts are deleted
 _PRUNE_ROWS = 1000
 _LABEL_ROWS = 500
-LabelReceipt = Callable[[bytes], ReceiptLabels]  # computes labels that an older version has not stored
+LabelReceipt = Callable[[bytes], ReceiptLabels]  # computes labels that an older version did not store
 _SLICE_KEY = ("writer", "series", "key", "start_ms", "span_ms")
 
 
 class StoreHealth:
-    """Tracks whether the database answers; logs when an outage begins, while it lasts, and when it ends."""
+    """Tracks whether the database answers. Logs when an outage begins, while it lasts, and when it ends."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -239,7 +239,7 @@ def prune_rows(connection: DatabaseConnection, limits: RetentionLimits, now: flo
 
 
 def _keep_newest(connection: DatabaseConnection, table: str, counter: str, most: int) -> bool:
-    """Delete older rows. Numbers are consecutive; the counter in `meta` is the last one."""
+    """Delete older rows. Numbers are consecutive; the counter in `meta` is the last number."""
     ((first, last),) = connection.execute(f"SELECT (SELECT MIN(number) FROM {table}), {counter} FROM meta")  # noqa: S608
     if first is None or first > last - most:
         return False

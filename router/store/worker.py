@@ -1,4 +1,4 @@
-"""The store's thread with its one connection, and bounded calls to it from the event loop."""
+"""The store's thread with its only connection, and bounded calls to it from the event loop."""
 
 import asyncio
 import logging
@@ -26,25 +26,25 @@ T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
 _log = logging.getLogger("router.store")
-_RETRY_PAUSE_SECONDS = 0.1  # between two checks whether a lost commit was made
-_TURN_SECONDS = 5.0  # how long a call waits for its turn
-_SETTLE_SECONDS = 10.0  # how long the worker tries to find out whether a lost commit was made
-_ANSWER_SECONDS = 20.0  # the longest that any call takes
+_RETRY_PAUSE_SECONDS = 0.1  # between two checks of whether a lost commit was made
+_TURN_SECONDS = 5.0  # the longest wait of a call for its turn
+_SETTLE_SECONDS = 10.0  # the longest investigation of whether a lost commit was made
+_ANSWER_SECONDS = 20.0  # the longest duration of a call
 _MAX_CALLS = 256
 
 
 class StoreTask(Future[T]):
-    """A call on the store's thread, made at most once, and never after it was cancelled. `do` must be idempotent: it is
-    called again after a lost connection."""
+    """A call on the store's thread. It never starts after it was cancelled. `do` must be idempotent: it is called again
+    after a lost connection."""
 
     def __init__(self, do: Callable[[Database], T], settle_until: float) -> None:
         super().__init__()
         self.do = do
-        self.settle_until = settle_until  # how long a lost commit is investigated
+        self.settle_until = settle_until  # when the investigation of a lost commit ends
 
 
 class ResponseTimer:
-    """Measures how long the database has not answered. Set on the store's thread, read on the event loop."""
+    """Measures for how long the database has not answered. Set on the store's thread, read on the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -83,7 +83,7 @@ class WatchedConnection:
 
 @dataclass(eq=False)
 class StoreWorker:
-    """Runs everything that may block on its thread."""
+    """Runs, on its own thread, every call that may block."""
 
     _opener: DatabaseOpener
     _migrate: Callable[[DatabaseConnection], None]
@@ -139,7 +139,7 @@ class StoreWorker:
             task.set_result(result)
 
     def _attempt(self, task: StoreTask[T]) -> T:
-        """Try twice, because the connection may have broken unnoticed; retry a lost commit for longer."""
+        """Try twice, because the connection may have broken without notice; retry a lost commit for longer."""
         num_failed = 0
         lost: StoreCommitUnknown | None = None
         while True:
@@ -226,7 +226,7 @@ class StoreCalls:
 
         def report(task: Future[T]) -> None:
             if not task.cancelled():
-                error: Any = task.exception()  # never another BaseException: those end the thread
+                error: Any = task.exception()  # never another BaseException, because those end the thread
                 self.call_on_loop(partial(done, task.result()) if error is None else partial(failed, error))
 
         task = StoreTask(do, self.clock.now() + settle)
@@ -242,7 +242,7 @@ class StoreCalls:
 
 
 async def wait_at_most(future: "asyncio.Future[T]", seconds: float) -> bool:
-    """Return whether the future is done; it is never cancelled."""
+    """Wait, and return whether the future is done. The future is never cancelled."""
     await asyncio.wait({future}, timeout=max(0.0, seconds))
     return future.done()
 

@@ -1,4 +1,4 @@
-"""Checks of Python syntax and of JSON. As a child process: read texts from standard input, write an error for each."""
+"""Checks of Python syntax and of JSON. A child process reads texts from standard input and writes their errors."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ _SCHEMAS = {"type": "array", "minItems": 1, "items": _SCHEMA}
 _NUMBER = {"type": "number", "minimum": -_LARGEST, "maximum": _LARGEST}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
 _TYPE = {"enum": ["object", "array", "string", "number", "integer", "boolean", "null"]}
-# The supported keywords and what each may hold, as JSON Schema. There is no `$ref`: nothing is ever fetched.
+# The supported keywords and the values that each may have, as a JSON Schema. Without `$ref`, nothing is ever fetched.
 _KEYWORDS: dict[str, Any] = {
     **dict.fromkeys(("$schema", "$comment", "title", "description", "default", "examples", "format", "const"), True),
     **dict.fromkeys(("items", "not", "additionalProperties"), _SCHEMA),
@@ -85,12 +85,12 @@ def _parse_error(source: str) -> str:
 
 
 def without_notebook_lines(code: str) -> str:
-    """Replace notebook lines by `pass`, keeping all line numbers."""
+    """Replace notebook lines with `pass`, keeping all line numbers."""
     return _NOTEBOOK_LINE.sub(lambda found: f"{found['margin']}pass" + "\n" * found[0].count("\n"), code)
 
 
 def is_foreign_cell(code: str) -> bool:
-    """Whether it is a notebook cell in another language, or has only notebook lines."""
+    """Whether the code is a notebook cell in another language, or has only notebook lines."""
     cell = _CELL.match(code)
     if cell is not None and cell["magic"] not in _PYTHON_CELLS:
         return True
@@ -100,7 +100,7 @@ def is_foreign_cell(code: str) -> bool:
 @cache
 def _validators() -> tuple[Any, Any]:
     """Return the validator of schemas, and the class that validates by a schema. jsonschema is imported only if needed,
-    because that takes longer than most checks."""
+    because the import takes longer than most checks."""
     from urllib.parse import urlsplit
 
     from jsonschema import Draft202012Validator, FormatChecker, ValidationError
@@ -165,7 +165,7 @@ def find_mismatch(value: Any, schema: Any) -> str:
     if error is None:
         return ""
     rule = f"violates {error.validator} {json.dumps(error.validator_value)[:_MOST_QUOTED]}"
-    if error.validator in ("required", "additionalProperties"):  # these messages name a key, and quote no value
+    if error.validator in ("required", "additionalProperties"):  # these messages name a key and quote no value
         rule = error.message
     return f"the answer{error.json_path[1:]}: {rule}" if error.validator else "the answer: the schema allows no value"
 

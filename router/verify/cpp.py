@@ -22,8 +22,8 @@ from router.verify.sandbox import Sandbox, SandboxLimits
 from router.verify.verdict import Verdict, VerifierLimits, length_error, one_line
 
 _log = logging.getLogger(__name__)
-_MOST_RUNS = 16  # runs of the compiler for one answer
-_RETRY_SECONDS = 60.0  # after the compiler failed its self-test
+_MOST_RUNS = 16  # the most runs of the compiler for one answer
+_RETRY_SECONDS = 60.0  # the pause after the compiler failed its self-test
 _VALID_PROGRAM = (
     "int main() { std::vector<std::string> words{std::string()}; return static_cast<int>(words.size()); }\n"
 )
@@ -65,7 +65,7 @@ class CppVerifier:
                 verdict = Verdict("failed", str(error))
             except _CannotJudge as error:
                 verdict = Verdict("unavailable", str(error))
-            except Exception as error:  # whatever it is, it is not the answer's fault
+            except Exception as error:  # no exception here is the answer's fault
                 _log.exception("Failed to verify a C++ answer.")
                 verdict = Verdict("unavailable", f"{type(error).__name__}: {error}")
             return Verdict(verdict.outcome, one_line(verdict.why), time.monotonic() - started)
@@ -133,11 +133,11 @@ class _CompileSession:
         self._limits = verifier.limits
         self._is_tested = False
         self._cpu_left = self._limits.cpu_seconds
-        self._clock_left = self._limits.clock_seconds  # waiting for a turn is not counted
+        self._clock_left = self._limits.clock_seconds  # does not include waiting for a turn
         self.runs_left = _MOST_RUNS
 
     async def compile(self, form: CppForm, *, standard: str = STANDARD, bare: bool = False) -> CompileError | None:
-        """Return None if it compiles; `bare` omits the standard headers. Raises _LimitExceeded and _CannotJudge."""
+        """Return None if the form compiles; `bare` omits the headers. Raises _LimitExceeded and _CannotJudge."""
         self.runs_left -= 1
         is_precompiled = self._verifier.headers.is_precompiled and standard == STANDARD
         header = None if bare else self._verifier.headers.header
@@ -164,7 +164,7 @@ class _CompileSession:
 
     async def _check_headers(self, output: str) -> None:
         """Repeat the self-test, once per answer, if the output seems to blame the precompiled headers; the answer
-        itself may have caused that."""
+        itself may have caused such output."""
         if self._is_tested or (parse_compile_error(output, "") is not None and not mentions_precompiled(output)):
             return
         self._is_tested = True
@@ -198,7 +198,7 @@ async def _judge_unit(session: _CompileSession, unit: CppUnit) -> Verdict:
 
 
 async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[CompileError | None, bool]:
-    """Return None as soon as one form compiles; otherwise the first error, unless a later form may declare a missing
+    """Return None as soon as a form compiles; otherwise the first error, unless a later form may declare a missing
     name. Also return whether that form wraps its statements."""
     first: tuple[CompileError, bool] | None = None
     for form in forms_of_unit(unit):
@@ -219,7 +219,7 @@ async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[Compi
 
 
 async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: CompileError) -> CompileError | None:
-    """Compile with the context; a remaining error counts, unless the context itself clashes."""
+    """Compile with the context. A remaining error counts, unless the context itself clashes."""
     error = alone
     for form in forms_in_context(unit):
         if session.runs_left <= 0:
@@ -232,7 +232,7 @@ async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: Co
 
 
 def _excuse(unit: CppUnit, error: CompileError, *, wraps: bool) -> str:
-    """Return why the error does not count against the answer; empty if it does."""
+    """Return why the error does not count against the answer; empty if it counts."""
     if unit.is_expendable:
         return "its author calls it wrong"
     if error.kind == "header":

@@ -23,10 +23,10 @@ _ASK_SECONDS = 20
 _FOR_GCC = ("-w", "-fmax-errors=3", "-fno-diagnostics-show-caret", "-fdiagnostics-color=never")
 _FOR_CLANG = ("-w", "-ferror-limit", "3", "-fno-caret-diagnostics", "-fno-spell-checking")
 _EMIT_PCH = ("-emit-pch", "-fpch-instantiate-templates")
-"""Instantiates the headers' own templates once, when they are precompiled: that is most of the work."""
+"""Instantiates the headers' own templates only once, when they are precompiled: that is most of the work."""
 _GCC_PAIRS = ("-o", "-auxbase", "-imultiarch", "-dumpdir", "-dumpbase", "-dumpbase-ext")
 _CLANG_PAIRS = ("-x", "-o", "-ferror-limit", "-main-file-name")
-"""Options of the driver, each with a value, that are replaced by our own."""
+"""Options of the driver, each with a value, that the router replaces."""
 _SEARCH_LIST = "#include <...> search starts here:\n"
 _FOLDER_OPTIONS = ("-I", "-isystem", "-internal-isystem", "-internal-externc-isystem", "-resource-dir")
 
@@ -107,7 +107,7 @@ def probe_compiler(driver: str) -> CppCompiler:
     if is_clang:
         kept = [word for word in words[1:-1] if word != "-fsyntax-only" and "compilation-dir" not in word]
         kept = _without_pairs(kept, _CLANG_PAIRS)
-        pairs = zip(["", *kept], kept, strict=False)  # resolve /a/../b: the sandbox may have no /a
+        pairs = zip(["", *kept], kept, strict=False)  # resolves /a/../b, because the sandbox may have no /a
         folders = [os.path.realpath(word) if before in _FOLDER_OPTIONS else word for before, word in pairs]
         arguments = (*folders, *_FOR_CLANG)
     else:
@@ -205,7 +205,7 @@ class PrecompiledHeaders:
         return self.is_precompiled and not self._precompiled.exists()
 
     async def prepare(self, sandbox: Sandbox) -> None:
-        """Raises OSError if even the header cannot be written."""
+        """Write and precompile the headers. Raises OSError if not even the source can be written."""
         await asyncio.to_thread(self._write_header)
         if not self._precompiled.exists():
             await self._precompile(sandbox)
@@ -220,7 +220,7 @@ class PrecompiledHeaders:
         out = ours / "out"
         try:
             out.mkdir()
-            out.chmod(0o777)  # the sandbox runs as another user; the folder around it admits no other
+            out.chmod(0o777)  # the sandbox runs as another user; the folder around this one admits no other user
             name = f"{sandbox.output_path(str(out))}/{self._precompiled.name}"
             ended = await sandbox.run(self._compiler.precompile(self.header, name, out), b"", _BUILD_LIMITS)
             if ended.ending == "exited" and ended.code == 0:

@@ -1,4 +1,4 @@
-"""Classify a compiler's error output. The text quotes only the answer, never another file."""
+"""Classifies a compiler's error output. Texts quote only the answer, never another file."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _LINE_SPLICE = re.compile(r"\\[ \t]*\n")
 _HASH = r"^[ \t\v\f]*(?:\#|%:)[ \t\v\f]*"
 _ERROR_DIRECTIVE = re.compile(rf"{_HASH}error\b(?P<words>[^\n]*)", re.MULTILINE)
 _PRAGMA = re.compile(r"\b(?:GCC|clang)\s+error\b|\b_Pragma\b")
-"""Only an attempt to forge compiler output needs it, and its message can be assembled in many ways."""
+"""Only an attempt to forge compiler output needs these, and their message can be assembled in many ways."""
 _INCLUDE = re.compile(
     rf"{_HASH}(?:include(?:_next)?|import)\b[ \t\v\f]*(?:<(?P<angled>[^>\n]*)>|\"(?P<quoted>[^\"\n]*)\"|(?P<macro>\w))",
     re.MULTILINE,
@@ -26,7 +26,7 @@ _ERROR_LINE = re.compile(
     r"^(?P<file>[^:\n]*):(?:(?P<line>\d+):)?(?:\d+:)? (?P<fatal>fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
 _PUBLIC_NAME = "<answer>"
-_LONGEST_MESSAGE = 1000  # characters; the rest is ignored
+_LONGEST_MESSAGE = 1000  # characters; the rest of a message is ignored
 _IN_ANOTHER = "an error in a file that it includes"
 _NO_HEADER = re.compile(
     r"(?P<gcc>[^:'\n]+): No such file or directory|'(?P<clang>[^'\n]+)' file not found(?:, did .*)?"
@@ -41,7 +41,7 @@ _NEWER = re.compile(r"C\+\+2[3b]|c\+\+2[3b]|[Cc]\+\+26")
 _NEWER_NAMES = frozenset(
     ("expected", "unexpected", "print", "println", "generator", "mdspan", "flat_map", "flat_set", "byteswap")
 )
-_UNEXPECTED = "unexpected"  # C++98 has a function of this name, which the code then calls with wrong arguments
+_UNEXPECTED = "unexpected"  # C++98 has a function of this name, which the code would then call with wrong arguments
 _NOT_IN_STD = re.compile(
     r"(?:no (?:member|template|type|template type) named )?'(?:std::)?(?P<name>\w+)' "
     r"(?:in namespace 'std'|is not a member of 'std'|has not been declared)"
@@ -61,7 +61,7 @@ class CompileError:
     kind: ErrorKind
     text: str
     name: str = ""  # the undeclared name, or the header
-    hints_at_newer: bool = False  # a later standard may accept the code
+    hints_at_newer: bool = False  # whether a later standard may accept the code
 
     @property
     def is_of_context(self) -> bool:
@@ -69,7 +69,7 @@ class CompileError:
 
 
 def parse_compile_error(output: str, code: str) -> CompileError | None:
-    """Return the first error; None if there is none."""
+    """Return the first error; None if the output contains none."""
     found = _ERROR_LINE.search(output)
     if found is None:
         return None
@@ -89,7 +89,7 @@ def parse_compile_error(output: str, code: str) -> CompileError | None:
 
 
 def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
-    """Return the kind, and the undeclared name."""
+    """Return the kind of error, and the undeclared name."""
     if is_from_answer(message, output, code):
         return "wrong", ""
     used = used_std_names(_NEWER_NAMES, code)
@@ -103,14 +103,14 @@ def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
 
 
 def _header_error_kind(name: str) -> ErrorKind:
-    """A library may be missing here, but a path on this machine or an invented standard header is wrong."""
+    """A library may be missing here, but a path on this machine or an invented standard header is wrong itself."""
     if name.startswith("/") or ".." in name or not _HEADER_PATH.fullmatch(name):
         return "wrong"
     return "header" if name in NEWER_HEADERS or not _STANDARD_HEADER.fullmatch(name) else "wrong"
 
 
 def mentions_precompiled(output: str) -> bool:
-    """Whether the compiler may have rejected the precompiled headers; the answer itself can imitate that."""
+    """Whether the compiler may have rejected the precompiled headers; the answer itself can imitate such output."""
     return _PRECOMPILED.search(output) is not None
 
 
@@ -119,7 +119,7 @@ def mentions_memory(output: str) -> bool:
 
 
 def is_from_answer(message: str, output: str, code: str) -> bool:
-    """Whether a nonfatal error only repeats text of the code (`#error`), so that it proves nothing else."""
+    """Whether a nonfatal error only repeats text of the code (`#error`), so that it proves nothing."""
     if _ATTRIBUTE.search(output):
         return True
     bare, shown = _without_comments(code), _normalized(message)
@@ -129,7 +129,7 @@ def is_from_answer(message: str, output: str, code: str) -> bool:
 
 
 def includes_header(name: str, code: str) -> bool:
-    """Whether the code includes this header, or one named by a macro."""
+    """Whether the code includes this header, or a header named by a macro."""
     found = _INCLUDE.finditer(_without_comments(code))
     return any(each["macro"] or name in (each["angled"], each["quoted"]) for each in found)
 

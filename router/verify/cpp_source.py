@@ -1,4 +1,4 @@
-"""C++ code in an answer and the translation units to compile it as."""
+"""The C++ code in an answer, and the translation units in which it is compiled."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ ANSWER_FILE = f"<answer-{secrets.token_hex(8)}>"
 
 PieceKind = Literal["directive", "definition", "declaration", "statement"]
 
-MOST_ARRANGED = 64 << 10  # characters; longer code is compiled as it stands
+MOST_ARRANGED = 64 << 10  # characters; longer code is compiled unchanged
 
 
 def _words(text: str) -> frozenset[str]:
@@ -29,7 +29,7 @@ NOT_CODE = re.compile(
 _STOP = re.compile(r"[{}()\[\];]|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _FIRST_WORD = re.compile(r"\s*(\w*)")
 _WORD = re.compile(r"::|[A-Za-z_]\w*|<<=|>>=|->|\+\+|--|<<|>>|[-+*/%&|^=!<>]=|\S")
-_GOES_ON = frozenset(";,)=.+-*/<>?:&|^%!(")  # after a closing brace, these continue the piece
+_GOES_ON = frozenset(";,)=.+-*/<>?:&|^%!(")  # after a closing brace, these characters continue the piece
 _STATEMENTS = _words(
     "if else for while do switch case default return try catch throw delete break continue goto co_await co_return "
     "co_yield"
@@ -57,7 +57,7 @@ class CodePiece:
 
 
 def mask_literals(code: str) -> str:
-    """Blank out comments and literals, keeping all offsets."""
+    """Replace comments and literals with blanks, keeping all offsets."""
     return NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
 
 
@@ -159,7 +159,7 @@ def wrap_statements(pieces: list[CodePiece], number: int = 0) -> str:
 
 
 def is_whole_program(code: str) -> bool:
-    """Whether the code has a `main`, so that nothing around it can be missing."""
+    """Whether the code has a `main`, so that no code around it can be missing."""
     return re.search(r"\bmain\s*\(", mask_literals(code)) is not None
 
 
@@ -185,7 +185,7 @@ def _is_shaped_like_code(line: str) -> bool:
 
 
 def brace_balance(code: str) -> int:
-    """Braces opened minus braces closed."""
+    """Return the number of opened braces minus the number of closed braces."""
     mask = mask_literals(code)
     return mask.count("{") - mask.count("}")
 
@@ -210,14 +210,14 @@ _USING_STD = "\nusing namespace std;\n"
 _QUESTION = '\n# 1 "question"\n'
 _ANSWER = f'\n# 1 "{ANSWER_FILE}"\n'
 MOST_BLOCKS = 12
-_MOST_QUESTION = 256 << 10  # characters; the rest is ignored
+_MOST_QUESTION = 256 << 10  # characters; the rest of a question is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class CppUnit:
     code: str
-    context: str = ""  # code of the question and of earlier blocks, which it may depend on
-    is_expendable: bool = False  # the answer says that this code is wrong
+    context: str = ""  # code of the question and of earlier blocks, on which it may depend
+    is_expendable: bool = False  # whether the answer says that this code is wrong
 
     @property
     def is_whole(self) -> bool:
@@ -231,7 +231,7 @@ class CppUnit:
 @dataclass(frozen=True, slots=True)
 class CppForm:
     text: str
-    wraps: bool  # its statements were put into a function
+    wraps: bool  # whether its statements were put into a function
 
 
 def extract_cpp(text: str) -> list[CodeBlock]:
@@ -249,7 +249,7 @@ def extract_cpp(text: str) -> list[CodeBlock]:
 
 
 def extract_units(question: str, answer: str) -> list[CppUnit]:
-    """Return one unit for each block that does not repeat the question. Each may depend on earlier ones."""
+    """Return one unit for each block that does not repeat the question. A unit may depend on earlier units."""
     question = question[:_MOST_QUESTION]
     asked = extract_cpp(question)
     repeated = "".join(question.split())
@@ -276,7 +276,7 @@ def _is_expendable(block: CodeBlock) -> bool:
 
 
 def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the forms in the order in which to try them."""
+    """Yield the forms in the order in which they are tried."""
     if len(unit.code) > MOST_ARRANGED:
         yield CppForm(_ANSWER + unit.code, wraps=False)
         return
@@ -304,7 +304,7 @@ def forms_joined(units: Sequence[CppUnit]) -> Iterator[CppForm]:
 
 
 def wrap_local(code: str, number: int) -> str:
-    """Remove local includes, and put statements into a function unless it is a whole program."""
+    """Remove local includes, and put statements into a function unless the code is a whole program."""
     code = _LOCAL_INCLUDE.sub("", code)
     pieces = split_pieces(code) if len(code) <= MOST_ARRANGED else []
     has_statements = any(piece.kind == "statement" for piece in pieces)

@@ -1,4 +1,4 @@
-"""Custom verifiers: user code in a child process, which is reused between answers and killed when it hangs."""
+"""Custom verifiers: user code in a child process that is reused between answers and killed if it hangs."""
 
 import asyncio
 import importlib.util
@@ -13,8 +13,8 @@ from typing import Any, get_args
 from router.verify.pool import end_process, require_pipe
 from router.verify.verdict import Outcome, Verdict, VerifierLimits, length_error, one_line
 
-_START_SECONDS = 60.0  # for the imports of the user's module
-_RESTART_SECONDS = 30.0  # after a start that failed
+_START_SECONDS = 60.0  # the limit for the imports of the user's module
+_RESTART_SECONDS = 30.0  # the pause after a failed start
 _MOST_REPLY_BYTES = 1 << 16
 _ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ class CustomVerifier:
             await self._end()
 
     async def _judge(self, question: str, answer: str) -> tuple[Outcome, str]:
-        """End the process unless it returns a verdict."""
+        """Return the verdict. A process that returns none is ended."""
         is_done = False
         seconds = self._limits.clock_seconds
         try:
@@ -74,7 +74,7 @@ class CustomVerifier:
                 await asyncio.shield(self._end())
 
     async def _ensure_started(self) -> str:
-        """Return "", or why the process cannot be started."""
+        """Start the process if necessary. Return "", or the reason why it cannot be started."""
         if self._process is not None and self._process.returncode is None:
             return ""
         if self._start_error and time.monotonic() < self._restart_at:
@@ -127,7 +127,7 @@ class CustomVerifier:
 
 
 def check_custom_spec(module: str, attribute: str, base: Path | None) -> None:
-    """Raises ValueError if the module cannot exist. Nothing is imported here, only in the child process."""
+    """Raises ValueError if the module cannot exist. The module is imported only in the child process."""
     for word in (*module.split("."), *attribute.split(".")):
         if not word.isidentifier():
             raise ValueError(f"{module}:{attribute} names no verifier: {word!r} is not a Python name")

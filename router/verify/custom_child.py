@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _supervise(worker: int, signals: set[signal.Signals]) -> NoReturn:
-    """Wait until the worker ends or SIGTERM arrives, then kill all descendants: as subreaper, this process inherits
+    """Wait until the worker ends or SIGTERM arrives, then kill all descendants: as a subreaper, this process inherits
     orphans."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -57,7 +57,7 @@ def _supervise(worker: int, signals: set[signal.Signals]) -> NoReturn:
 
 
 def _has_ended(worker: int) -> bool:
-    """Whether the worker has ended. Reaps other children."""
+    """Return whether the worker has ended. Other children that have ended are reaped."""
     while True:
         ended, _ = os.waitpid(-1, os.WNOHANG)
         if ended in (0, worker):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 _FENCE = re.compile(r"(?P<before>[ \t>]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)")
 _LANGUAGE = re.compile(r"[{.\s]*([\w+#-]*)")
-_MARKDOWN = frozenset({"markdown", "md"})  # languages of a fence that may hold a whole answer, with fences of its own
+_MARKDOWN = frozenset({"markdown", "md"})  # languages of a fence that may contain a whole answer, including fences
 
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    language: str  # in lower case; empty if the fence names none
+    language: str  # in lower case; empty if the fence names no language
     code: str
     heading: str = ""
 
@@ -32,7 +32,7 @@ class _OpenFence:
 
 
 def extract_blocks(text: str) -> list[CodeBlock]:
-    """Return blocks in order. A fenced Markdown document is replaced by the blocks inside it."""
+    """Return the blocks in order. A fenced Markdown document is replaced by the blocks inside it."""
     found: list[CodeBlock] = []
     for block in _outer_blocks(text):
         inner = list(_outer_blocks(block.code)) if block.language in _MARKDOWN else []
@@ -63,7 +63,7 @@ def _outer_blocks(text: str) -> Iterator[CodeBlock]:
             block.lines.append(line)
         elif block.matches(mark):
             yield block.block()
-            block = _open_fence(fence, "") if info else None  # code has no opening fence: it cuts the block
+            block = _open_fence(fence, "") if info else None  # an opening fence inside code starts another block
             prose = ""
         else:
             block.lines.append(_unindented(line, block.indent))
@@ -77,5 +77,5 @@ def _open_fence(fence: "re.Match[str]", prose: str) -> _OpenFence:
 
 
 def _unindented(line: str, indent: int) -> str:
-    """Remove the indentation or quoting of the fence."""
+    """Remove the indentation or quotation of the fence."""
     return line[indent:] if not line[:indent].strip(" \t>") else line

@@ -1,4 +1,4 @@
-"""Verifiers for Python and JSON answers. Both parse untrusted text, so they do it in a child process."""
+"""Verifiers for Python and JSON answers. Both parse untrusted text, and therefore use a child process."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ class TextVerifier:
 
 
 def extract_python(text: str) -> list[str]:
-    """Return fenced Python, one source per block; or the whole text if it is only code."""
+    """Return fenced Python, one source per block; otherwise the whole text if it is only code."""
     blocks = extract_blocks(text)
     if not blocks:
         return [text] if _SIGNS.search(text) and not any(map(_is_prose, text.split("\n"))) else []
@@ -93,7 +93,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _as_module(code: str) -> str:
-    """Dedent, and keep only the input of an interactive session."""
+    """Dedent the code, and keep only the input of an interactive session."""
     lines = code.split("\n")
     if any(line.startswith(">>>") for line in lines):
         lines = [_PROMPT.sub("", line) for line in lines if _PROMPT.match(line)]
@@ -113,7 +113,7 @@ def extract_json(text: str) -> list[str]:
 
 
 def read_schema(path: Path) -> Any:
-    """Raises ValueError that states what is wrong with the schema."""
+    """Raises ValueError with a message about what is wrong with the schema."""
     try:
         raw = path.read_bytes()
     except OSError as error:

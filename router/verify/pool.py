@@ -28,21 +28,21 @@ class PoolTask:
     command: Sequence[str]
     stdin: bytes
     seconds: float
-    most_output: int = 1 << 16  # bytes on standard output, and on standard error, after which the process is ended
-    owner: str = ""  # turns are fair between owners
+    most_output: int = 1 << 16  # bytes; a process that writes more on standard output or standard error is ended
+    owner: str = ""  # owners take fair turns
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
     ending: TaskEnding
-    code: int  # as `subprocess` has it, negative for a signal; meaningless unless the process exited
+    code: int  # as in `subprocess`, negative for a signal; meaningless unless the process exited
     stdout: bytes
     stderr: bytes
     seconds: float
 
 
 def isolated_command(module: str, *arguments: str) -> list[str]:
-    """Return a command that runs `main` of one of our modules in a Python that ignores the environment and `site`."""
+    """Return a command that runs `main` of an Octet module in a Python that ignores the environment and `site`."""
     boot = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r}); sys.path.extend({_PACKAGES!r}); "
         f"from {module} import main; main()"
@@ -56,7 +56,7 @@ class _OutputFlood(Exception):
 
 class FairQueue(Generic[_Item]):
     """Waiting items by owner. The owner that has used the least time goes next, so that slow owners wait longest. An
-    owner that was idle starts from what the last chosen owner had used: time cannot be saved up."""
+    owner that was idle starts with the time that the last chosen owner had used: unused time cannot be saved."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, deque[_Item]] = {}  # by owner; no deque is empty
@@ -78,7 +78,7 @@ class FairQueue(Generic[_Item]):
         return owner, item
 
     def remove(self, owner: str, item: _Item) -> None:
-        """Has no effect if the item is not waiting."""
+        """Remove the item if it is waiting."""
         queue = self.waiting.get(owner, deque())
         if item in queue:
             queue.remove(item)
@@ -97,7 +97,7 @@ class VerifierPool:
         self._queue = FairQueue[asyncio.Future[None]]()
 
     async def run(self, task: PoolTask) -> TaskResult:
-        """Returns soon after the task's time limit and leaves no process behind, even if cancelled. Raises OSError."""
+        """Return soon after the task's time limit and leave no process behind, even if cancelled. Raises OSError."""
         async with self._turn(task.owner):
             return await _run_task(task)
 
@@ -181,7 +181,7 @@ def require_pipe(stream: _Stream | None) -> _Stream:
 
 
 async def end_process(process: Process) -> None:
-    """Terminate the process so that it can end its children, then kill the rest of its group."""
+    """Terminate the process, which can then end its children, and kill the rest of its group."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.terminate()

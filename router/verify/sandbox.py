@@ -28,7 +28,7 @@ class SandboxLimits:
     cpu: float
     seconds: float
     memory: int = 2 << 30  # bytes of address space
-    file: int = 1 << 20  # bytes of one file that it writes
+    file: int = 1 << 20  # bytes of each file that it writes
     output: int = 1 << 16
 
 
@@ -37,7 +37,7 @@ class SandboxedProgram:
     command: Sequence[str]
     readable: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    writable: str | None = None  # a folder; `Sandbox.output_path` is its path inside
+    writable: str | None = None  # a folder; inside the sandbox its path is `Sandbox.output_path`
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Sandbox:
         return OUTPUT_FOLDER if self.mode == NAMESPACES else writable
 
     async def run(self, program: SandboxedProgram, stdin: bytes, limits: SandboxLimits) -> SandboxResult:
-        """Raises nothing but CancelledError."""
+        """Run the program. Raises no exception but CancelledError."""
         command = isolated_command(_CHILD, _child_order(self.mode, program, limits))
         try:
             result = await self._pool.run(PoolTask(command, stdin, limits.seconds, limits.output, owner=self._owner))
@@ -84,7 +84,7 @@ def _child_order(mode: SandboxMode, program: SandboxedProgram, limits: SandboxLi
 
 
 def outermost_paths(paths: Sequence[str]) -> list[str]:
-    """Return the existing paths that are not inside another of them."""
+    """Return the existing paths that are not inside another of the paths."""
     outer: list[str] = []
     for path in sorted({os.path.normpath(path) for path in paths if Path(path).exists()}):
         if not any(path == other or path.startswith(f"{other}/") for other in outer):
@@ -110,7 +110,7 @@ def _read_result(result: TaskResult, limits: SandboxLimits) -> SandboxResult:
 
 @cache
 def sandbox_mode() -> tuple[SandboxMode | None, str]:
-    """Return the strongest mode that this machine allows, and why no stronger one. Cached."""
+    """Return the strongest mode that this machine allows, and why it allows no stronger one. Cached."""
     reasons: list[str] = []
     for mode in _MODES:
         error = _probe_mode(mode)
@@ -140,7 +140,7 @@ def _probe_mode(mode: SandboxMode) -> str | None:
 
 
 def shared_libraries(program: str) -> list[str]:
-    """Return what the dynamic loader loads, itself included; empty for a static program. Raises OSError."""
+    """Return the files that the dynamic loader loads, including itself; empty for a static program. Raises OSError."""
     done = subprocess.run(  # noqa: S603
         [program], capture_output=True, env={"LD_TRACE_LOADED_OBJECTS": "1"}, timeout=_PROBE_SECONDS, check=False
     )

@@ -23,7 +23,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 _THREAD = 0x00010000
-_OTHER_TABLE = 0x40000000  # from here on, x86_64 numbers the same calls a second time (x32)
+_OTHER_TABLE = 0x40000000  # from this number on, x86_64 numbers the same calls a second time (x32)
 
 _REFUSED_CALLS = (
     "socket 41 198; socketpair 53 199; fork 57 -; vfork 58 -; kill 62 129; tkill 200 130; tgkill 234 131; "
@@ -40,7 +40,7 @@ _REFUSED_CALLS = (
     "request_key 249 218; keyctl 250 219; perf_event_open 298 241; bpf 321 280; userfaultfd 323 282; "
     "io_uring_setup 425 425; io_uring_enter 426 426; io_uring_register 427 427"
 )
-"""Name and numbers on x86_64 and aarch64; whatever reaches another process, the network or rarely used kernel code."""
+"""Names and numbers (x86_64, aarch64) of calls that reach other processes, the network or rarely used kernel code."""
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _PRLIMIT = (302, 261)
@@ -51,7 +51,7 @@ class BpfInstruction(ctypes.Structure):
 
 
 def seccomp_program(machine: str) -> list[BpfInstruction]:
-    """Raises KeyError for an unknown machine."""
+    """Raises ValueError for an unknown machine."""
     refused = _ERRNO | errno.EPERM
     column = list(AUDIT_ARCHITECTURES).index(machine)
     program = [
@@ -77,7 +77,7 @@ def _return_for(number: int, what: int) -> list[BpfInstruction]:
 
 
 def _by_first_argument(number: int, allowed: BpfInstruction, otherwise: int) -> list[BpfInstruction]:
-    """Test only the low half of the argument, which is all that clone flags and process ids use."""
+    """Test only the low half of the argument: clone flags and process ids use no other bits."""
     return [
         BpfInstruction(_EQUAL, 0, 4, number),
         BpfInstruction(_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -95,7 +95,7 @@ _EXECUTE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
 _READS = _EXECUTE | _READ_FILE | _READ_FOLDER
 _OF_FILES = _EXECUTE | _READ_FILE
 _ALL_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""All access rights, by the first Landlock version that knows them."""
+"""All access rights, by the first Landlock version that supports them."""
 _NETWORK_RULES, _NETWORK_SINCE = 0b11, 4
 _SIGNALS_AND_SOCKETS, _SCOPES_SINCE = 0b11, 6
 
@@ -131,7 +131,7 @@ def restrict_files(libc: ctypes.CDLL, view: Iterable[str], writable: str | None)
 
 
 def _rules_size(version: int) -> int:
-    """Return the size for the kernel: older ones take a shorter structure."""
+    """Return the size of the structure that the kernel expects: it is shorter for older kernels."""
     if version >= _SCOPES_SINCE:
         return ctypes.sizeof(_LandlockRules)
     return 16 if version >= _NETWORK_SINCE else 8
@@ -153,11 +153,11 @@ def _landlock_call(libc: ctypes.CDLL, *arguments: object) -> int:
 
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
-"""Mounts, host name, IPC, processes, network."""
+"""New namespaces for mounts, host name, IPC, processes and network."""
 NEW_USER_NAMESPACE = 0x10000000
 UNUSED_UID = 0x7FFE0000  # a user id that owns no file and runs no other process
 NOBODY_UID = 65534
-STAGING_ROOT = "/proc"  # the new root is mounted over it: it always exists, and no readable path lies below it
+STAGING_ROOT = "/proc"  # the new root is mounted here: the path always exists, and no readable path lies below it
 OUTPUT_FOLDER, PRIVATE_FOLDER = "/out", "/private"
 NAMESPACES, LANDLOCK = "namespaces", "landlock"
 

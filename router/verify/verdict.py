@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Outcome = Literal["passed", "failed", "skipped", "unavailable"]
-"""skipped: the answer holds nothing to verify. unavailable: the verifier could not run, which says nothing about the
+"""skipped: the answer contains nothing to verify. unavailable: the verifier could not run, which says nothing about the
 answer."""
 
 MOST_WHY = 300  # characters
@@ -30,14 +30,14 @@ class Verifier(Protocol):
         """The name in the configuration."""
 
     async def verify(self, question: str, answer: str) -> Verdict:
-        """Always returns, and raises nothing but CancelledError."""
+        """Verify an answer. Raises no exception but CancelledError."""
 
     async def close(self) -> None:
         """End running processes. The verifier can be used again."""
 
 
 def length_error(answer: str, most_bytes: int) -> str:
-    """Return why the answer is too long to verify; empty if it is not."""
+    """Return why the answer is too long to verify; empty if it is not too long."""
     return f"longer than {most_bytes} bytes" if len(answer.encode("utf-8", "replace")) > most_bytes else ""
 
 

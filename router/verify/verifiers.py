@@ -17,13 +17,13 @@ from router.verify.verdict import Verdict, Verifier, VerifierLimits, one_line
 
 _log = logging.getLogger(__name__)
 _REQUIRED = ":required"
-_CLOCK_FACTOR = 3  # wall-clock seconds for every second of CPU
+_CLOCK_FACTOR = 3  # wall-clock seconds allowed for every second of CPU time
 _probe_compiler = cache(cpp_compiler.probe_compiler)
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
-    """Return verifiers by specialist; specialists with the same `verify` share one. One process runs at a time. Raises
-    ValueError that states what would be valid."""
+    """Return verifiers by specialist; specialists with the same `verify` share one. Only one process runs at a time.
+    Raises ValueError with a message that states what is valid."""
     base = None if ensemble.source is None else ensemble.source.parent
     pool = VerifierPool()
     specs = sorted({specialist.verify for specialist in ensemble.specialists})
@@ -34,9 +34,9 @@ def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
 def open_verifier(
     spec: str, correctness: CorrectnessConfig, base: Path | None, pool: VerifierPool | None = None
 ) -> Verifier:
-    """`base` is the configuration's folder. Raises ValueError that states what would be valid. A valid verifier that
-    cannot work on this machine is still opened: it logs the reason and its verdicts are `unavailable`. The first C++
-    verifier starts a few short processes to probe the compiler."""
+    """`base` is the configuration's folder. Raises ValueError with a message that states what is valid. A valid
+    verifier that cannot work on this machine is still opened: it logs the reason, and its verdicts are `unavailable`.
+    The first C++ verifier starts a few short processes to probe the compiler."""
     if problem := verifier_problem(spec):
         raise ValueError(problem)
     pool = pool or VerifierPool()
