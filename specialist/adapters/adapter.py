@@ -30,9 +30,9 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    digest: str  # sha256 of everything that decides what it computes, hex. Independent of name and path.
-    targets: Mapping[str, LowRank]  # by the name of the matrix in a checkpoint, such as `layers.3.q`
-    rank: int  # the largest of any target
+    digest: str  # sha256 of all content that affects the result, hex; independent of name and path
+    targets: Mapping[str, LowRank]  # by the matrix's name in a checkpoint, such as `layers.3.q`
+    rank: int  # the largest rank of any target
 
     @property
     def nbytes(self) -> int:
@@ -80,7 +80,7 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
             raise
         raise AdapterRefused(name, f"cannot be read: {error!s:.200}") from error
     if len(content) > max_bytes:
-        raise AdapterRefused(name, f"is larger than {max_bytes:,} bytes, the most that fits this model")
+        raise AdapterRefused(name, f"is larger than {max_bytes:,} bytes, the maximum for this model")
     return content
 
 
@@ -107,7 +107,7 @@ def read_adapter(directory: Path, model: ModelConfig) -> Adapter:
 
 
 def content_digest(targets: Mapping[str, LowRank]) -> str:
-    """Return a digest of everything that affects the result: matrices, scales and layer numbers."""
+    """Return a digest of all content that affects the result: matrices, scales and layer numbers."""
     parts: list[bytes] = []
     for name in sorted(targets):
         low = targets[name]

@@ -11,7 +11,7 @@ from octet.rpc.refusal import Refusal, adapter_refused, invalid_field, unknown_a
 
 
 class AdapterRefused(ValueError):
-    """The files are not an adapter that fits this model and this replica. Loading changed nothing."""
+    """The files are not an adapter that fits this model and this replica. Nothing was changed."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -40,8 +40,8 @@ class AdapterCatalog(ABC):
 
     @abstractmethod
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
-        """Returns the digest, which must equal `pinned` if that is given. Raises AdapterRefused without changing what
-        the name means."""
+        """Return the digest, which must equal `pinned` if that is given. Raises AdapterRefused; the name then keeps its
+        meaning."""
 
     def unload(self, name: str) -> None:
         """Forget the name. Requests that use its weights keep them. Raises UnknownAdapter."""
@@ -59,7 +59,7 @@ class AdapterCatalog(ABC):
             return self._names[name]
 
     def acquire(self, digest: str) -> None:
-        """Keep these weights until released as often as acquired, even if their name changes. Raises UnknownAdapter."""
+        """Keep these weights, even if their name changes, until each acquisition is released. Raises UnknownAdapter."""
         with self._lock:
             self._require(digest)
             self._pins[digest] = self._pins.get(digest, 0) + 1
@@ -116,7 +116,7 @@ class SimAdapters(AdapterCatalog):
         check_digest(name, digest, pinned)
         with self._lock:
             if name not in self._names and len(self._names) >= self._max_adapters:
-                limit = f"{self._max_adapters} adapters are loaded, the limit: unload one first"
+                limit = f"the limit of {self._max_adapters} loaded adapters is reached: unload one first"
                 raise AdapterRefused("max_adapters", limit)
             self._names[name] = digest
         return digest

@@ -1,4 +1,4 @@
-"""The fields of `adapter_config.json` that decide what an adapter computes, checked."""
+"""The checked fields of `adapter_config.json` that determine the result of an adapter."""
 
 import re
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ class AdapterConfig:
     rank: int
     alpha: float
     rslora: bool  # divide alpha by the square root of the rank instead of the rank
-    rank_pattern: Mapping[str, int]  # for modules whose path ends with the key; the first match counts
+    rank_pattern: Mapping[str, int]  # ranks of modules whose path ends with the key; the first match counts
     alpha_pattern: Mapping[str, float]
-    targets: tuple[str, ...]  # suffixes of the paths of the modules that it changes
+    targets: tuple[str, ...]  # path suffixes of the modules that the adapter changes
     layers: frozenset[int] | None  # None for all
 
     def targets_module(self, path: str) -> bool:
@@ -50,7 +50,7 @@ class AdapterConfig:
 
 
 def parse_adapter_config(fields: Mapping[str, object]) -> AdapterConfig:
-    """Check the fields. Raises AdapterRefused for anything but plain LoRA, scale * b @ a."""
+    """Check the fields. Raises AdapterRefused unless the adapter is plain LoRA, scale * b @ a."""
     if fields.get("peft_type") != "LORA":
         raise AdapterRefused("peft_type", f"only LORA is supported, got {fields.get('peft_type')!r:.40}")
     for name, value in fields.items():

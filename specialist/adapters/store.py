@@ -60,7 +60,7 @@ ADAPTER_NAME = re.compile(r"[a-z0-9._-]{1,64}")
 
 class AdapterStore(AdapterCatalog):
     """Holds adapters in host memory, by name and by digest. Thread-safe. An adapter with a name or in use stays; of the
-    others the most recent are kept."""
+    others, the most recently used are kept."""
 
     def __init__(self, model: ModelConfig, max_adapters: int) -> None:
         if max_adapters < 1:
@@ -71,7 +71,7 @@ class AdapterStore(AdapterCatalog):
         self._held: OrderedDict[str, Adapter] = OrderedDict()  # by digest, least recently used first
 
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
-        """Read and check an adapter, then give it the name atomically. Requests that resolved the name before keep
+        """Read and check an adapter, then give it the name atomically. Requests that have resolved the name before keep
         their digest."""
         if not ADAPTER_NAME.fullmatch(name):
             raise AdapterRefused("name", f"must match {ADAPTER_NAME.pattern}, got {name!r:.80}")
@@ -106,6 +106,6 @@ class AdapterStore(AdapterCatalog):
         kept = self._pins.keys() | {held for other, held in self._names.items() if other != name}
         unused = next((held for held in self._held if held not in kept), None)
         if unused is None:
-            limit = f"{self.max_adapters} adapters are named or in use, the most held here: unload one first"
+            limit = f"the limit of {self.max_adapters} adapters with a name or in use is reached: unload one first"
             raise AdapterRefused("max_adapters", limit)
         del self._held[unused]

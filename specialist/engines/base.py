@@ -7,7 +7,7 @@ from specialist.scheduling.step import Outcome, Rollback, Step
 
 
 class EngineFault(RuntimeError):
-    """A step failed. Names the request that caused it, if the engine knows."""
+    """A step failed. `culprit` names the request that caused it, if the engine knows it."""
 
     def __init__(self, error: str, culprit: str | None = None) -> None:
         super().__init__(error)
@@ -21,8 +21,8 @@ class Completion(NamedTuple):
 
 class Engine(Protocol):
     def run(self, step: Step) -> Iterable[Completion]:
-        """Compute the rows' tokens, write their KV through their tables, and sample. Returns the completions that have
-        arrived, usually only this step's. May raise; then nothing that the step wrote counts. Afterwards the engine no
+        """Compute the rows' tokens, write their KV through their tables, and sample. Return the completions that have
+        arrived, usually only this step's. If it raises, nothing that the step wrote counts. Afterwards the engine no
         longer writes to the step's blocks, because they may belong to another request."""
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:

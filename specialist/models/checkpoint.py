@@ -1,4 +1,4 @@
-"""A model read from disk: shape, vocabulary, weights."""
+"""A model read from disk: configuration, vocabulary and weights."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Rope:
     theta: float = 10_000.0
     kind: RopeKind = "default"
     factor: float = 1.0
-    original_context: int = 0  # the context of training, before scaling (llama3, yarn)
+    original_context: int = 0  # the context in training, before scaling (llama3, yarn)
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     beta_fast: float = 32.0
@@ -42,13 +42,13 @@ class ModelConfig:
     head_dim: int
     norm_eps: float
     rope: Rope
-    context: int  # the most tokens, prompt and answer together
-    tied_head: bool  # the embedding is also the output head
+    context: int  # maximum number of tokens, prompt and answer together
+    tied_head: bool  # whether the embedding is also the output head
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False  # a norm over each head of q and k before rope (Qwen3)
-    # for each layer, the positions that it attends over, itself included; None or an empty tuple for all
+    qk_norm: bool = False  # whether each head of q and k is normalised before rope (Qwen3)
+    # for each layer, the number of positions it attends to, its own included; None or an empty tuple for all
     windows: tuple[int | None, ...] = ()
 
     def window(self, layer: int) -> int | None:
@@ -72,12 +72,12 @@ LAYER_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    tokenizer: Tokenizer  # neither adds control tokens nor finds them in text: they are inserted by id
+    tokenizer: Tokenizer  # neither adds control tokens nor recognises them in text: they are inserted by id
     control_ids: Mapping[str, int]  # the text of every control token, and its id
-    bos_id: int | None  # put before a plain prompt; None if the model was trained without it
+    bos_id: int | None  # precedes a plain prompt; None if the model was trained without it
     eos_ids: frozenset[int]
     chat_template: str | None  # Jinja source, untrusted
-    bos_token: str | None = None  # the control token that a template means by this name, if the files state it
+    bos_token: str | None = None  # the control token that a template calls by this name, if the files state it
     eos_token: str | None = None
 
 

@@ -20,7 +20,7 @@ SCANNED_AT_ONCE = 1 << 22  # elements; limits the memory of a scan
 
 
 class TensorNames(NamedTuple):
-    """Maps the names that a file format gives to tensors to Octet's names."""
+    """Maps a file format's names of tensors to Octet's names."""
 
     families: str
     top: Mapping[str, str]
@@ -53,11 +53,11 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sou
     for name, shape in expected_shapes(config):
         found = shapes.get(name)
         if found is None:
-            raise ModelRefused(f"{source}: {name} is missing: the download or conversion is incomplete, repeat it")
+            raise ModelRefused(f"{source}: {name} is missing: the download or conversion is incomplete; repeat it")
         if found != shape:
             raise ModelRefused(
                 f"{source}: {name} has shape {list(found)}, but the config says {list(shape)}: "
-                "config and weights belong to different models, fetch both again"
+                "config and weights belong to different models; fetch both again"
             )
         unclaimed.discard(name)
     if unclaimed:
@@ -69,11 +69,11 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sou
 
 
 def check_finite(weights: Mapping[str, Callable[[], Iterable[Tensor]]], source: str, progress: Progress) -> None:
-    """Each value of `weights` returns the tensors that determine whether that weight is finite."""
+    """Check that all weights are finite. Each value of `weights` returns the tensors that decide this."""
     for done, (name, parts) in enumerate(weights.items(), start=1):
         slices = (part for tensor in parts() for part in torch.split(tensor.flatten(), SCANNED_AT_ONCE))
         if not all(bool(torch.isfinite(part).all()) for part in slices):
-            raise ModelRefused(f"{source}: {name} contains NaN or infinity: the file is damaged, fetch it again")
+            raise ModelRefused(f"{source}: {name} contains NaN or infinity: the file is damaged; fetch it again")
         progress("checking weights", done, len(weights))
 
 

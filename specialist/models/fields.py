@@ -5,7 +5,7 @@ from math import isfinite
 
 
 class ModelRefused(ValueError):
-    """The files are not a model that can be served. The message says what is wrong and what to do."""
+    """The files are not a model that can be served. The message states the problem and what to do."""
 
 
 LARGEST = 2**31 - 1
@@ -79,5 +79,5 @@ class ModelFields:
     def _value(self, name: str, default: object) -> object:
         value = self.values.get(name)
         if value is None and default is None:
-            raise self.wrong(name, "is missing: the file is incomplete, fetch or convert the model again")
+            raise self.wrong(name, "is missing: the file is incomplete; fetch or convert the model again")
         return default if value is None else value

@@ -64,7 +64,7 @@ def _to_half(values: Floats, rows: int) -> Tensor:
 
 
 def _q4_k_ranges(blocks: Bytes) -> Ranges:
-    """Return the ranges of d * sc * q - dmin * m, where each of eight groups has sc and m of six bits in 12 bytes."""
+    """Return the ranges of d * sc * q - dmin * m. Eight groups each have a six-bit sc and m, in 12 bytes."""
     front, middle, back = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     sc = np.concatenate((front & 63, back & 15 | front >> 6 << 4), axis=1)
     m = np.concatenate((middle & 63, back >> 4 | middle >> 6 << 4), axis=1)
@@ -72,7 +72,7 @@ def _q4_k_ranges(blocks: Bytes) -> Ranges:
 
 
 def _nibbles(raw: Bytes) -> Bytes:
-    """Repack bytes [groups, n], whose low nibbles all come before the high ones, so that neighbours share a byte."""
+    """Repack bytes [groups, n], in which all low nibbles come before the high ones, so that neighbours share a byte."""
     low, high = raw & 15, raw >> 4
     return np.concatenate((low[:, 0::2] | low[:, 1::2] << 4, high[:, 0::2] | high[:, 1::2] << 4), axis=1)
 

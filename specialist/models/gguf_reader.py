@@ -42,7 +42,7 @@ MAX_ALIGNMENT = 1 << 20
 MAX_DIMENSIONS = 4
 MAX_NAME = 65_535
 SMALLEST_ENTRY = 8 + 4 + 1  # bytes of a metadata entry: key length, type, one byte of value
-SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes of its description: name length, dimensions, one size, type, offset
+SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes of a tensor's description: name length, dimensions, one size, type, offset
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, ARRAY = 8, 9
@@ -103,7 +103,7 @@ class Cursor:
     def name(self, what: str) -> str:
         name = self.text(what)
         if not 0 < len(name) <= MAX_NAME:
-            raise self.damaged(f"{what} must have 1 to {MAX_NAME:,} characters, has {len(name):,}")
+            raise self.damaged(f"{what} must have 1 to {MAX_NAME:,} characters, got {len(name):,}")
         return name
 
     def value(self, key: str) -> object:
@@ -146,7 +146,7 @@ def read_gguf(path: Path) -> Gguf:
     metadata = _read_metadata(cursor)
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise cursor.damaged(f"general.alignment must be a power of two from 8 to {MAX_ALIGNMENT:,}, is {alignment}")
+        raise cursor.damaged(f"general.alignment must be a power of two from 8 to {MAX_ALIGNMENT:,}, got {alignment}")
     return Gguf(metadata, _read_tensors(cursor, num_tensors, alignment))
 
 

@@ -13,7 +13,7 @@ from specialist.models.fields import ModelFields, ModelRefused
 # Control tokens that end an answer, although the file names only one of them.
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-MAX_PIECE = 512  # the most characters of a SentencePiece token, because it is split into merges
+MAX_PIECE = 512  # maximum characters of a SentencePiece token, because it is split into merges
 
 
 class TokenType(IntEnum):
@@ -160,7 +160,7 @@ def _split_by(*patterns: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-# How each family of byte-level vocabularies splits text into words before it merges.
+# How each family of byte-level vocabularies splits text into words before merging.
 PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

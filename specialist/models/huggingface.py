@@ -77,7 +77,7 @@ def _yarn(table: ModelFields, theta: float, original_context: int, context: int)
 class ModelFamily(NamedTuple):
     architecture: Architecture
     causal_class: str
-    kv_heads: int | None = None  # the default of the config; None: as many as heads
+    kv_heads: int | None = None  # the default of the config; None: one for each head
     head_dim: int | None = None  # the default of the config; None: derived
     context: int = 32_768
 

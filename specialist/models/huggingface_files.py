@@ -91,15 +91,15 @@ NAMES = TensorNames(
     },
     pattern=re.compile(r"model\.layers\.(0|[1-9][0-9]{0,6})\.([a-z_.]+)\.(weight|bias)"),
 )
-# Old checkpoints store these although they follow from the config.
+# Old checkpoints store these tensors although they follow from the config.
 DERIVED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.rotary_emb\.inv_freq")
 DTYPES = ("F32", "F16", "BF16")
 
 
 class ShardTensor(NamedTuple):
-    file: Any  # of safetensors, mapped: processes that read the same file share its pages
+    file: Any  # a mapped safetensors file: processes that read the same file share its pages
     shard: str
-    name: str  # in the file
+    name: str  # the tensor's name in the file
     shape: tuple[int, ...]
 
     def read(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The vocabulary in `tokenizer.json`, without its control tokens: text never becomes one, and none is added."""
+"""The vocabulary in `tokenizer.json`, without control tokens: text never becomes one, and none is added."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ PROBE = "int main() { return 0; } // \N{GREEK SMALL LETTER ALPHA}\n"
 
 
 def read_huggingface_vocabulary(directory: ModelDirectory, config: ModelFields) -> Vocabulary:
-    """Read the tokenizer. Raises ModelRefused unless every id has a row in the model."""
+    """Read the tokenizer. Raises ModelRefused if an id has no row in the model."""
     source = directory.json("tokenizer.json")
     settings = directory.optional_json("tokenizer_config.json")
     vocab_size = config.integer("vocab_size")
@@ -85,7 +85,7 @@ def _build(content: dict[str, Any], source: str) -> Tokenizer:
 
 
 def _bos_id(source: ModelFields, settings: ModelFields, control_ids: Mapping[str, int]) -> int | None:
-    """Read it from tokenizer_config.json; by default from the tokenizer's post-processor."""
+    """Read the token from tokenizer_config.json, or else from the tokenizer's post-processor."""
     if not settings.has("add_bos_token"):
         return _template_bos(source.values.get("post_processor"), control_ids)
     if not settings.flag("add_bos_token"):
@@ -112,7 +112,7 @@ def _template_bos(processor: object, control_ids: Mapping[str, int]) -> int | No
 def _eos_ids(
     directory: ModelDirectory, config: ModelFields, settings: ModelFields, ids: Mapping[str, int]
 ) -> frozenset[int]:
-    """Return all tokens that any of the files declares as the end of an answer."""
+    """Return all tokens that any of the files declares to end an answer."""
     found: set[int] = set()
     for fields in (config, directory.optional_json("generation_config.json")):
         value = fields.values.get("eos_token_id")

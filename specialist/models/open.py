@@ -1,4 +1,4 @@
-"""Open a model, whatever its format."""
+"""Open a model of any supported format."""
 
 from pathlib import Path
 

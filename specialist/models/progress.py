@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 Progress = Callable[[str, int, int], None]
-"""Called with a task, how much of it is done, and its total: bytes or tensors."""
+"""Called with the name of a task, the part that is done, and the total, in bytes or tensors."""
 
 WIDTH = 30
 
@@ -14,7 +14,7 @@ def silent(what: str, done: int, total: int) -> None: ...
 
 
 def bar(stream: TextIO | None = None) -> Progress:
-    """Show a progress bar on a terminal, elsewhere a line at the start and at the end of a task."""
+    """Show a progress bar on a terminal; otherwise write a line at the start and at the end of a task."""
     stream = stream or sys.stderr
     is_terminal = stream.isatty()
     shown = ("", -1)

@@ -1,0 +1,1 @@
+"""Operators of the models: sampling, matrix products, attention, norms and rotary positions."""

@@ -1,1 +1,1 @@
-"""The deterministic half of a replica: which sequences run in the next step. The rules are in admission/policy.py."""
+"""The deterministic half of a replica. It decides which sequences run next, by the rules of admission/policy.py."""

@@ -1,4 +1,4 @@
-"""The ledger: every state change of a sequence happens here, and each leaves the pool consistent."""
+"""The ledger makes every state change of a sequence, and each change leaves the pool consistent."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ from specialist.scheduling.step import (
 
 
 class PureAttention:
-    """States of a model without recurrent layers: everything a sequence has computed is in its blocks."""
+    """States of a model without recurrent layers: all that a sequence has computed is in its blocks."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
@@ -54,29 +54,29 @@ class PureAttention:
         return num_tokens
 
     def settle(self, seq: Sequence) -> None:
-        """Follow a commit that moved `num_computed`, or rolled a step back to it."""
+        """React to a commit that moved `num_computed`, or that rolled a step back to it."""
 
     def save(self, seq: Sequence) -> None:
         """Prepare for preemption of the sequence."""
 
     def drop(self, seq: Sequence) -> None:
-        """Drop what is kept for a sequence that has ended."""
+        """Drop all state of a sequence that has ended."""
 
     def _slots(self, seq: Sequence) -> int:
         return min(seq.reserve, self.pool.num_slots)
 
 
 class Hybrid(PureAttention):
-    """Attention and recurrent layers interleaved: a prefix can be resumed only at a snapshot. A hit needs every KV
-    block and a snapshot at exactly that boundary. A preempted sequence keeps its state and its partial block on the
-    host; if one of its full blocks is evicted meanwhile, they are useless."""
+    """States of a model that interleaves attention and recurrent layers: a prefix can be resumed only at a snapshot. A
+    hit needs every KV block and a snapshot at exactly that boundary. A preempted sequence keeps its state and its
+    partial block on the host; if one of its full blocks is evicted meanwhile, they are useless."""
 
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
         self._new_state = new_state
         self.max_snapshot_bytes = max_snapshot_bytes
         self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
-        """Snapshots by the key of the last block they cover, least recently used first."""
+        """Snapshots by the key of the last block that they cover, least recently used first."""
         self._num_bytes = 0
         self.num_failed_snapshots = 0
 
@@ -118,7 +118,7 @@ class Hybrid(PureAttention):
             raise SnapshotUnusable(f"{seq.request.request_id}: {error}") from error
         self._forget_saved(seq)
         seq.state, seq.table, seq.num_computed = state, table, state.num_tokens
-        # A later prompt may want to resume behind the last block its own lookup could cover, and where this prompt
+        # A later prompt may want to resume after the last block that its own lookup could cover, and where this prompt
         # diverged from blocks that are cached but have no snapshot.
         seq.snapshot_at = (plan.num_cached * size, (seq.num_tokens - 1) // size * size)
 
@@ -143,7 +143,7 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        """Save the state, which takes precedence over snapshots for later prompts. Without room it is lost."""
+        """Save the state, which takes precedence over snapshots for later prompts. If there is no room, it is lost."""
         state, seq.state = seq.state, None
         if state is None or seq.num_computed == 0:
             return
@@ -189,8 +189,8 @@ class Hybrid(PureAttention):
 
 
 class RunningSet:
-    """The sequences that hold blocks. Each one next has to prefill, to decode or, as the suspected cause of a failed
-    step, to run alone."""
+    """The sequences that hold blocks. Next, each must prefill, decode or, as the suspected cause of a failed step, run
+    alone."""
 
     def __init__(self, age_bound: int) -> None:
         self._members: dict[Sequence, None] = {}
@@ -217,7 +217,7 @@ class RunningSet:
             self._unfile(seq)
 
     def refile(self, seq: Sequence) -> None:
-        """Update what the sequence needs next."""
+        """Update which kind of row the sequence needs next."""
         self._unfile(seq)
         self._file(seq)
 
@@ -239,7 +239,7 @@ _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to dis
 
 
 class Ledger:
-    """Tracks live sequences: each waits or is suspended, without blocks, or runs, with them."""
+    """Tracks live sequences: each waits or is suspended, without blocks, or runs, with blocks."""
 
     def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
         self.pool = pool
@@ -249,7 +249,7 @@ class Ledger:
         self.deadlines = WaitingQueue(order=lambda seq: (seq.deadline or 0.0, seq.index))
         self.running = RunningSet(age_bound)
         self.suspended: dict[Sequence, None] = {}
-        """Those that still run are preempted before the next step is assembled."""
+        """Suspended sequences that still run are preempted before the next step is assembled."""
         self.events: list[Event] = []
         self.conversations = Conversations(most_blocks=_REMEMBERED * pool.capacity)
 
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Raises SnapshotUnusable; the sequence then still waits, without blocks, and the snapshot is dropped."""
+        """Raises SnapshotUnusable. The sequence then still waits, without blocks, and the snapshot is dropped."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -295,7 +295,7 @@ class Ledger:
             self.waiting.push(seq)
 
     def preempt_suspended(self) -> None:
-        """Not to be called while a step is in flight."""
+        """Preempt suspended sequences that still run. Not to be called while a step is in flight."""
         for seq in self.suspended:
             if seq in self.running and seq.suspended_for is not None:
                 self._leave_seat(seq)
@@ -308,7 +308,7 @@ class Ledger:
         seq.times_preempted += 1
 
     def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
-        """Apply the outcome of a step. Returns the slots whose content was rolled back."""
+        """Apply the outcome of a step. Return the slots whose content was rolled back."""
         if isinstance(outcome, StepFailure):
             return self._roll_back_all(step, outcome)
         if not self._is_complete(outcome, step):
@@ -320,7 +320,7 @@ class Ledger:
                 rollback = self._advance(row, sampled, likely)
             except InvariantViolation:
                 raise
-            except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
+            except Exception as error:  # a state that cannot settle ends its own sequence, not the rows behind it
                 rollback = self._roll_back(row, f"{type(error).__name__}: {error}")
             if rollback is not None:
                 rollbacks.append(rollback)
@@ -328,7 +328,7 @@ class Ledger:
 
     @staticmethod
     def _is_complete(outcome: object, step: Step) -> bool:
-        """Whether there is a result for every row: an engine is trusted with tokens, not with their shape."""
+        """Whether every row has a result. An engine is trusted with tokens, but not with the shape of its results."""
         if not isinstance(outcome, StepOutcome) or not isinstance(outcome.sampled, tuple):
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
@@ -336,7 +336,7 @@ class Ledger:
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()
     ) -> Rollback | None:
-        """Apply a row's success: keep what it computed, register full blocks, emit the tokens."""
+        """Apply the success of a row: keep its computed tokens, register full blocks, emit the sampled tokens."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
@@ -401,7 +401,7 @@ class Ledger:
         return Rollback(row.table, row.start, row.stop)
 
     def finish(self, seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
-        """End a sequence in any state; there is no other way. Returns False if it had already ended."""
+        """End a sequence in any state; there is no other way to end it. Return False if it had already ended."""
         if seq.finish_reason is not None:
             return False
         seq.finish_reason = reason

@@ -1,4 +1,4 @@
-"""The step loop, what it reports to the admission controller, and the core that every replica runs."""
+"""The step loop, its reports to the admission controller, and the core that every replica runs."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
@@ -21,9 +21,9 @@ from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Preem
 
 class CommittedStep(NamedTuple):
     shape: StepShape
-    seconds: float  # since the step before if there was no pause between them
+    seconds: float  # since the previous step, if there was no pause between them
     keys: tuple[str, ...]
-    prompts_left: tuple[tuple[str, int], ...]  # prompt tokens that are still to be computed, by request
+    prompts_left: tuple[tuple[str, int], ...]  # prompt tokens that remain to be computed, by request
     pace: StepPace
 
 
@@ -66,7 +66,7 @@ class StepReporter:
         self._adapters: tuple[str, ...] = ()
 
     def report(self, step: Step | None, events: Tokens[Event], now: float) -> SchedulerReport:
-        """Call it after the commit of the step, or while there is nothing to run."""
+        """Return a report. Call it after the commit of the step, or while there is nothing to run."""
         committed = None if step is None else self._committed(step, now)
         self._ended_at = None if step is None else now
         return SchedulerReport(now, committed, tuple(events))
@@ -92,7 +92,7 @@ def step_shape(step: Step, *, switched: bool) -> StepShape:
 
 
 def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:
-    """Only reads, so any thread may call it."""
+    """Return the step in flight. Only reads, so any thread may call it."""
     step = scheduler.in_flight
     if step is None:
         return None
@@ -107,7 +107,7 @@ class PrefixHits(NamedTuple):
     """Numbers of prompt tokens."""
 
     found: int = 0  # in the prefix cache
-    shared: int = 0  # of those, in blocks that another sequence holds; the others take room once they are held again
+    shared: int = 0  # hits in blocks that another sequence holds; the other hits take room once they are held again
     holder: str = ""  # the request that holds the last of these blocks
 
 
@@ -167,7 +167,7 @@ def load_calibrated_prices(file: Path | None) -> StepPrices | None:
     return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
 
 
-SHADOW_PRIORITY = -(2**62)  # below every priority a caller can ask for
+SHADOW_PRIORITY = -(2**62)  # below every priority that a caller can ask for
 
 
 def new_admission_controller(
@@ -187,7 +187,7 @@ def new_admission_controller(
 
 
 class RequestControl(Protocol):
-    """The scheduler itself, or the engine's thread, which passes calls on to it."""
+    """The scheduler itself, or the engine's thread, which passes the calls on to the scheduler."""
 
     def end(self, request_id: str, reason: FinishReason) -> object: ...
 
@@ -207,7 +207,7 @@ class AdmissionGate:
         self._swept_at = scheduler.clock.now()
 
     def decide(self, booking: Booking, now: float) -> AdmissionDecision:
-        """Decide about a request. If it is admitted, book it and make room for it."""
+        """Decide on a request. If it is admitted, book it and make room for it."""
         self.controller.in_flight = step_in_flight(self._scheduler)
         decision = self.controller.decide(booking, now)
         if isinstance(decision, Admit):
@@ -219,7 +219,7 @@ class AdmissionGate:
         return decision
 
     def sweep(self) -> None:
-        """From time to time, shed requests that can no longer meet their deadlines; suspend and resume others."""
+        """If a sweep is due, shed requests that can no longer meet their deadlines; suspend and resume others."""
         now = self._scheduler.clock.now()
         if now - self._swept_at < SWEEP_SECONDS and not self.controller.is_sweep_due:
             return
@@ -235,7 +235,7 @@ class AdmissionGate:
 
 
 class ReplicaCore:
-    """Deterministic. An admitted request enters the scheduler at once; a displaced one is shed or suspended."""
+    """Deterministic. An admitted request enters the scheduler at once; a displaced request is shed or suspended."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class ReplicaCore:
         self._events: list[Event] = []
 
     def submit(self, request: Request, *, shadow: bool = False) -> AdmissionDecision:
-        """Raises RequestRefused for a request that could never run here."""
+        """Decide on a request. Raises RequestRefused for a request that could never run here."""
         if shadow:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
@@ -267,7 +267,7 @@ class ReplicaCore:
         return decision
 
     def step(self) -> Step | None:
-        """Sweep the waiting requests and take one step. None if there is nothing to run."""
+        """Sweep the waiting requests and take one step. Return None if there is nothing to run."""
         self._gate.sweep()
         self._report_events()
         step = self._loop.run_once()

@@ -38,15 +38,15 @@ from specialist.scheduling.step import (
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Fixed for the life of a replica."""
+    """Fixed for the lifetime of a replica."""
 
     lane: Lane  # the bare lane of the replica: specialist and model revision
     kv_dtype: str = "float32"
     max_running: int = 32
     max_step_tokens: int = 2048  # prompt tokens in a step while nothing decodes
     watermark: float = 0.05
-    """Share of the pool that an admission leaves free once something runs, for the running sequences to grow into."""
-    age_bound: int = 8  # turns that a prompt or an adapter stack may be passed over
+    """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
+    age_bound: int = 8  # how many turns of others a prompt or an adapter stack may wait
 
     def __post_init__(self) -> None:
         if self.lane.adapters:
@@ -98,12 +98,12 @@ class Scheduler:
         self._num_received = 0
         self._num_preempted = 0
         self._num_chunked = 0  # prompt tokens since the decoding sequences were last owed a step
-        self._computed = (0, 0.0)  # of these, the tokens that were computed, and the seconds that took
+        self._computed = (0, 0.0)  # how many of them were computed, and in how many seconds
 
     # Steps
 
     def assemble_step(self) -> Step | None:
-        """Plan a step, which is in flight until its commit. None if there is nothing to run."""
+        """Plan a step, which is in flight until its commit. Return None if there is nothing to run."""
         if self.in_flight is not None:
             raise RuntimeError(f"step {self.in_flight.number} is in flight: commit it first")
         self.expire()
@@ -143,7 +143,7 @@ class Scheduler:
             raise
         except SnapshotUnusable:
             self.num_unusable_snapshots += 1
-        except Exception as error:  # an engine that cannot hold its state costs this one request
+        except Exception as error:  # an engine that cannot hold the state loses only this request
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
@@ -170,7 +170,7 @@ class Scheduler:
         return self.hold.margin(prompt.rank, decoding, self.clock.now(), num_chunks) < 0
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
-        """Build the rows of a chunk from prompts of one adapter stack."""
+        """Build the rows of a chunk of prompts of one adapter stack."""
         budget = prefill_tokens(
             self.budget.tokens(),
             self._num_chunked,
@@ -192,7 +192,7 @@ class Scheduler:
             self._owe_steps()
 
     def _owe_steps(self) -> None:
-        """Require decode steps for the prompt tokens computed since the last call."""
+        """Require decode steps in return for the prompt tokens computed since the last call."""
         if self._num_chunked:
             self.running.to_decode.owe_all()
             if self._computed[0]:
@@ -234,15 +234,15 @@ class Scheduler:
     def _count_turn(self, rows: list[Row]) -> None:
         first = rows[0].sequence
         if first.suspect:
-            return  # not a turn: the other sequences are owed what they were owed before
+            return  # not a turn: the other sequences are still owed their steps
         if first.prefilling:
             self.running.to_prefill.served([row.sequence for row in rows])
         else:
             self.running.to_decode.served(first.stack)
 
     def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
-        """Apply a step's outcome. A step that is not in flight, because it is late or repeated, changes nothing.
-        Returns the slots whose content was rolled back."""
+        """Apply a step's outcome. A step that is not in flight, because it is late or repeated, changes nothing. Return
+        the slots whose content was rolled back."""
         if step is not self.in_flight:
             self.num_stale_commits += 1
             return []
@@ -298,14 +298,14 @@ class Scheduler:
             raise InvalidRequestField("prompt", str(error)) from error
 
     def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
-        """End a request now, in any state. False if it is no longer live."""
+        """End a request now, in any state. Return False if it is no longer live."""
         if reason not in get_args(FinishReason):
             raise ValueError(f"reason must be one of {get_args(FinishReason)}, got {reason!r}")
         seq = self.ledger.live.get(request_id)
         return seq is not None and self.ledger.finish(seq, reason, detail)
 
     def suspend(self, request_id: str, beneficiary: str) -> bool:
-        """Suspend the request from the next step on. False if it is not live, or already suspended."""
+        """Suspend the request from the next step on. Return False if it is not live, or already suspended."""
         seq = self.ledger.live.get(request_id)
         if seq is None or seq.suspended_for is not None:
             return False
@@ -313,7 +313,7 @@ class Scheduler:
         return True
 
     def resume(self, request_id: str) -> bool:
-        """False if it is not suspended."""
+        """Resume the request. Return False if it is not suspended."""
         seq = self.ledger.live.get(request_id)
         if seq is None or seq.suspended_for is None:
             return False
@@ -321,7 +321,7 @@ class Scheduler:
         return True
 
     def expire(self) -> None:
-        """End every request that is past its deadline, without spending another token on it."""
+        """End every request that is past its deadline, without computing another token for it."""
         now = self.clock.now()
         while (seq := self.ledger.deadlines.peek()) is not None:
             if seq.deadline is None or seq.deadline > now:
@@ -341,8 +341,8 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
 def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
-    """Return the first few in order whose blocks make the plan possible; empty if even `most` of them would not. A
-    sequence whose blocks would not be freed, because others share them, is skipped."""
+    """Return the first sequences in order whose blocks make the plan possible; none if even `most` of them are not
+    enough. A sequence whose blocks would not be freed, because others share them, is skipped."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)
@@ -359,7 +359,7 @@ def choose_admission_victims(
 
 
 def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
-    """Return the first in order that would free a block, up to the first of the growing sequences."""
+    """Return the first sequence in order that would free a block, up to the first of the growing sequences."""
     weakest = min(growing, key=victim_order)
     for seq in sorted(running, key=victim_order):
         if seq is weakest or pool.frees_a_block(seq.running_table()):
@@ -408,5 +408,5 @@ class StepLoop:
             return [Completion(step, StepFailure("the engine returned something other than a completion"))]
         except EngineFault as fault:
             return [Completion(step, StepFailure(str(fault), fault.culprit))]
-        except Exception as error:  # an engine error costs one request, not the loop
+        except Exception as error:  # an engine error ends one request, not the loop
             return [Completion(step, StepFailure(f"{type(error).__name__}: {error}"))]

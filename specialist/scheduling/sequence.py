@@ -13,7 +13,7 @@ from octet.identity import Lane
 
 
 class RequestRefused(ValueError):
-    """The request can never be served as it is; sending it again will not help."""
+    """The request can never be served in this form; sending it again will not help."""
 
 
 class InvalidRequestField(RequestRefused):
@@ -48,13 +48,13 @@ class Sampling:
     min_p: float = 0.0
     typical_p: float = 1.0
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of every token seen, prompt included."""
+    """Divides positive and multiplies negative logits of every token seen, including the prompt's."""
     presence_penalty: float = 0.0  # subtracted for every token generated at least once
     frequency_penalty: float = 0.0  # subtracted for every time a token was generated
     logit_bias: tuple[tuple[int, float], ...] = ()
     min_tokens: int = 0  # no stop token can be drawn before this many are generated
     num_logprobs: int | None = None
-    """None: no log probabilities. 0: only of the chosen token. n: also of the n most likely tokens."""
+    """None: no log probabilities. 0: those of the chosen token. n: also those of the n most likely tokens."""
 
 
 GREEDY = Sampling()
@@ -76,14 +76,14 @@ class TokenGuide(Protocol):
     earlier calls."""
 
     def allowed(self, generated: Tokens[int], guessed: Tokens[int] = ()) -> bytes | None:
-        """Return one bit for each token of the vocabulary, lowest first: set if the token may follow. None after a
-        guess that does not fit, because nothing drawn there counts. Raises GuideExhausted."""
+        """Return one bit for each token of the vocabulary, lowest first: set if the token may follow. Return None after
+        a guess that does not fit, because no token drawn there counts. Raises GuideExhausted."""
 
     def takes(self, generated: Tokens[int], guessed: Tokens[int], token: int) -> bool:
-        """True if the token is allowed and that is known without computing all allowed tokens. False means unknown."""
+        """Return True if the token is known to be allowed without computing all allowed tokens. False means unknown."""
 
     def ended(self, generated: Tokens[int], fresh: Tokens[int]) -> bool:
-        """Whether the structure is complete with the fresh tokens, so that only a stop token can follow."""
+        """Whether the fresh tokens complete the structure, so that only a stop token can follow."""
 
 
 _SECRET = ("tenant_salt", "session_key")
@@ -100,15 +100,15 @@ class Request:
     max_tokens: int
     priority: int = 0  # higher is served first
     arrival: float = 0.0
-    deadline: float | None = None  # on the replica's clock. Past it the request ends, wherever it is.
-    first_deadline: float | None = None  # past it the request ends unless it has its first token
+    deadline: float | None = None  # on the replica's clock; a request that is past it ends in any state
+    first_deadline: float | None = None  # a request that is past it ends unless it has its first token
     stop_ids: frozenset[int] = frozenset()  # tokens that end the answer and are not part of it
     sampling: Sampling = GREEDY
     seed: int = 0
-    draft_window: int = 0  # the most tokens to speculate ahead; 0 for plain decoding
+    draft_window: int = 0  # maximum number of draft tokens; 0 for plain decoding
     tenant_salt: bytes = b""  # requests with different salts never share a cached block
     session_key: bytes = b""  # the same for all requests of a conversation; empty without one
-    guide: TokenGuide | None = None  # for an answer that must keep a structure
+    guide: TokenGuide | None = None  # set if the answer must follow a structure
 
     def __post_init__(self) -> None:
         self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")
@@ -144,7 +144,7 @@ class Request:
 
 
 class SnapshotUnusable(RuntimeError):
-    """A snapshot is corrupt or has another shape: the tokens it covered must be computed again."""
+    """A snapshot is corrupt or has another shape; the tokens that it covers must be computed again."""
 
 
 class Snapshot(Protocol):
@@ -176,8 +176,8 @@ class SequenceState(Protocol):
         """Select `num_tokens`, which is the current boundary or a staged one, and drop the other staged states."""
 
     def snapshot(self, tail: int | None) -> Snapshot | None:
-        """Copy the state, and the content of the partly filled KV block `tail` if there is one. None when there is no
-        room for a copy: the tokens are then computed again."""
+        """Copy the state, and the content of the partly filled KV block `tail` if there is one. Return None if there is
+        no room for a copy; the tokens are then computed again."""
 
     def restore(self, snapshot: Snapshot, tail: int | None) -> None:
         """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable, changing nothing."""
@@ -214,9 +214,9 @@ class Sequence:
         self.table: BlockTable | None = None
         self.times_preempted = 0
         self.finish_reason: FinishReason | None = None
-        self.suspended_for: str | None = None  # the request it is suspended for; None if it is not suspended
+        self.suspended_for: str | None = None  # the request for which it is suspended; None if it is not suspended
         self.suspect = False
-        """Whether it was in a step that failed for an unknown reason: it then runs alone until such a step succeeds."""
+        """Whether it was in a step that failed for an unknown reason. It then runs alone until such a step succeeds."""
         self.state: SequenceState | None = None
         self.saved: Snapshot | None = None
         self.snapshot_at: tuple[int, ...] = ()
@@ -227,7 +227,7 @@ class Sequence:
 
     @property
     def deadline(self) -> float | None:
-        """The deadline that applies next: of the first token until it is sampled, then of the whole answer."""
+        """The deadline that applies next: for the first token until it is sampled, then for the whole answer."""
         return self.request.deadline if self.num_generated else self.nearest_deadline
 
     @property
@@ -236,7 +236,7 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        """Tokens to compute before the next one can be sampled."""
+        """Tokens to compute before the next token can be sampled."""
         return self.num_tokens - self.num_computed
 
     @property
@@ -245,12 +245,12 @@ class Sequence:
 
     @property
     def rounds_left(self) -> int:
-        """Decode steps until the longest answer it may give."""
+        """Decode steps left if the answer becomes as long as it may."""
         return self.max_total_tokens - self.num_tokens
 
     @property
     def reserve(self) -> int:
-        """Slots it needs before it may run: all known tokens, one step, and the whole draft window."""
+        """Slots that it needs before it may run: for all known tokens, one step, and the whole draft window."""
         return self.num_tokens + 1 + self.draft_window
 
     def running_table(self) -> BlockTable:
@@ -259,7 +259,7 @@ class Sequence:
         return self.table
 
     def append(self, tokens: tuple[int, ...]) -> None:
-        """Raises ValueError for an invalid token, having added nothing."""
+        """Append tokens. Raises ValueError for an invalid token without adding any."""
         self.chain.extend(tokens)
         self.num_tokens += len(tokens)
 
@@ -288,7 +288,7 @@ class WaitingQueue:
         return len(self._members)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """In order. O(n log n): for inspection, not for the hot path."""
+        """Iterate in order. O(n log n): for inspection, not for the hot path."""
         return iter(sorted(self._members, key=self._order))
 
     def __contains__(self, seq: Sequence) -> bool:

@@ -13,14 +13,14 @@ from specialist.scheduling.sequence import FinishReason, SampledLogprobs, Sequen
 ConversationMissReason = Literal[
     "", "first_time", "evicted", "other_adapter", "diverged", "cache_off", "no_session", "no_boundary"
 ]
-"""Why blocks that could have been cached must be computed. Empty: every cacheable block was reused."""
+"""Why blocks that could have been cached must be computed; empty if every cacheable block was reused."""
 MAX_CONVERSATIONS = 4096
 ConversationKey = tuple[bytes, bytes]
 
 
 class CachedConversation(NamedTuple):
-    root: bytes  # lane and salt that computed it
-    keys: tuple[BlockKey, ...]  # of the blocks that its last request left in the cache
+    root: bytes  # root of the chain: the lane and the salt that computed it
+    keys: tuple[BlockKey, ...]  # keys of the blocks that its last request left in the cache
 
 
 class Conversations:
@@ -48,7 +48,7 @@ class Conversations:
         seen = CachedConversation(chain.root, tuple(chain.keys(num_blocks)[:num_blocks]))
         old = self._seen.get(name)
         if old is not None and old.root == seen.root and old.keys[:num_blocks] == seen.keys:
-            seen = old  # it was cut before it reached the end of the request before
+            seen = old  # this request was cut before it reached the end of the previous one
         self._num_blocks += len(seen.keys) - (len(old.keys) if old is not None else 0)
         self._seen[name] = seen
         self._seen.move_to_end(name)
@@ -131,10 +131,10 @@ class Row(NamedTuple):
     table: BlockTable
     start: int
     tokens: tuple[int, ...]
-    num_drafts: int  # trailing tokens that are guesses, to be verified by what is sampled before them
+    num_drafts: int  # trailing tokens that are guesses, to be verified by the samples before them
     num_samples: int
-    """Tokens to sample, one behind each of the last positions: 0 for a chunk that ends inside the prompt,
-    else one more than there are drafts."""
+    """Tokens to sample, one after each of the last positions: 0 for a chunk that ends inside the prompt, otherwise one
+    more than there are drafts."""
 
     @property
     def stop(self) -> int:
@@ -144,7 +144,7 @@ class Row(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     number: int
-    adapters: tuple[str, ...]  # the one adapter stack of every row
+    adapters: tuple[str, ...]  # the adapter stack that all rows share
     rows: tuple[Row, ...]
     num_preempted: int  # sequences preempted to make this step possible
     started_at: float
@@ -173,15 +173,15 @@ class RowFault:
 class StepOutcome:
     sampled: tuple[tuple[int, ...] | RowFault, ...]  # for each row, `num_samples` tokens
     logprobs: tuple[tuple[SampledLogprobs, ...], ...] = ()
-    """For each row, one for each token or an empty tuple; empty if no row asked for them."""
+    """For each row, one entry for each token or an empty tuple; empty if no row asked for log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """The whole step failed. Without a known culprit, its rows run one by one until it is found."""
+    """The whole step failed. If the culprit is unknown, the rows run one by one until it is found."""
 
     error: str
-    culprit: str | None = None  # the request that caused the failure, if the engine can tell
+    culprit: str | None = None  # the request that caused the failure, if the engine knows it
 
 
 Outcome = StepOutcome | StepFailure
@@ -198,7 +198,7 @@ class Rollback(NamedTuple):
 class Proposer(Protocol):
     def propose(self, tokens: Tokens[int], limit: int) -> tuple[int, ...]:
         """Return at most `limit` tokens that may follow `tokens`; fewer, or an empty tuple, without a good guess.
-        `tokens` is the sequence's own memory: not to be changed or kept."""
+        `tokens` is the sequence's own memory, which must not be changed or kept."""
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
@@ -221,13 +221,13 @@ class RowBuilder:
         self.num_failed_proposees = 0
 
     def drafts(self, seqs: list[Sequence]) -> Drafts:
-        """Return drafts of the sequences that speculate, never beyond the longest answer they may give."""
+        """Return drafts for the sequences that speculate, never beyond the longest answer that they may give."""
         if self._proposer is None:
             return {}
         return {seq: self._propose(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
 
     def growing(self, seqs: list[Sequence], drafts: Drafts) -> dict[Sequence, int]:
-        """Return the sequences that need new blocks for their step, and how many."""
+        """Return the sequences that need new blocks for their step, and the number of blocks."""
         size = self._pool.block_size
         growing = {}
         for seq in seqs:
@@ -254,14 +254,14 @@ class RowBuilder:
             return ()
         try:
             return as_tokens(proposer.propose(seq.chain.view(), limit)[:limit])
-        except Exception:  # a failed guess must not cost the request
+        except Exception:  # a failed guess must not end the request
             self.num_failed_proposees += 1
             return ()
 
 
 class PrefillBudget(Protocol):
     def tokens(self) -> int:
-        """The prompt tokens of the next chunk, at least 1."""
+        """The number of prompt tokens in the next chunk, at least 1."""
 
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
@@ -280,7 +280,7 @@ class FixedBudget:
 
 
 class TimedBudget:
-    """As many tokens as fit into `seconds`, found by trial: each step changes the number by at most a factor of 2. The
+    """The number of tokens that fit into `seconds`, found by trial: each step changes it by at most a factor of 2. The
     cost is not proportional to the tokens, since a step has a fixed cost, so a rate learnt from small steps would keep
     them small. A single stalled step changes little."""
 
@@ -301,10 +301,10 @@ class TimedBudget:
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         if num_tokens < self.tokens() and seconds <= self._seconds:
-            return  # a small step that was on time says nothing about larger ones
+            return  # a small step that was on time shows nothing about larger ones
         expected = seconds * min(1.0, self._tokens / num_tokens)
         ratio = self._seconds / expected if expected > 0 else inf
-        # A larger step spreads its own price over more tokens: it can show that fewer fit, never that more do.
+        # A larger step spreads its fixed cost over more tokens: it can show that fewer fit, but not that more do.
         most = 1.0 if num_tokens > self._tokens else self.MAX_CHANGE
         change = min(max(ratio, 1 / self.MAX_CHANGE), most)
         self._tokens = min(max(self._tokens * change, 1.0), self._most)

@@ -25,11 +25,11 @@ class SchedulerCall(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
-Command = ServedRequest | SchedulerCall  # a request to submit, or a call about one that was
+Command = ServedRequest | SchedulerCall  # a request to submit, or a call about a submitted request
 
 
 class EngineReport(NamedTuple):
-    """Everything that one step leads to, handed to the event loop at once."""
+    """All results of one step, passed to the event loop at once."""
 
     updates: list[tuple[ServedRequest, RequestUpdate]]
     load: LoadSnapshot | None  # None if it was reported a moment ago
@@ -41,7 +41,7 @@ class EngineThread:
     """Runs steps while there is work and sleeps otherwise. Commands take effect between two steps."""
 
     LOAD_SECONDS = 0.05  # the shortest time between two load snapshots while busy
-    STUCK_SECONDS = 0.01  # how soon to try again when requests are live but none can run
+    STUCK_SECONDS = 0.01  # seconds until the next try when requests are live but none can run
 
     deliver: Callable[[EngineReport], object]
     """Must be set before the start. Called on this thread once per step, and once for the commands before it."""
@@ -60,7 +60,7 @@ class EngineThread:
         self._wake = Condition()
         self._stopping = False
         self._dead = False
-        self.stepping_since: float | None = None  # the start of the step under way; any thread may read it
+        self.stepping_since: float | None = None  # the start of the current step; any thread may read it
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -75,12 +75,12 @@ class EngineThread:
             self._thread.join()
 
     def submit(self, served: ServedRequest) -> None:
-        """The request's stream receives `Enqueued` or a refusal."""
+        """Submit a request. Its stream receives `Enqueued` or a refusal."""
         if not self._post(served):
             self.deliver(EngineReport([(served, replica_failed())], None, died=True))
 
     def end(self, request_id: str, reason: FinishReason) -> None:
-        """Does nothing if the request has ended."""
+        """End a request; does nothing if it has ended."""
         self._post(SchedulerCall(self._scheduler.end, request_id, (reason,)))
 
     def suspend(self, request_id: str, beneficiary: str) -> None:
@@ -90,7 +90,7 @@ class EngineThread:
         self._post(SchedulerCall(self._scheduler.resume, request_id))
 
     def _post(self, command: Command) -> bool:
-        """False if the thread is dead."""
+        """Return False if the thread is dead."""
         with self._wake:
             if not self._dead:
                 self._inbox.append(command)
@@ -107,15 +107,15 @@ class EngineThread:
             self._die()
 
     def _run_commands(self, *, wait: bool) -> bool:
-        """Run the commands in the inbox; with `wait`, sleep until there is one. Returns False on stop."""
+        """Run the commands in the inbox; with `wait`, sleep until there is one. Return False on stop."""
         with self._wake:
             if wait and not self._inbox and not self._stopping:
                 self._wake.wait(self.STUCK_SECONDS if self._served else None)
             num_commands = len(self._inbox)
         for _ in range(num_commands):
             self._run_command(self._inbox[0])
-            self._inbox.popleft()  # only now: whatever is still in the inbox, `_die` answers
-        if self._updates:  # an answer to a submission does not wait for the step behind it
+            self._inbox.popleft()  # only now, because `_die` answers the commands that are still in the inbox
+        if self._updates:  # the answer to a submission does not wait for the next step
             self._send(None)
         return not self._stopping
 
@@ -166,7 +166,7 @@ class EngineThread:
         return None
 
     def _step(self) -> bool:
-        """Returns whether there was anything to run."""
+        """Take a step. Return whether there was anything to run."""
         self.stepping_since = self._clock.now()
         try:
             step = self.step_loop.run_once()
@@ -193,7 +193,7 @@ class EngineThread:
             for event in events:
                 self._handle(event, started_at)
             handled += events
-            events = self._scheduler.take_events()  # a stop string ends its request
+            events = self._scheduler.take_events()  # again, because a stop string ends its request
         is_load_due = step is None or ended_at - self._load_sent_at >= self.LOAD_SECONDS
         if is_load_due:
             self._load_sent_at = ended_at

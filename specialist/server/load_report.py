@@ -27,7 +27,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def _zeroed(literal: Any, *more: str) -> Counter[str]:
-    """Start every label at 0: Prometheus sees no increase in a series that starts at 1."""
+    """Start every label at 0, because Prometheus sees no increase in a series that starts at 1."""
     return Counter(dict.fromkeys((*get_args(literal), *more), 0))
 
 
@@ -58,7 +58,7 @@ class EngineCounters:
     def count_end(self, usage: RequestUsage) -> None:
         self.finished[usage.reason] += 1
         if usage.queued is None:
-            return  # it never ran
+            return  # the request never ran
         self.queued.add(usage.queued)
         self.prompt_tokens += usage.prompt_tokens
         self.cached_tokens += usage.cache_hit_tokens
@@ -109,14 +109,14 @@ class StepMeter:
         self.preempted_at: float | None = None
         self.times_preempted = 0
         self.prompt_tokens = 0
-        self.cache_hit_tokens = 0  # part of the prompt tokens
+        self.cache_hit_tokens = 0  # how many of the prompt tokens were hits
 
     def record_step(self, step: Step, num_emitted: int, seconds: float) -> None:
         """Record a committed step. Rows that failed do not count as work, but their time does."""
         if self._busy_since is None:
             self._busy_since = step.started_at
         if step.mode == "prefill":
-            # Prompt tokens that were computed and kept, or that led to an answer which has ended since.
+            # Prompt tokens that were computed and kept, or that led to an answer that has ended since.
             committed = [
                 len(row.tokens)
                 for row in step.rows
@@ -136,7 +136,7 @@ class StepMeter:
         self.preempted_at = self._clock.now()
 
     def record_end(self) -> None:
-        """Record the end of a request. Only busy time counts towards the drain rate."""
+        """Record the end of a request. Only busy time counts for the drain rate."""
         now = self._clock.now()
         if self._busy_since is not None:
             self.drain.add(1, now - self._busy_since)
@@ -188,7 +188,7 @@ class LoadPublisher:
         self.instance = ""  # identifies this process
         self.watchers: set[asyncio.Event] = set()
         self.is_draining = False
-        self.closed = asyncio.Event()  # set when the load will not change any more
+        self.closed = asyncio.Event()  # set once the load no longer changes
 
     def close(self) -> None:
         self.closed.set()
@@ -204,8 +204,8 @@ class LoadPublisher:
 
     async def watch(self, heartbeat: float = inf) -> AsyncGenerator[wire.LoadReport]:
         """Yield every change until the publisher is closed; a slow watcher gets several changes at once. After
-        `heartbeat` seconds without a change the same report is sent again. Raises Refusal if there are too many
-        watchers: they must not use up the call slots of requests."""
+        `heartbeat` seconds without a change, the same report is sent again. Raises Refusal if there are too many
+        watchers, because they must not use up the call slots of requests."""
         if len(self.watchers) >= self._settings.max_watchers:
             raise queue_full("watching", self._settings.max_watchers, None)
         now, changed = asyncio.get_running_loop().time, asyncio.Event()
@@ -219,7 +219,7 @@ class LoadPublisher:
                         return
                     if now() >= due:
                         break
-                    # `preempting` and `refusing` expire by themselves, without an event.
+                    # `preempting` and `refusing` expire without an event.
                     expires = report.preempting or report.refusing
                     await _wait(changed, min(due - now(), PREEMPTING_SECONDS if expires else inf))
                 if last is not None and fault_injected("report.stale"):
@@ -261,7 +261,7 @@ def adapters_to_wire(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, and clear it, or until the time is up."""
+    """Wait for the event, and clear it, or until the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(None if seconds == inf else seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a replica. Every series carries the specialist: a replica may be scraped without a router."""
+"""Prometheus metrics of a replica. Every series names the specialist: a replica may be scraped without a router."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -26,7 +26,7 @@ _DIGEST_DIGITS = 12
 
 
 def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | None) -> None:
-    """Sources read event-loop state on the event loop; the families are built on a thread."""
+    """Add sources that read event-loop state on the event loop; the families are built on a thread."""
     families = _SpecialistFamilies(service.replica.lane.specialist)
     metrics = service.exposition
     metrics.add(partial(_engine_source, families, service))
@@ -197,7 +197,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
 
 
 def _kv_families(families: _SpecialistFamilies, scheduler: Scheduler) -> Iterator[Metric]:
-    """Any thread may call this: the counters are only read."""
+    """Yield families of the KV pool. Any thread may call this: the counters are only read."""
     pool, states = scheduler.pool, scheduler.states
     counters = pool.counters
     yield families.gauge("kv_block_tokens", "Tokens that one block of the KV pool holds.", pool.block_size)

@@ -38,7 +38,7 @@ class SharedModel:
 
 
 def share_model(settings: ReplicaSettings, progress: Progress = silent) -> SharedModel:
-    """Leaves no threads behind: kernels are timed in another process. Raises as `create_native_replica` does."""
+    """Leave no threads behind: kernels are timed in another process. Raises the errors of `create_native_replica`."""
     path = settings.model or demo_model(cache_directory(), progress)
     native = native_settings(settings)
     threads = torch.get_num_threads()
@@ -58,7 +58,7 @@ def share_model(settings: ReplicaSettings, progress: Progress = silent) -> Share
 def create_native_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: SharedModel | None = None
 ) -> AssembledReplica:
-    """Raises ModelRefused, OSError or MemoryError; each message says what to do."""
+    """Raises ModelRefused, OSError or MemoryError; each message gives advice."""
     if shared is not None:
         return replica_from_checkpoint(shared.checkpoint, shared.name, settings, clock, progress, shared)
     path = settings.model or demo_model(cache_directory(), progress)

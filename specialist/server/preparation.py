@@ -44,7 +44,7 @@ _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
 
 class RequestPreparer:
     """Tokenises on its own threads, so that a long prompt does not delay other requests' tokens. A short text is
-    tokenised in place: that is faster than a thread switch."""
+    tokenised in place, which is faster than a thread switch."""
 
     NUM_THREADS = 2
     SHORT = 1000  # characters
@@ -61,7 +61,7 @@ class RequestPreparer:
         self.num_tokenizing = 0
         self._random = random
         self.tokenize_seconds = Histogram(distributions.TOKENIZE_SECONDS_BOUNDS)  # seconds in the queue and on a thread
-        self._usual_seconds: float | None = None  # a moving average of the same
+        self._usual_seconds: float | None = None  # a moving average of these seconds
         self._ids = count(1)
         self._threads = ThreadPoolExecutor(self.NUM_THREADS, thread_name_prefix="tokenize")
 
@@ -98,7 +98,7 @@ class RequestPreparer:
         if calling is None:
             return AnswerText(self._codec.detokenizer(), served.stop, min_tokens)
         detokenizer = self._codec.detokenizer(calling.visible_markers())
-        # A conversation holds the calls of several answers, so their ids are random.
+        # A conversation contains the calls of several answers, so their ids are random.
         return AnswerText(detokenizer, served.stop, min_tokens, calling.reader(lambda: f"call_{uuid4().hex}"))
 
     def _request(
@@ -147,7 +147,7 @@ class RequestPreparer:
         return await self._on_thread(self._encode, prompt)
 
     async def _tool_calling(self, served: ServedRequest) -> ToolCalling | None:
-        """None if no tool may be called. Raises Refusal if the model's chat template does not support tools."""
+        """Return None if no tool may be called. Raises Refusal if the model's chat template does not support tools."""
         prompt = served.prompt
         if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
             return None
@@ -169,8 +169,8 @@ class RequestPreparer:
             self._usual_seconds = usual + _SMOOTHING * (seconds - usual)
 
     def _retry_after(self) -> float | None:
-        """Return the usual time of one request, because all slots are taken. Randomised, so that callers refused
-        together do not return together."""
+        """Return the usual time of one request, because all slots are taken. It is randomised, so that callers that are
+        refused together do not return together."""
         if self._usual_seconds is None:
             return None
         share = self._draw_seed() % _RETRY_SPREAD_PARTS / _RETRY_SPREAD_PARTS
@@ -215,7 +215,7 @@ class StructureCompiler:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
-        """None if the request has no structure. Raises Refusal."""
+        """Return None if the request has no structure. Raises Refusal."""
         structure = served.structure if calling is None else self._call_structure(calling)
         if structure is None:
             return None
@@ -229,8 +229,8 @@ class StructureCompiler:
             raise invalid_field("tools", refused.limit, refused.value) from None
 
     async def _compile(self, structure: Structure) -> Grammar:
-        """Compile on the thread. Every grammar has its own time limit from when the thread starts it; its slot is freed
-        when the thread finishes, whether or not the caller still waits."""
+        """Compile on the thread. The time limit of a grammar begins when the thread starts it; its slot is freed when
+        the thread finishes, even if the caller no longer waits."""
         limits = self._grammars.limits
         full = queue_full("having their structure compiled", limits.compiling, None)
         if not self._slots.acquire(blocking=False):

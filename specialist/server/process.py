@@ -26,8 +26,8 @@ def serve(
     report_ready: Callable[[str], None] = lambda line: print(line, flush=True),
     beat: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, drain, and return 0. A second SIGINT ends at once: 130. A dead engine: 1. `beat`
-    is called every second unless the event loop or the engine hangs. Raises BindRefused, WarmUpFailed."""
+    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 at once after a second SIGINT, and 1 if the engine
+    dies. `beat` is called every second unless the event loop or the engine hangs. Raises BindRefused, WarmUpFailed."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(replica, settings, report_ready, beat))
 
@@ -42,7 +42,7 @@ async def _serve(
         if not await signals.wait_first(asyncio.create_task(server.start())):
             return 130
         gc.collect()
-        gc.freeze()  # these objects stay: no collection has to walk them while requests wait
+        gc.freeze()  # these objects stay, so that no collection has to visit them while requests wait
         report_ready(_ready_line(replica, settings, server))
         await signals.wait_first(asyncio.create_task(signals.drain.wait()), asyncio.create_task(server.failed.wait()))
         if signals.drain.is_set():
@@ -79,7 +79,7 @@ class _Signals:
         self.drain.set()
 
     async def wait_first(self, *tasks: "asyncio.Task[object]") -> bool:
-        """Wait for one of the tasks, or return False on a second SIGINT. Raises what the task raised."""
+        """Wait for one of the tasks, or return False on a second SIGINT. Raises the task's error."""
         end_now = asyncio.create_task(self.end_now.wait())
         done, pending = await asyncio.wait({*tasks, end_now}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:

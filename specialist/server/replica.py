@@ -1,4 +1,4 @@
-"""The parts of a replica, and how settings become one."""
+"""The parts of a replica, and their assembly from settings."""
 
 import logging
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_STEP_TOKENS = 512
 _FIRST_CHUNK_TOKENS = 64
 SIM_CONTEXT = 8192
-TOKEN_BYTES = 16 << 10  # KV bytes per token of the sim engine: those of a small real model
+TOKEN_BYTES = 16 << 10  # KV bytes per token of the sim engine, as in a small real model
 _MAX_SIM_ADAPTERS = 32
 _log = logging.getLogger(__name__)
 
@@ -38,21 +38,21 @@ class AssembledReplica:
     lane: Lane
     scheduler: Scheduler
     engine: Engine
-    clock: Clock  # the scheduler's
+    clock: Clock  # the scheduler's clock
     codec: TextCodec
     grammars: GrammarCache
     adapters: AdapterCatalog
     engine_name: str
     model: wire.Model
-    kernels: tuple[wire.Kernel, ...]  # what computes, and why it was chosen
+    kernels: tuple[wire.Kernel, ...]  # the kernels that compute, and why each was chosen
     prices: StepPrices | None  # calibrated step costs, if there are any
-    context: int  # tokens, prompt and answer together: limited by the model and by the pool
+    context: int  # tokens, prompt and answer together; limited by the model and by the pool
 
 
 def assemble_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: "SharedModel | None" = None
 ) -> AssembledReplica:
-    """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError; each message says what to do."""
+    """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError; each message gives advice."""
     if settings.engine == "sim":
         cost_model = settings.cost_model
         cost = CostModel() if cost_model is None else cost_model_from_json(cost_model.read_text())
@@ -75,7 +75,7 @@ def create_scheduler(pool: BlockPool, lane: Lane, settings: ReplicaSettings, clo
 def create_sim_replica(
     settings: ReplicaSettings, clock: Clock, cost: CostModel, *, faults: FaultSource = no_faults
 ) -> AssembledReplica:
-    """A replica without weights: it computes by arithmetic and takes the time that `cost` states."""
+    """Create a replica without weights: it computes by arithmetic and takes the time that `cost` states."""
     vocabulary = sim_vocabulary()
     codec = VocabularyCodec(vocabulary, vocabulary.tokenizer.get_vocab_size())
     lane = Lane(settings.name, digest_parts([b"sim", str(NUM_SAMPLED).encode()]).hex())

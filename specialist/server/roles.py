@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
-    """Prepare once what replicas share: download, compile, pack, time kernels, open. Raises ModelRefused, OSError,
-    ValueError or RuntimeError; each message says what to do."""
+    """Prepare the shared parts of replicas once: download, compile, pack, time kernels, open. Raises ModelRefused,
+    OSError, ValueError or RuntimeError; each message gives advice."""
     models = dict(_models(places, progress or bar(sys.stderr)))
     import specialist.server.process  # noqa: F401  # before the fork: replicas share the imports
 
@@ -35,7 +35,7 @@ def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator
     wanted = {_model(place.specialist): place for place in places if place.specialist.engine == "native"}
     if not wanted:
         return
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own pool would be a thread, started by its import
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import would otherwise start a thread
     from specialist.server.native_replica import share_model  # imports torch
 
     for path, place in wanted.items():

@@ -46,7 +46,7 @@ class AnswerChunk(NamedTuple):
 
 
 class RequestUsage(NamedTuple):
-    """How a request ended and what it cost. Times are in seconds, None for a phase that it never reached."""
+    """How a request ended and what it cost. Times are in seconds; None for a phase that it did not reach."""
 
     reason: FinishReason
     stop_string: str | None
@@ -60,11 +60,11 @@ class RequestUsage(NamedTuple):
     decode: float | None
     total: float
     preempted: float | None = None  # the part of prefill and decode between a preemption and the next step
-    is_guide_exhausted: bool = False  # the request failed because its own structure could not be followed further
+    is_guide_exhausted: bool = False  # whether it failed because its own structure could not be followed further
 
 
 RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
-"""Enqueued, chunks and usage, in this order; or a refusal instead of whatever is missing."""
+"""Enqueued, then chunks, then usage, in this order; a refusal replaces the rest."""
 
 
 class AnswerText:
@@ -77,7 +77,7 @@ class AnswerText:
         min_tokens: int = 0,
         reader: CallReader | None = None,
     ) -> None:
-        """`reader` separates tool calls from text; without it everything is text."""
+        """`reader` separates tool calls from text; without it, all output is text."""
         self._reader = reader
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
@@ -93,7 +93,7 @@ class AnswerText:
         return self._reader is not None
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[SampledLogprobs] = ()) -> AnswerChunk:
-        """Tokens after a stop string are dropped."""
+        """Return the new chunk. Tokens after a stop string are dropped."""
         text, num_taken = "", 0
         for token in tokens:
             if self._stops.stop_string is not None:
@@ -105,7 +105,7 @@ class AnswerText:
         return AnswerChunk(parsed.text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]), parsed.calls)
 
     def spell(self, token: int) -> bytes:
-        """The bytes that a token writes by itself; empty for a control token."""
+        """The bytes that a token writes on its own; empty for a control token."""
         return self._detokenizer.spell(token)
 
     def finish(self) -> AnswerChunk:
@@ -124,12 +124,12 @@ class AnswerText:
 
 
 class OutputStream:
-    """Updates that wait to be sent to one caller. If the caller does not read, its request ends: memory is bounded.
-    Belongs to the event loop. Waiting chunks are merged; every other update is sent at once."""
+    """Updates that wait to be sent to one caller. If the caller does not read, its request ends, so that memory is
+    bounded. Belongs to the event loop. Waiting chunks are merged; every other update is sent at once."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
-        """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum of seconds between two
-        chunks: tokens that arrive sooner wait for the next chunk or for the end of the answer."""
+        """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum number of seconds between
+        two chunks: tokens that arrive sooner wait for the next chunk or for the end of the answer."""
         self._max_bytes = max_bytes
         self._on_overflow = on_overflow
         self._gap = gap
@@ -163,7 +163,7 @@ class OutputStream:
             self._timer = self._loop.call_at(self._next_at, self._ready.set)
 
     async def take(self) -> list[RequestUpdate]:
-        """Return everything that waits, at least one update; nothing after an overflow."""
+        """Return all updates that wait, at least one; none after an overflow."""
         await self._ready.wait()
         self._ready.clear()
         if self._timer is not None:
@@ -195,7 +195,7 @@ def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
 class ServedRequest:
     """One request in the replica. Validation creates it; every later stage adds its results."""
 
-    caller_id: str  # the caller's name for the request; may be empty
+    caller_id: str  # the caller's id for the request; may be empty
     prompt: Prompt
     adapters: tuple[str, ...]  # names
     sampling: Sampling
@@ -206,7 +206,7 @@ class ServedRequest:
     ignore_eos: bool
     priority: int
     timeout: float | None  # seconds
-    first_timeout: float | None  # seconds to the first token
+    first_timeout: float | None  # seconds until the first token
     tenant_salt: bytes
     session_key: bytes = b""
     shadow: bool = False
@@ -216,7 +216,7 @@ class ServedRequest:
     request: Request = field(init=False)  # its id is the replica's own, because ids of callers may repeat
     public_id: str = field(init=False)  # the caller's id, or a random one
     answer: AnswerText = field(init=False)
-    release: Callable[[], None] = field(init=False)  # gives the adapters back; called once
+    release: Callable[[], None] = field(init=False)  # releases the adapters; called once
     booking: Booking = field(init=False)
 
     # Filled in by the service.
@@ -232,7 +232,7 @@ class ServedRequest:
     _miss_reason: ConversationMissReason = ""
     _times_preempted: int = 0
     _preempted_at: float | None = None
-    _preempted_since_token: float | None = None  # counts towards the time to the next token, if there is one
+    _preempted_since_token: float | None = None  # counts towards the time until the next token, if there is one
     _preempted_seconds: float | None = None
 
     @property
@@ -262,7 +262,7 @@ class ServedRequest:
         return self.answer.push(event.tokens, event.logprobs)
 
     def usage(self, event: Finished, now: float) -> RequestUsage:
-        """Call it after `answer.finish`, which may still find a stop string."""
+        """Return the usage. Call it after `answer.finish`, which may still find a stop string."""
         reason: FinishReason = event.reason
         if reason == "length" and self.answer.stop_string is not None:
             reason = "stop"
@@ -326,7 +326,7 @@ def failure_status(
             return refusal.cancelled()
         case "error" if not usage.is_guide_exhausted:
             return refusal.engine_failed(served.public_id)
-        case "error":  # the caller's own structure failed: no other replica would do better
+        case "error":  # the caller's own structure failed, so no other replica would do better
             field = "tools" if served.answer.reads_calls else "structure"
             limit = "a form that can be followed to its end at little cost"
             return refusal.invalid_field(field, limit, "one that became too costly")
@@ -359,7 +359,7 @@ def _forecast(admit: Admit | None) -> wire.Forecast | None:
 
 
 def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:
-    """Token texts are sent only with log probabilities."""
+    """Build the message. Token texts are sent only with log probabilities."""
     each = zip(chunk.tokens, chunk.logprobs, strict=False)
     logprobs = [_logprobs(token, likely, spell) for token, likely in each]
     calls = [

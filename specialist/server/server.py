@@ -71,7 +71,7 @@ class ReplicaServer(SpecialistService):
         self._failing: asyncio.Task[None] | None = None
 
     def _create_grpc_server(self, max_watchers: int) -> Any:
-        # One connection may fill the queue and still be refused properly, but it never has all the calls.
+        # One connection may fill the queue and still be refused properly, but it never gets all the calls.
         max_queued = self.preparer.max_tokenizing
         max_streams = max_queued + _SPARE_CALLS
         reader = RequestReader(max_pending=max(max_queued, _SPARE_CALLS))
@@ -90,7 +90,7 @@ class ReplicaServer(SpecialistService):
         return server
 
     async def start(self) -> None:
-        """Health checks are answered from now on; requests are served once the engine is warm."""
+        """Answer health checks from now on; requests are served once the engine is warm."""
         await self.publish_health()
         if self.exporter is not None:
             self.exporter.start()
@@ -100,14 +100,14 @@ class ReplicaServer(SpecialistService):
         await self.open(await asyncio.to_thread(warm_up, self.replica, self.engine.step_loop))
 
     async def stop(self, grace: float) -> None:
-        """Give callers `grace` seconds to read their streams to the end. Watchers are not waited for."""
+        """Give callers `grace` seconds to read their streams to the end. Watchers get no such time."""
         self.handler.close()
         await self.publish_health()
         self.publisher.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.handler.wait_flushed(), grace)
         if grace > 0:
-            # Until then late calls are refused at once and go to another replica.
+            # Until then, late calls are refused at once and retried on another replica.
             await self._drain_gate.wait_until_quiet()
         await self._server.stop(min(grace, _STATUS_SECONDS))
         if self.metrics is not None:
@@ -132,7 +132,7 @@ class WarmUpFailed(RuntimeError):
 
 def warm_up(replica: AssembledReplica, loop: StepLoop) -> list[SchedulerReport]:
     """Run the first steps before any caller's, so that one-time delays and startup failures happen here. Uses a
-    separate cache salt. Returns the reports of the steps, for the admission controller. Raises WarmUpFailed."""
+    separate cache salt. Return the reports of the steps, for the admission controller. Raises WarmUpFailed."""
     replica.codec.warm_up()
     replica.grammars.vocabulary()
     reports: list[SchedulerReport] = []

@@ -68,8 +68,8 @@ class GenerateHandler:
         self.memory = memory
         self._tracing = tracing
         self._live: dict[ServedRequest, ReplicaTrace | None] = {}
-        """Live requests in the engine, with their traces, if they are traced."""
-        self.num_open = 0  # calls that have not got their status yet
+        """Live requests in the engine, each with its trace; None if it is not traced."""
+        self.num_open = 0  # calls that have no status yet
         self._ended = asyncio.Event()
         self.counters = AdmissionCounters()
         self.state: ServingState = "warming"
@@ -98,7 +98,7 @@ class GenerateHandler:
         return wire.CountTokensResponse(prompt_tokens=await self._preparer.count_tokens(served))
 
     def _start_trace(self, message: wire.GenerateRequest, context: Context) -> ReplicaTrace | None:
-        """Set the ids for every log line of this call. None if its trace is not collected."""
+        """Set the ids for every log line of this call. Return None if its trace is not collected."""
         parent, state = read_trace_context(context)
         set_request(message.request_id, "" if parent is None else parent.trace_id)
         if self._tracing is None or parent is None or not parent.is_sampled:
@@ -204,7 +204,7 @@ class GenerateHandler:
             self.state = "draining"
 
     async def drain(self) -> int:
-        """Accept no further requests and wait until no request is live. Returns how many were live."""
+        """Accept no further requests and wait until no request is live. Return how many were live."""
         self.close()
         num_live = len(self._live)
         while self._live:
@@ -261,7 +261,7 @@ class SpecialistService:
         await self.publish_health()
 
     async def publish_health(self) -> None:
-        async with self._health_lock:  # the newest state is the last one published
+        async with self._health_lock:  # so that the newest state is published last
             status = _SERVING if self.handler.state == "open" else _NOT_SERVING
             await self.health.set("", status)
             await self.health.set(SERVICE_NAME, status)
@@ -305,7 +305,7 @@ class SpecialistService:
             return self.replica.adapters.load(name, directory, configured or requested)
 
         try:
-            async with self._loading:  # one load at a time: its size is up to the caller
+            async with self._loading:  # one load at a time, because the caller decides its size
                 digest = await asyncio.to_thread(load)
         except AdapterRefused as refused:
             raise refusal.adapter_refused(refused.field, refused.why) from None
@@ -325,7 +325,7 @@ class SpecialistService:
         return wire.DrainResponse(finished=await self.drain())
 
     async def drain(self) -> int:
-        """Refuse new requests and finish the others. Returns the number of those."""
+        """Refuse new requests and finish the others. Return the number of the others."""
         self.publisher.is_draining = True
         self.publisher.notify()
         self.handler.close()

@@ -23,21 +23,21 @@ class ReplicaSettings:
     model: Path | None = None  # a Hugging Face directory or a GGUF file; None for the demo model
     adapters: Mapping[str, Path] = field(default_factory=dict)
     adapter_digests: Mapping[str, str] = field(default_factory=dict)
-    """The digest that an adapter of this name must have, whenever it is loaded."""
-    num_blocks: int | None = None  # blocks of the KV pool; None to derive it from `kv_bytes`
+    """The digest that an adapter of this name must have whenever it is loaded."""
+    num_blocks: int | None = None  # blocks of the KV pool; None to derive the number from `kv_bytes`
     kv_bytes: int = 1 << 30
     block_size: int = 16
-    prefix_cache: bool = True  # False computes every prompt in full
+    prefix_cache: bool = True  # False: every prompt is computed in full
     max_running: int = 32
     context: int | None = None  # tokens, prompt and answer together; None for the model's own limit
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch
     kernel: KernelName | Literal["auto"] = "auto"
-    threads: int = 0  # 0 for one per CPU that this process may use
+    threads: int = 0  # 0: one for each CPU that this process may use
     itl_seconds: float = 0.1  # how long one chunk of a prompt may delay the requests that decode
     cost_model: Path | None = None
-    """A file from `octet bench engine --calibrate`. The sim engine takes the time it states (None: roughly a small
-    model's); the forecasts of every engine start from it (None: they start from measurements)."""
+    """A file from `octet bench engine --calibrate`. The sim engine takes the time that it states (None: that of a small
+    model); the forecasts of every engine start from it (None: they start from measurements)."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:
@@ -50,14 +50,14 @@ class ServiceSettings(Endpoint):
 
     port: int = DEFAULT_PORT
     adapter_root: Path | None = None
-    """Callers may load adapters from below this directory; None to load none while serving."""
+    """Callers may load adapters from below this directory; None: no loading while serving."""
     adapter_digests: Mapping[str, str] = field(default_factory=dict)  # as in ReplicaSettings
     max_waiting: int = 256
     max_watchers: int = 128
-    stream_bytes: int = 1 << 20  # the most that may wait for one slow caller
+    stream_bytes: int = 1 << 20  # the most bytes that may wait for one slow caller
     piece_gap: float = 0.01  # seconds between two messages of an answer: tokens that arrive sooner are sent together
     stall_seconds: float = 30.0  # how long a caller may leave its stream unread
-    otlp: str = ""  # where spans of traced requests are exported; empty to export none
+    otlp: str = ""  # the endpoint for spans of traced requests; empty to export none
     watch_seconds: float = 0.25  # the default time between two load reports
     metrics: Endpoint | None = None  # None: metrics are available over gRPC only
 

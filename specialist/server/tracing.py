@@ -1,4 +1,4 @@
-"""Spans of a request inside the replica: admission, queue, prefill and decode. They are built after it ends."""
+"""Spans of a request inside the replica: admission, queue, prefill and decode. They are built after it has ended."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -31,12 +31,12 @@ _Attributes = dict[str, AttributeValue]
 
 
 def trace_resource(specialist: str, instance: str) -> dict[str, str]:
-    """OpenTelemetry's resource attributes."""
+    """Return OpenTelemetry's resource attributes."""
     return {"service.name": "octet-replica", "service.instance.id": instance, "octet.specialist": specialist}
 
 
 def read_trace_context(context: Context) -> tuple[TraceParent | None, str]:
-    """The call's first trace parent, and its state if that is printable and short."""
+    """Return the call's first trace parent, and its state if that is printable and short."""
     parent: TraceParent | None = None
     state = ""
     for key, value in context.invocation_metadata() or ():
@@ -53,7 +53,7 @@ class ReplicaTrace:
 
     parent: TraceParent  # the caller's span
     state: str
-    request_id: str  # the caller's, not validated
+    request_id: str  # the caller's id, not validated
     is_shadow: bool
     started_at: float
     admitted_at: float = 0.0
@@ -83,7 +83,7 @@ class ReplicaTracing:
 @dataclass(frozen=True, slots=True)
 class _RequestSpans:
     trace: ReplicaTrace
-    usage: RequestUsage | None  # None if the request did not run, or if it is unknown how far it came
+    usage: RequestUsage | None  # None if the request did not run, or if its progress is unknown
     error: str | None
     now: float
     anchor: ClockAnchor
@@ -126,7 +126,7 @@ class _RequestSpans:
         return attributes
 
     def _phases(self, parent_id: str) -> Iterator[Span]:
-        """Yield consecutive phases; the last one carries the error. If the engine died, only the root span does,
+        """Yield consecutive phases; the last one carries the error. If the engine died, only the root span carries it,
         because it is unknown how far the request got."""
         trace, served, usage = self.trace, self.trace.served, self.usage
         if served is None or (usage is None and self.error != _ENGINE_DIED):

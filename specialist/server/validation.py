@@ -1,4 +1,4 @@
-"""Limits of every request field, and validation of everything that callers send."""
+"""Limits of every request field, and validation of all values that callers send."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -37,12 +37,12 @@ _MAX_TOOLS = 128
 
 @dataclass(frozen=True, slots=True)
 class GenerateLimits:
-    context: int  # tokens, prompt and answer together: limited by the model and by the pool
+    context: int  # tokens, prompt and answer together; limited by the model and by the pool
     vocab_size: int
 
     @property
     def prompt_tokens(self) -> int:
-        """The most prompt tokens that leave room for one token of an answer."""
+        """The most prompt tokens that leave room for one token of the answer."""
         return self.context - 1
 
     @property
@@ -72,7 +72,7 @@ class GenerateLimits:
             "first_token_timeout_ms": Range(1, _DAY_MS),
             "context_size": Range(MIN_CONTEXT, self.context),
             "min_interval_ms": Range(0, 60_000),
-            "heartbeat_ms": Range(10, 60_000),  # bounds the work that many watchers can cause
+            "heartbeat_ms": Range(10, 60_000),  # limits the work that many watchers can cause
         }
 
     def sizes(self) -> dict[str, int]:
@@ -185,7 +185,7 @@ class GenerateValidator(FieldChecks):
             raise invalid_field("prompt", "at least one token", "none")
 
     def check_prompt_fits(self, num_tokens: int, context: int) -> None:
-        """At least one token must be left for the answer."""
+        """Raise an error unless at least one token is left for the answer."""
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
             raise _context_size_exceeded(num_tokens, context)

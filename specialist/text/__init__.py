@@ -1,0 +1,1 @@
+"""Text of requests and answers: tokens, chat templates, tool calls and structured output."""

@@ -110,17 +110,17 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 _WORKER = Path(__file__).with_name("render_worker.py")
-_ESCAPED = len(r"\ud83d\ude00")  # the most bytes of a character in a JSON answer
+_ESCAPED = len(r"\ud83d\ude00")  # maximum bytes of a character in a JSON answer
 _ENVELOPE = 4096  # bytes of an answer besides the text: its braces, or an error
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    seconds: float = 1.0  # to render one conversation
-    start_seconds: float = 20.0  # to start the process and to compile the template
-    max_memory: int = 512 << 20  # bytes of address space, interpreter included
+    seconds: float = 1.0  # time to render one conversation
+    start_seconds: float = 20.0  # time to start the process and to compile the template
+    max_memory: int = 512 << 20  # bytes of address space, including the interpreter
     max_messages: int = 1024
-    extra_characters: int = 64 << 10  # what a template may write beyond the largest conversation
+    extra_characters: int = 64 << 10  # how much a template may write beyond the largest conversation
 
 
 class RendererProcess:
@@ -190,7 +190,7 @@ _PROBES = (
 class ChatTemplate:
     """Thread-safe. Renders one conversation at a time in another process, started on first use. Control tokens come
     only from the template's own text: there, each is replaced by a secret alias before rendering, and only aliases
-    become control tokens. Text of users passes through the template unchanged."""
+    become control tokens. Users' text passes through the template unchanged."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class ChatTemplate:
         now: Callable[[], datetime] = datetime.now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises TemplateRefused if the vocabulary has no template; any other fault is raised on first use."""
+        """Raises TemplateRefused if the vocabulary has no template; other faults are raised on first use."""
         if vocabulary.chat_template is None:
             raise TemplateRefused("this model has none; send a plain prompt instead")
         limits = limits or TemplateLimits()
@@ -216,7 +216,7 @@ class ChatTemplate:
         self._no_tools = ""
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
-        """Raises TextTooLong, TooManyMessages, NotText and TemplateRefused."""
+        """Return the tokens of a conversation. Raises TextTooLong, TooManyMessages, NotText and TemplateRefused."""
         self._check(messages)
         with self._lock:
             self._probe()
@@ -238,7 +238,7 @@ class ChatTemplate:
         return self._dialect
 
     def close(self) -> None:
-        """End the process; another conversation would start a new one."""
+        """End the process; the next conversation starts a new one."""
         with self._lock:
             self._renderer.close()
 
@@ -307,7 +307,7 @@ class ChatTemplate:
                 plain = self._render(messages, marked=False)
             except TemplateKilled:
                 raise
-            except TemplateRefused:  # it may not accept these roles; any other fault shows again
+            except TemplateRefused:  # it may not accept these roles; any other fault appears again later
                 continue
             if alias_marker(self._encoder.aliases)(plain) != self._render(messages, marked=True):
                 raise TemplateRefused("it assembles control tokens from pieces, which users could imitate")
@@ -315,7 +315,7 @@ class ChatTemplate:
 
 
 def message_to_template(message: ChatTurn, dialect: ToolDialect | None) -> dict[str, Any]:
-    """Return the form that chat templates expect. Templates test whether the keys of calls exist."""
+    """Return the message in the form that chat templates expect. Templates test whether keys of calls exist."""
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         calls = (call._replace(call_id=_template_id(call.call_id, dialect)) for call in message.tool_calls)
@@ -340,7 +340,7 @@ class TokenDecoder(Protocol):
     def finish(self) -> str: ...
 
     def spell(self, token: int) -> bytes:
-        """The bytes that a token writes by itself; empty for a control token."""
+        """The bytes that a token writes on its own; empty for a control token."""
 
 
 class TextCodec(Protocol):
@@ -365,15 +365,15 @@ class TextCodec(Protocol):
         """`visible` maps control tokens that are to be written out to their text."""
 
     def warm_up(self) -> None:
-        """Do the work that would make the first call slow."""
+        """Do the one-time work that would make the first call slow."""
 
     def close(self) -> None: ...
 
 
 class VocabularyCodec:
     def __init__(self, vocabulary: Vocabulary, vocab_size: int, max_bytes: int = 4 << 20) -> None:
-        """`vocab_size` is the model's, which may have rows without a token. `max_bytes` is the size of the largest
-        request; the server limits prompts further."""
+        """`vocab_size` is that of the model, which may have rows without a token. `max_bytes` is the size of the
+        largest request; the server limits prompts further."""
         self.stop_ids = vocabulary.eos_ids
         self.vocab_size = vocab_size
         self._control_ids = vocabulary.control_ids

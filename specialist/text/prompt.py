@@ -47,7 +47,7 @@ class ToolOffer:
 
     tools: tuple[OfferedTool, ...]
     mode: ToolMode = "auto"
-    name: str = ""  # the tool that must be called, whatever the mode
+    name: str = ""  # the tool that must be called, regardless of the mode
     one_at_most: bool = False
 
     @property
@@ -70,7 +70,7 @@ class ChatTurn(NamedTuple):
     role: str
     content: str
     tool_calls: tuple[MessageToolCall, ...] = ()  # calls that an assistant made
-    tool_call_id: str = ""  # the call that a tool's result answers
+    tool_call_id: str = ""  # id of the call that a tool's message answers
 
 
 class TokenPrompt(NamedTuple):

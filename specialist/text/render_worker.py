@@ -75,7 +75,7 @@ def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def mark_control_tokens(node: nodes.Node, put_aliases: Callable[[str], str]) -> None:
-    """Replace control tokens in what the template writes, not in what it only compares with other text."""
+    """Replace control tokens in text that the template writes, not in text that it only compares."""
     if isinstance(node, nodes.TemplateData):
         node.data = put_aliases(node.data)
     elif isinstance(node, nodes.Const) and isinstance(node.value, str):
@@ -128,7 +128,7 @@ def limit_process(max_memory: int) -> None:
 
 
 def allow_seconds(seconds: float) -> None:
-    """Let the kernel end this process after this much processor time, in case the parent does not."""
+    """Let the kernel end this process after this much processor time, in case the parent process does not."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
@@ -146,7 +146,7 @@ def run_guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The first line is the setup; every other line is a conversation."""
+    """Serve the lines of standard input: the first is the setup, every other line is a conversation."""
     setting = json.loads(sys.stdin.readline())
     limit_process(setting["max_memory"])
     allow_seconds(setting["seconds"])

@@ -32,12 +32,12 @@ _JSON_OPTIONS = {  # whitespace as in ordinary JSON and no more: a model that ma
 }
 _MAX_REASON = 160
 _NOISE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: |<non-verbose/>|\. Enable 'coerce_one_of' .*")
-# Names that the library gives instead of a sentence. All others mean that nothing can follow.
+# Names that the library gives instead of a sentence. All other names mean that no token can follow.
 _LIBRARY_REASONS = dict.fromkeys(("LexerTooComplex", "ParserTooComplex"), "one that is too costly to follow")
 
 
 def _parser_limits() -> "LLParserLimits":
-    """At most some milliseconds per token and some megabytes per grammar."""
+    """Allow a few milliseconds per token and a few megabytes per grammar."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
@@ -55,17 +55,17 @@ def _parser_limits() -> "LLParserLimits":
 @dataclass(frozen=True, slots=True)
 class GrammarLimits:
     depth: int = 64  # nesting of a schema's brackets
-    seconds: float = 1.0  # to compile it
-    compiling: int = 16  # grammars that are compiled or wait for it
+    seconds: float = 1.0  # time to compile a grammar
+    compiling: int = 16  # grammars that are being compiled or wait for that
     kept: int = 64  # grammars in the cache
-    kept_bytes: int = 1 << 20  # of the structures that they were compiled from
+    kept_bytes: int = 1 << 20  # bytes of the structures from which they were compiled
 
 
 class Grammar:
     """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> None:
-        """Raises InvalidValue, even for a structure that no text can satisfy."""
+        """Raises InvalidValue, including for a structure that no text can satisfy."""
         from llguidance import LLMatcher
 
         self.vocabulary = vocabulary
@@ -92,15 +92,15 @@ def matcher_error(matcher: "LLMatcher") -> str:
 
 def _requirement(structure: Structure) -> str:
     if structure.kind == "regex":
-        return "a regular expression without look-around and references, not too large, that some text matches"
+        return "a regular expression that some text matches, not too large, without look-around and references"
     if structure.kind == "choice":
-        return "choices that are not too many"
-    schema = "a JSON Schema that some value fits, of keywords that can be kept while generating, not too large"
+        return "a smaller number of choices"
+    schema = "a JSON Schema that some value satisfies, not too large, with supported keywords only"
     return f"each with {schema}" if structure.kind == "calls" else schema
 
 
 def _lark_rules(structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> str:
-    """If the vocabulary drops a space before an answer, the grammar requires one; in JSON it is optional."""
+    """If the vocabulary drops a space before an answer, the grammar requires that space; in JSON it is optional."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark
@@ -150,7 +150,7 @@ class GrammarCache:
             return self._kept.get(key)
 
     def compile(self, structure: Structure) -> Grammar:
-        """Slow, but other threads can run meanwhile. Raises InvalidValue."""
+        """Return the grammar. Compiling is slow, but other threads can run meanwhile. Raises InvalidValue."""
         grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
         key = structure.digest()
         with self._lock:
@@ -171,8 +171,8 @@ class GrammarCache:
 
 
 class Guide:
-    """Follows one answer through its grammar. Every call states the tokens so far. The guide advances by what is new
-    and rolls back what differs, so that it is in the right state for a request that was preempted, verified or run
+    """Follows one answer through its grammar. Every call states all tokens so far. The guide advances by the new ones
+    and rolls back those that differ, so that it is in the right state for a request that was preempted, verified or run
     again."""
 
     def __init__(self, grammar: Grammar, *, may_stop: bool = True) -> None:
@@ -199,7 +199,7 @@ class Guide:
             return False
         if self._vocabulary.first is not None and not self._followed:
             return False
-        forced = self._matcher.compute_ff_tokens()  # of several ways to write it, the mask has one
+        forced = self._matcher.compute_ff_tokens()  # of several ways to write it, the mask allows one
         fits = forced[0] == token if forced else self._matcher.validate_tokens([token]) == 1
         return fits and not self._matcher.is_error()
 

@@ -14,7 +14,7 @@ class GrammarVocabulary:
     """A vocabulary converted for the grammar library. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        """`vocab_size` is the model's, which may have rows without a token."""
+        """`vocab_size` is that of the model, which may have rows without a token."""
         pieces = TokenPieces(vocabulary)
         self.vocab_size = vocab_size
         self.stop_ids = vocabulary.eos_ids
@@ -34,7 +34,7 @@ class _TokenizerAdapter(TokenizerWrapper):
         control = {token_id: text for text, token_id in vocabulary.control_ids.items()}
         self.is_tokenizer_wrapper = True
         self.tokens = [_token_bytes(pieces[token_id], control.get(token_id)) for token_id in range(vocab_size)]
-        if ends == [vocab_size]:  # the model never ends by itself, but the library needs an end token
+        if ends == [vocab_size]:  # the model never ends an answer, but the library needs an end token
             self.tokens.append(b"<end>")
         self.special_token_ids = sorted({*(token_id for token_id in control if token_id < vocab_size), *ends})
         self.eos_token_id = ends[0]
@@ -65,7 +65,7 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return the first tokens to allow: some vocabularies drop all their spaces, so only a leading one is allowed."""
+    """Return the allowed first tokens: if a vocabulary drops all spaces in them, only a leading space is allowed."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
@@ -74,6 +74,6 @@ def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | N
 
 
 def _pack_bits(kept: Iterable[bool]) -> NDArray[np.uint8]:
-    """Pack into words of 32 bits. The library's masks may have one more, empty word."""
+    """Pack bits into words of 32 bits. The library's masks may have one more, empty word."""
     bits = np.fromiter(kept, np.bool_)
     return np.packbits(np.pad(bits, (0, -len(bits) % 32)), bitorder="little")

@@ -105,8 +105,8 @@ def _spelling_of(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | M
 
 
 class TokenPieces(dict[int, bytes | str | int | None]):
-    """Maps each token to the text it writes, filled on first use; None for a token that writes nothing: a control token
-    or an unused id. Thread-safe, one per vocabulary."""
+    """Maps each token to the text that it writes, filled on first use; None for a token that writes nothing: a control
+    token or an unused id. Thread-safe, one per vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises VocabularyRefused for a decoder whose output cannot be streamed exactly."""
@@ -135,16 +135,16 @@ class Encoder:
         self._tokenizer, self._id_of_alias = _without_control_text(vocabulary, self.aliases)
 
     def encode(self, text: str, field: str = "prompt") -> tuple[int, ...]:
-        """Raises TextTooLong, NotText or ControlText, each with the field."""
+        """Return the tokens. Raises TextTooLong, NotText or ControlText, each with the field."""
         check_text(text, self.max_bytes, field)
         return self.encode_marked(text, field)
 
     def prompt(self, text: str, field: str = "prompt") -> tuple[int, ...]:
-        """Like `encode`, preceded by the model's beginning-of-text token, if it has one."""
+        """Do the same as `encode`, with the model's beginning-of-text token in front, if it has one."""
         return self._bos + self.encode(text, field)
 
     def encode_marked(self, text: str, field: str) -> tuple[int, ...]:
-        """Like `encode`, without its limit, and with aliases turned into control tokens."""
+        """Do the same as `encode`, but without its limit and with aliases turned into control tokens."""
         # a batch of one: only batches release the interpreter to other threads
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
@@ -194,7 +194,7 @@ def _without_control_text(vocabulary: Vocabulary, aliases: Mapping[str, str]) ->
         raise VocabularyRefused(f"the tokenizer's model is {described['model']['type']}; only BPE is supported")
     unused = 1 + max([*words.values(), *vocabulary.control_ids.values()])
     ids = {alias: unused + index for index, alias in enumerate(aliases.values())}
-    words.update(ids)  # an added token takes the id of its text from here; without it, it might get a taken one
+    words.update(ids)  # an added token gets the id of its text from here; otherwise it might get an id that is in use
     for added in described["added_tokens"]:
         added["special"] = added["special"] or added["content"] in aliases
     tokenizer = Tokenizer.from_str(json.dumps(described))
@@ -204,7 +204,7 @@ def _without_control_text(vocabulary: Vocabulary, aliases: Mapping[str, str]) ->
 
 
 class Detokenizer:
-    """Decodes one answer. All that `push` and `finish` return, concatenated, equals decoding all tokens at once. Only
+    """Decodes one answer. The texts that `push` and `finish` return, joined, equal decoding all tokens at once. Only
     whole characters are returned; control tokens write nothing."""
 
     def __init__(self, pieces: TokenPieces, visible: Mapping[int, str] | None = None) -> None:
@@ -222,7 +222,7 @@ class Detokenizer:
         return self._writer.finish()
 
     def spell(self, token: int) -> bytes:
-        """Return the bytes that a token writes in the middle of a text; possibly part of a character."""
+        """Return the bytes that a token writes in the middle of a text, which may be part of a character."""
         piece, spelling = self._pieces[token], self._pieces.spelling
         if isinstance(piece, int):
             return bytes([piece])
@@ -297,8 +297,8 @@ class _MetaspaceWriter:
 
 
 class StopStrings:
-    """Scans one answer and passes the text before the first stop string, however the text is split. The first stop
-    string is the one that begins earliest. A match is therefore held while an earlier, longer one may still be
+    """Scans one answer and passes the text before the first stop string, regardless of how the text is split. The first
+    stop string is the one that begins earliest. A match is therefore held while an earlier, longer one may still be
     completed. Linear in the length of the text."""
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -337,7 +337,7 @@ class StopStrings:
         return held[:start]
 
     def _scan(self, automaton: "_Automaton", text: str, position: int) -> bool:
-        """Whether the first stop string is certain: no prefix that began before it can still be completed."""
+        """Return whether the first stop string is certain: no prefix that began before it can still be completed."""
         while position < len(text):
             if self._node == 0:
                 first = automaton.first_characters.search(text, position)
@@ -365,7 +365,7 @@ class _Automaton:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.nodes = [_Node(0, {})]
-        self.suffix = [0]  # the longest proper suffix of a node that is a node too
+        self.suffix = [0]  # the longest proper suffix of a node that is also a node
         self.matched = [0]  # the length of the longest stop string that a node ends with, or 0
         for stop in stops:
             self._add(stop)

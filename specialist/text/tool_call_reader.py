@@ -1,4 +1,4 @@
-"""Separates tool calls from text in a model's output as it arrives, however it is split."""
+"""Separates tool calls from text in a model's output as it arrives, regardless of how it is split."""
 
 import re
 from abc import ABC, abstractmethod
@@ -40,7 +40,7 @@ class ToolCalling:
 
 
 class CallReader:
-    """Reads one answer, in time linear in its length. Everything that is not a call is returned as text, unchanged;
+    """Reads one answer, in time linear in its length. All output that is not a call is returned as text, unchanged;
     whitespace around a call is dropped."""
 
     def __init__(
@@ -53,11 +53,11 @@ class CallReader:
         self._new_id = new_id
         self._guided = guided
         self._blanks: list[str] = []  # blanks that may precede a call
-        self._held = ""  # after them, what may be the beginning of a marker
+        self._held = ""  # after the blanks: text that may be the beginning of a marker
         self._block: CallBlock | None = None
         self._num_calls = 0
-        self._is_text_only = False  # for a dialect without a marker: no call can begin any more
-        self._trims_blanks = False  # directly after a call
+        self._is_text_only = False  # for a dialect without a marker: whether no call can begin any more
+        self._trims_blanks = False  # whether the text directly follows a call
 
     def push(self, text: str) -> ParsedText:
         parsed = ParsedTextBuilder()
@@ -94,7 +94,7 @@ class CallReader:
         return behind
 
     def _read_start(self, text: str, parsed: ParsedTextBuilder) -> str:
-        """Without a marker, an answer is a call from its first bracket on, or else text."""
+        """Read the beginning. Without a marker, an answer is a call from its first bracket on, or else text."""
         content = text.lstrip(BLANK)
         if self._is_text_only:
             parsed.texts.append(text)
@@ -139,12 +139,12 @@ class CallBlock(ABC):
         self, dialect: ToolDialect, names: Collection[str], new_id: Callable[[], str], num_calls: int, opening: str
     ) -> None:
         """`opening` is the text of the block that was already read."""
-        self.num_calls = num_calls  # calls of the answer, this block's included
-        self.unread = ""  # after the end: text that turned out not to belong to the block
+        self.num_calls = num_calls  # calls of the answer, including those of this block
+        self.unread = ""  # after the end: text that does not belong to the block
         self._dialect = dialect
         self._names = names
         self._new_id = new_id
-        self._raw = [opening]  # comes out as text if this is not a call
+        self._raw = [opening]  # becomes text if this is not a call
         self._brackets = JsonBrackets()
         self._state: Literal["opening", "json", "closing"] = "opening"
         self._tail: list[str] = []
@@ -194,7 +194,7 @@ class CallBlock(ABC):
     def _is_valid(self) -> bool: ...
 
     def _end(self, parsed: ParsedTextBuilder) -> bool:
-        """Complete the block. Returns True."""
+        """Complete the block. Return True."""
         return True
 
     def _begin_call(self, parsed: ParsedTextBuilder, name: str, arguments: str) -> None:
@@ -203,7 +203,7 @@ class CallBlock(ABC):
 
 
 class BufferedBlock(CallBlock):
-    """Passes its calls on at its end, if they are valid."""
+    """Passes its calls on at the end of the block, if they are valid."""
 
     _calls: list[ParsedCall] | None = None
 

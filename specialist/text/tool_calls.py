@@ -22,8 +22,8 @@ PROBE_TURNS = (
     ChatTurn("assistant", "", (PROBE_CALL,)),
     ChatTurn("tool", "octet_result", tool_call_id=PROBE_CALL.call_id),
 )
-SHOWN_TEXTS = ("octet_probe", "octet_key")  # of a tool that is offered
-CALL_TEXTS = ("octet_result", "octet_value")  # of a call and its result
+SHOWN_TEXTS = ("octet_probe", "octet_key")  # of the offered tool
+CALL_TEXTS = ("octet_result", "octet_value")  # of the call and its result
 _PROBE_NAME = r'\{\s*"name"\s*:\s*"octet_probe"\s*,\s*'
 _PROBE_ARGUMENTS = r'"\s*:\s*\{\s*"octet_key"\s*:\s*"octet_value"\s*\}'
 BLANK = " \t\r\n"
@@ -35,8 +35,8 @@ class ToolDialect:
     begin: str  # the marker before calls; empty if an answer that begins like a call is a call
     end: str  # the marker after each call; may be empty
     key: str  # the key of a call's arguments
-    is_list: bool = False  # all calls are one JSON list
-    gap: str = "\n"  # between markers and JSON, and between calls
+    is_list: bool = False  # whether all calls are one JSON list
+    gap: str = "\n"  # the text between markers and JSON, and between calls
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class ToolDialect:
 
     @property
     def allows_one_call(self) -> bool:
-        """Whether only one call can be written: without a marker there is no way to begin a second one."""
+        """Whether only one call can be written: without a marker, a second call cannot begin."""
         return not self.begin
 
 
@@ -167,7 +167,7 @@ _DECODER = json.JSONDecoder()
 _ANY_OBJECT = '{"type":"object"}'
 _EMPTY_OBJECT = '{"type":"object","properties":{},"additionalProperties":false}'
 _TEXT = r"TEXT: /(.|\n)*/"
-_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # blanks followed by a bracket begin a call
+_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # a bracket after blanks begins a call
 
 
 def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:
@@ -217,7 +217,7 @@ def _marker_rule(marker: str, control: Mapping[str, int]) -> str:
 
 
 def _arguments_rule(tool: OfferedTool, offer: ToolOffer, depth: int) -> str:
-    """Arguments follow the schema only if the tool is strict or a call is required."""
+    """Return the rule. Arguments follow the schema only if the tool is strict or a call is required."""
     if not (tool.strict or offer.must_call):
         return json_schema_rule(_ANY_OBJECT, depth)
     if not tool.parameters:

@@ -60,7 +60,7 @@ def test_content_in_use_outlives_its_name(directory: Callable[[int], Path]) -> N
     store.acquire(old)
     new = store.load("style", directory(2))
     assert store.get(old).digest == old
-    with pytest.raises(AdapterRefused, match="2 adapters are named or in use"):
+    with pytest.raises(AdapterRefused, match="the limit of 2 adapters with a name or in use"):
         store.load("other", directory(3))
     assert store.names() == {"style": new}
     store.release(old)

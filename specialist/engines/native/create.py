@@ -56,7 +56,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Time every kernel on `weight` with one thread; choose the least total time over BATCHES."""
+    """Time every kernel on `weight` with one thread; choose the kernel with the least total time over BATCHES."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
@@ -113,7 +113,7 @@ class NativeParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedParts:
-    """Parts shared by all engines of a model on this machine. Preparing them starts no threads."""
+    """Parts shared by all engines of a model on this machine. No threads are started to prepare them."""
 
     library: Any | BuildFailed
     choice: KernelChoice
@@ -183,7 +183,7 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
 def _fused(
     checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights
 ) -> tuple[FusedDecoder, KVType]:
-    torch.set_num_threads(1)  # the kernels have their own threads; torch's would only compete with them
+    torch.set_num_threads(1)  # the kernels have their own threads, with which torch's would only compete
     half_by_default = isinstance(checkpoint.weights["layers.0.gate"], Affine)
     default: KVType = "float16" if half_by_default else "float32"
     kv_dtype = default if settings.kv_dtype == "auto" else settings.kv_dtype

@@ -1,4 +1,4 @@
-"""Runs steps on a real model: a step becomes tensors, a decoder computes logits, a sampler draws tokens."""
+"""Runs steps on a real model: a step becomes tensors, a decoder computes logits, and a sampler draws tokens."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,8 +27,8 @@ class StepBatch:
     positions: Tensor  # [T], in the token's sequence
     slots: Tensor  # [T], KV slots of the tokens
     query_start: Tensor  # [R + 1], row r has the tokens [query_start[r], query_start[r + 1])
-    context_lens: Tensor  # [R], tokens that the row's last token attends over, itself included
-    block_tables: Tensor  # [R, most blocks], padded with 0, the garbage block
+    context_lens: Tensor  # [R], the number of tokens that the row's last token attends to, itself included
+    block_tables: Tensor  # [R, largest number of blocks], padded with 0, the garbage block
     outputs: Tensor  # [S], indices of the tokens whose logits are needed, ascending
 
 
@@ -127,7 +127,7 @@ class NativeEngine:
 
 
 def _sample_rows(row: Row) -> Iterator[SampleRow]:
-    """Yield a row for each token to sample; each one after the first also sees the drafts before it."""
+    """Yield a row for each token to sample. Each row after the first also includes the drafts before it."""
     request, known = row.sequence.request, row.sequence.chain.view()
     for index in range(row.num_samples):
         tokens: Sequence[int] = known if index == 0 else (*known, *row.tokens[-row.num_drafts :][:index])

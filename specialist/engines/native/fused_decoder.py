@@ -29,9 +29,9 @@ class _Packed(NamedTuple):
 
 
 class PackedAdapters:
-    """Packs adapters in the C++ decoder's layout, and keeps the most recent ones up to a number of bytes. Packing takes
-    longer than a step: if more adapters take turns than are kept, every turn packs again. One thread calls `address`;
-    any thread may call `drop`."""
+    """Packs adapters in the C++ decoder's layout, and keeps the most recently used up to a number of bytes. Packing
+    takes longer than a step: if more adapters take turns than are kept, every turn packs again. One thread calls
+    `address`; any thread may call `drop`."""
 
     def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers
@@ -58,7 +58,7 @@ class PackedAdapters:
         return ctypes.addressof(self._stack)
 
     def drop(self, digest: str) -> None:
-        """Forget an adapter that is no longer used. A step that is reading it may finish."""
+        """Forget an adapter that is no longer used. A step that is still reading it may finish."""
         with self._lock:
             self._forget(digest)
 
@@ -176,7 +176,7 @@ class FusedDecoder:
         return logits
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
-        """Multiply by every matrix once and do nothing else, to measure the lower bound of such a step."""
+        """Only multiply by every matrix once, to measure the lower bound of such a step."""
         if not 0 < num_tokens <= self.max_tokens:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
         logits = self._logits_buffer(num_outputs)

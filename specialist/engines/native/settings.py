@@ -13,15 +13,15 @@ KVType = Literal["float32", "float16"]
 class NativeSettings:
     cache: Path  # the directory of compiled kernels and packed weights
     block_size: int = 16
-    max_tokens: int = 512  # the most tokens of a step
-    num_blocks: int | None = None  # includes the garbage block; None for as many as fit into `kv_bytes`
+    max_tokens: int = 512  # maximum number of tokens in a step
+    num_blocks: int | None = None  # includes the garbage block; None: the number that fits into `kv_bytes`
     kv_bytes: int = 1 << 30
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch. The C++ kernels compute in float32.
     kernel: KernelName | Literal["auto"] = "auto"  # auto: the fastest on this CPU, measured
     # for the C++ kernels; auto: half precision under quantised weights, else float32
     kv_dtype: KVType | Literal["auto"] = "auto"
-    threads: int = 0  # 0: one per CPU that this process may use
-    max_adapters: int = 32  # adapters in host memory
-    adapter_slots: int = 8  # adapters copied to a device other than the CPU, or to another type
+    threads: int = 0  # 0: one for each CPU that this process may use
+    max_adapters: int = 32  # maximum number of adapters in host memory
+    adapter_slots: int = 8  # maximum number of adapters copied to a device other than the CPU, or to another type
     adapter_bytes: int = 1 << 29  # memory for adapters packed for the C++ kernels; the most recently used are kept

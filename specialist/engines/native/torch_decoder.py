@@ -28,7 +28,7 @@ class Projection:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """Matrices of one storage type are stacked, unless that would copy weights that can be used in place."""
+        """Stack matrices of the same storage type, unless that would copy weights that can be used in place."""
         matrices = [weights[name] for name in names]
         in_place = device.type == "cpu" and all(isinstance(w, Tensor) and w.dtype == dtype for w in matrices)
         parts = [ops.stack_weights(matrices)] if ops.can_stack(matrices) and not in_place else matrices
@@ -120,7 +120,7 @@ class TorchDecoder:
             gate, up = layer.gate_up(x, adapters).chunk(2, dim=-1)
             inner = functional.silu(gate).mul_(up)
             x, residual = add_rms_norm(layer.down(inner, adapters), residual, next_norm, eps)
-        if len(batch.outputs) == 0:  # a chunk inside a prompt
+        if len(batch.outputs) == 0:  # a chunk inside a prompt needs no logits
             return torch.empty(0, self.config.vocab_size, device=self.device)
         return self._head(x.index_select(0, self._to_device(batch.outputs))).float()
 

@@ -40,11 +40,11 @@ class CostModel:
 
 
 class CalibrationInvalid(ValueError):
-    """The file is not a calibration. The message names the field."""
+    """The file is not a calibration. The message names the invalid field."""
 
 
 def cost_model_to_json(cost: CostModel, about: Mapping[str, Any]) -> str:
-    """Write a calibration. `about` describes where the figures come from, for human readers."""
+    """Write a calibration. `about` describes the origin of the figures, for human readers."""
     return json.dumps({"cost": asdict(cost), "about": about}, indent=2, allow_nan=False) + "\n"
 
 
@@ -138,7 +138,7 @@ class SimModel:
         return (state * 0x5851F42D4C957F2D + token + 1) % _PRIME if self.hybrid else 0
 
     def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
-        """`allowed` has one bit per token; tokens outside `vocab_size` are drawn only if no other is allowed."""
+        """`allowed` has one bit per token; tokens outside `vocab_size` are drawn only if no other token is allowed."""
         mixed = (context + 3 * state + seed * 0x6A09E667F3BCC909 + position) % _PRIME
         drawn = mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17
         if allowed is None:
@@ -191,7 +191,7 @@ class SimState:
     def __init__(self, memory: SimMemory) -> None:
         self._memory = memory
         self.num_tokens = 0
-        # the state at the current boundary, then after each token that a forward pass computed beyond it
+        # the state at the current boundary, then the state after each token that a forward pass computed beyond it
         self._staged = [0]
 
     @property
@@ -225,7 +225,7 @@ class SimState:
         self.num_tokens, self._staged = snapshot.num_tokens, [snapshot.value]
 
 
-# Raise before or after writing; lose one row; take `factor` times as long; complete with the next step only; complete
+# Raise before or after writing; lose one row; take `factor` times as long; complete only with the next step; complete
 # again with the next step.
 FaultKind = Literal["fail_before", "fail_after", "fail_row", "slow", "late", "duplicate"]
 
@@ -233,7 +233,7 @@ FaultKind = Literal["fail_before", "fail_after", "fail_row", "slow", "late", "du
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
     kind: FaultKind
-    row: int = 0  # the row that causes the fault, if one does
+    row: int = 0  # the row that causes the fault, if a row does
     named: bool = False  # whether a failure names the request that caused it
     factor: float = 10.0
 

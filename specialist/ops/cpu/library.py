@@ -20,12 +20,12 @@ TIMEOUT_SECONDS = 300
 
 
 class BuildFailed(RuntimeError):
-    """There is no compiler, or it cannot compile the kernels. The message says what to do."""
+    """There is no compiler, or it cannot compile the kernels. The message states what to do."""
 
 
 def build(cache: Path, flags: Sequence[str] | None = None) -> Path:
-    """Return the shared library for this CPU and compiler, compiled unless it is in the cache. `flags` replace those of
-    this CPU. The library computes the same results to the bit with any flags."""
+    """Return the shared library for this CPU and compiler; compile it unless it is in the cache. `flags` replace the
+    flags of this CPU. With any flags, the library computes the same results to the bit."""
     compiler = find_compiler()
     flags = (*FLAGS, *(native_flags() if flags is None else flags))
     library = cache / "kernels" / f"{_key(compiler, flags)}.so"

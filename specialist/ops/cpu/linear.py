@@ -33,7 +33,7 @@ def add_halves(y: Tensor, num_rows: int) -> Tensor:
     return y if y.shape[-1] == num_rows else y[:, :num_rows] + y[:, num_rows:]
 
 
-ROWS = 16  # the kernel needs a multiple of these rows
+ROWS = 16  # the number of rows must be a multiple of this
 
 
 class Int4Pack:
@@ -85,7 +85,7 @@ class DynQuant:
 
 
 class Mixed:
-    """For files with both: floats are multiplied directly and quantised weights by the kernel."""
+    """For files with both kinds: floats are multiplied directly, and quantised weights by the kernel."""
 
     def __init__(self, kernel: MakeLinear) -> None:
         self._kernel = kernel
@@ -95,7 +95,7 @@ class Mixed:
 
 
 class PackedLinear:
-    """Multiply with the C++ kernel on the calling thread, for tests and for timing."""
+    """Multiplies with the C++ kernel on the calling thread, for tests and for timing."""
 
     def __init__(self, weight: Weight, library: Any) -> None:
         self.rows, self.columns = weight.shape

@@ -77,7 +77,7 @@ def _whole_tiles(values: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 FORMAT = b"octet-packed-2\n"
-ALIGNMENT = 64  # a vector never crosses a cache line
+ALIGNMENT = 64  # so that a vector never crosses a cache line
 _POINTER, _DIGEST = 8, 32
 
 
@@ -86,7 +86,7 @@ class PackedMatrix:
     kind: PackKind
     rows: int
     columns: int
-    offset: int  # position of its outputs among those of the fused matrix
+    offset: int  # index of its first output among the outputs of the fused matrix
     data: Bytes
     bias: NDArray[np.float32] | None
 
@@ -94,7 +94,7 @@ class PackedMatrix:
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeights:
     matrices: Mapping[str, Sequence[PackedMatrix]]
-    """By the names of their members, such as `layers.0.q+k+v`; several parts if members differ in storage."""
+    """By the names of their members, such as `layers.0.q+k+v`; in several parts if storage types differ."""
     vectors: Mapping[str, NDArray[np.float32]]
 
     @property

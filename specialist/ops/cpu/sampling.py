@@ -1,4 +1,4 @@
-"""Sampling in C++: the same results as the reference, faster, without waking other threads."""
+"""Sampling in C++: the same results as the reference, but faster and without waking other threads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ class FusedSampler:
         self._library = library
 
     def __call__(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-        """Like `reference.sampling.sample`, on a CPU, including typical sampling."""
+        """Do the same as `reference.sampling.sample`, on a CPU, including typical sampling."""
         unguided = [row._replace(guide=None) if _can_skip_guide(row) else row for row in rows]
         drawn = self._draw(logits, unguided)
         again = [i for i, row in enumerate(rows) if _can_skip_guide(row) and not _fits_guide(drawn[i], row)]
@@ -48,7 +48,7 @@ def _can_skip_guide(row: SampleRow) -> bool:
 def _fits_guide(drawn: SampledToken | RowFault, row: SampleRow) -> bool:
     try:
         return isinstance(drawn, SampledToken) and row.takes(drawn.token)
-    except Exception:  # the guided draw raises it again and reports the row
+    except Exception:  # the guided draw raises it again and reports it for the row
         return False
 
 

@@ -13,12 +13,12 @@ _BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBack
 
 
 class ContextView(NamedTuple):
-    """The context that R consecutive rows with Q tokens each attend over. Built once per step for all layers."""
+    """The contexts of R consecutive rows with Q tokens each. Built once per step for all layers."""
 
     tokens: slice  # part of the step's T tokens
     num_rows: int
-    slots: Tensor  # [R, L]: slots of each context. After its end the last slot is repeated: finite, and masked.
-    visible: Tensor | None  # bool [R, 1, Q, L]; None if every query sees everything
+    slots: Tensor  # [R, L]: slots of each context. After its end, the last slot is repeated: finite and masked.
+    visible: Tensor | None  # bool [R, 1, Q, L]; None if every query sees all positions
 
 
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
@@ -53,7 +53,7 @@ def views(
 
 
 def _runs(starts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first row, row after the last, tokens per row) for every run of rows of one length."""
+    """Yield (first row, row after the last, tokens per row) for every run of rows of the same length."""
     first = 0
     for length, rows in groupby(stop - start for start, stop in pairwise(starts)):
         stop = first + len(list(rows))
@@ -87,8 +87,8 @@ def _attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, view: ContextView) -> T
 
 
 def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """On CUDA, keys and values are repeated for every head: of the fast kernels that accept a mask only cuDNN's share
-    them, and those spend some 40 ms on planning at every new length."""
+    """On CUDA, repeat keys and values for every head: of the fast kernels that accept a mask, only cuDNN's share them,
+    and those spend about 40 ms on planning at every new length."""
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
     with sdpa_kernel(_BACKENDS):

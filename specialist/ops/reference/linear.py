@@ -32,7 +32,7 @@ class Dense:
 
 
 def as_float(weight: Weight, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Convert a weight without copying one that already has the device and type."""
+    """Convert a weight; a weight that already has the device and type is not copied."""
     floats = weight if isinstance(weight, Tensor) else dense(to(weight, device))
     return floats.to(device, dtype)
 

@@ -9,7 +9,7 @@ from specialist.models.checkpoint import ModelConfig, Rope
 
 
 def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
-    """Return (radians per position, float32 [head_dim / 2]; factor of cos and sin)."""
+    """Return (radians per position, float32 [head_dim / 2]; factor on cos and sin)."""
     rope = config.rope
     base = rope.theta ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
     match rope.kind:
@@ -68,6 +68,6 @@ def cos_sin(positions: Tensor, inverse_frequencies: Tensor, factor: float) -> tu
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x [T, heads, head_dim] to its positions, first half of a head against the second, in float32."""
+    """Rotate x [T, heads, head_dim] to its positions, the first half of a head against the second, in float32."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

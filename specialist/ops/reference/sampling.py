@@ -1,4 +1,4 @@
-"""Samples the next token of each row: adjusts logits, filters candidates, draws. On a device, only the result is
+"""Samples the next token of each row: adjusts logits, filters candidates and draws. On a device, only the result is
 synced."""
 
 from collections.abc import Iterator, Sequence
@@ -70,8 +70,8 @@ class SampledToken(NamedTuple):
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
     """Sample float32 logits [len(rows), vocab] on any device, without modifying them, with one transfer to the host. A
-    row's result depends only on its logits and its SampleRow, to the bit. A row whose logits contain NaN or +inf, or
-    nothing above -inf, is a RowFault; so is a row whose own bias and bans leave nothing to draw."""
+    row's result depends only on its logits and its SampleRow, to the bit. A row is a RowFault if its logits contain NaN
+    or +inf, or nothing above -inf, or if its own bias and bans leave nothing to draw."""
     if all(row.is_plain_greedy for row in rows):
         largest = argmax_rows(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
@@ -152,7 +152,7 @@ def _read_logprobs(numbers: Iterator[float], count: int | None, vocab: int) -> S
 
 
 def uniform(seed: int, position: int) -> float:
-    """Return a number in [0, 1) that depends on seed and position only."""
+    """Return a number in [0, 1) that depends only on seed and position."""
     digest = sha256(f"{seed}:{position}".encode()).digest()
     return (int.from_bytes(digest[:8]) >> 11) / (1 << 53)
 
@@ -200,7 +200,7 @@ def stop_id_array(row: SampleRow) -> NDArray[np.int64]:
 
 
 def _mask(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
-    """Use numpy on a CPU, which does not wake other threads."""
+    """Mask on a CPU with numpy, which does not wake other threads."""
     if is_on_cpu(logits):
         return torch.from_numpy(np.where(bits.view(np.bool_), logits.numpy(), np.float32(-np.inf)))
     return logits.masked_fill(_move(bits == 0, logits), -torch.inf)
@@ -237,11 +237,11 @@ def _move(values: NDArray[Any], logits: Tensor) -> Tensor:
     return torch.from_numpy(values).to(logits.device, non_blocking=True)
 
 
-_COLDEST = 1e-300  # a GPU divides by multiplying with the inverse, which must be finite
+_COLDEST = 1e-300  # a GPU divides by multiplying by the inverse, which must be finite
 
 
 class Candidates(NamedTuple):
-    """Candidates sorted by id. On a device, where dropping them costs a sync, they stay with a score of -inf."""
+    """Candidates sorted by id. On a device, where removing candidates costs a sync, they stay with a score of -inf."""
 
     scores: Tensor  # [n]
     ids: Tensor  # [n]
@@ -257,7 +257,7 @@ class Candidates(NamedTuple):
 
 
 def top_candidates(logits: Tensor, count: int) -> Candidates:
-    """Return the `count` largest of [vocab] and ties with the last of them; 0 for all."""
+    """Return the `count` largest of [vocab], including ties with the last of them; 0 for all."""
     every = Candidates(logits, torch.arange(logits.shape[0], device=logits.device))
     if not 0 < count < logits.shape[0]:
         return every
@@ -291,7 +291,7 @@ def _typical(found: Candidates, mass: float) -> Candidates:
 
 
 def _top_p(found: Candidates, mass: float) -> Candidates:
-    """Keep the fewest most likely candidates that reach `mass`, at least one; among equals, the lower ids."""
+    """Keep the fewest candidates, the most likely first, that reach `mass`, at least one; of equals, the lower ids."""
     # all candidates below this together weigh less than 1 - mass, so none of them is kept
     found = found.only(found.scores >= log((1.0 - mass) / 2 / len(found.ids)))
     ranked = sort_descending(found.scores)
@@ -308,12 +308,12 @@ def draw_token(found: Candidates, uniform: float) -> Tensor:
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
-    """On a CPU, data-dependent sizes are cheap and numpy is several times faster than torch."""
+    """Whether the tensor is on a CPU, where data-dependent sizes are cheap and numpy is much faster than torch."""
     return tensor.device.type == "cpu"
 
 
 def argmax_rows(logits: Tensor) -> Tensor:
-    """Return [rows] for [rows, vocab]: the lowest id of the largest logit; the id of a NaN if there is one."""
+    """Return [rows] for [rows, vocab]: the lowest id of the largest logit, or the id of a NaN if there is any."""
     if is_on_cpu(logits):
         return torch.from_numpy(logits.numpy().argmax(axis=1))
     return logits.argmax(dim=1)
