@@ -96,7 +96,7 @@ class RouterServer(RouterCore):
         self.operator_api = OperatorApi(
             services.control, ReceiptArchive(store, self.receipts.get, self._fallback_of), self.slos
         )
-        self.view = open_overview(ensemble, services, self.fleet, clock, wall_ms, slos=self.slos)
+        self.view = open_overview(ensemble, services, self.fleet, clock, wall_ms)
         self.observers.add(self.view.sources.traffic, gaps=False)
         self.jobs = JobManager(
             store, self.service, self._serve_job, config.jobs, clock, wall_ms, random.random, environment.new_id

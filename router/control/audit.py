@@ -39,8 +39,7 @@ class DocumentCache:
     def __init__(self) -> None:
         # including deleted documents, whose versions show which late reports are outdated
         self._documents: dict[DocumentKey, Document] = {}
-        self._decoded: dict[DocumentKey, tuple[DocumentBody, Any]] = {}
-        self._unreadable: set[DocumentKey] = set()
+        self._decoded: dict[DocumentKey, tuple[DocumentBody, Any]] = {}  # None for a body that cannot be decoded
         self.unsaved: dict[DocumentKey, UnsavedDocument] = {}
 
     def body(self, kind: str, key: str) -> DocumentBody | None:
@@ -66,20 +65,21 @@ class DocumentCache:
         return decoded
 
     def is_unreadable(self, kind: str, key: str) -> bool:
-        return (kind, key) in self._unreadable
+        known = self._decoded.get((kind, key))
+        return known is not None and known[0] is self.body(kind, key) and known[1] is None
 
     def take(self, document: Document) -> None:
         """Accept a stored document, unless it is older than the known one or has unsaved changes."""
         place = (document.kind, document.key)
         known = self._documents.get(place)
         if place not in self.unsaved and (known is None or document.version > known.version):
-            self._put(place, document)
+            self._documents[place] = document
 
     def replace(self, kind: str, key: str, current: Document | None) -> None:
         """Accept the stored document unconditionally. `current` is None if it does not exist."""
         self.unsaved.pop((kind, key), None)
         if current is not None:
-            self._put((kind, key), current)
+            self._documents[kind, key] = current
         else:
             self._forget((kind, key))
 
@@ -103,23 +103,17 @@ class DocumentCache:
         unsaved = self.unsaved.setdefault(place, UnsavedDocument(self.version(kind, key)))
         unsaved.rows.append(row)
         known = self._documents.get(place) or Document(kind, key, 0, None, row.at_ms, row.who)
-        self._put(place, known._replace(body=body, changed_ms=row.at_ms, changed_by=row.who))
-
-    def _put(self, place: DocumentKey, document: Document) -> None:
-        self._documents[place] = document
-        self._unreadable.discard(place)
+        self._documents[place] = known._replace(body=body, changed_ms=row.at_ms, changed_by=row.who)
 
     def _forget(self, place: DocumentKey) -> None:
         self._documents.pop(place, None)
         self._decoded.pop(place, None)
-        self._unreadable.discard(place)
 
     def _decode(self, place: DocumentKey, body: DocumentBody, decode: Callable[[DocumentBody], _T]) -> _T | None:
         try:
             return decode(body)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             _log.error("the stored %s of %s cannot be decoded and is left unchanged: %s", *place, error)
-            self._unreadable.add(place)
             return None
 
 

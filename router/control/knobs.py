@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from admission import knobs as knob_rules
-from admission.budgets import Counts
-from admission.escalation import EscalationLadder, advance_ladder, count_levels
+from admission.escalation import EscalationLadder, EscalationMove, advance_ladder, count_levels
 from admission.knobs import ESCALATION, KNOBS, UNSPECIFIED_INTENT, EffectiveKnobs, KnobError, KnobName
 from admission.lanes import BY_CONFIGURATION
 from octet.config.ensemble import EscalationConfig, IntentConfig
@@ -35,31 +34,33 @@ class EscalationLadders:
         return self._state.ensemble.escalation
 
     async def tick(self, now: float) -> None:
-        rules = self.rules
         for specialist in self._state.ensemble.names:
-            counts = self._state.demand.counts(specialist, now)
-            await self._advance(specialist, counts, now, rules, self.top_level(specialist, rules))
+            await self._advance(specialist, now)
 
-    def top_level(self, specialist: str, rules: EscalationConfig) -> int:
+    def top_level(self, specialist: str) -> int:
         """Return the highest level that changes anything for an intent routed to this specialist."""
         intents = self._state.ensemble.intents
         elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
         return max(
-            count_levels(knobs.threshold, knobs.floor, rules)
+            count_levels(knobs.threshold, knobs.floor, self.rules)
             for name, knobs in configured_knobs(intents).items()
             if name not in elsewhere or name == UNSPECIFIED_INTENT
         )
 
-    async def _advance(self, specialist: str, counts: Counts, now: float, rules: EscalationConfig, top: int) -> None:
+    async def _advance(self, specialist: str, now: float) -> None:
+        counts, top = self._state.demand.counts(specialist, now), self.top_level(specialist)
+
+        def advance(stored: EscalationLadder) -> tuple[EscalationLadder, EscalationMove | None]:
+            return advance_ladder(self._advanced(specialist, stored), counts, now, self.rules, top)
+
         stored = self._stored(specialist)
-        after, move = advance_ladder(self._advanced(specialist, stored), counts, now, rules, top)
+        after, move = advance(stored)
         if move is None:
             self._local[specialist] = (stored, after)
             return
 
         def revise(body: DocumentBody | None) -> DocumentRevision | None:
-            current = _BOTTOM if body is None else EscalationLadder.from_body(body)
-            ladder, move = advance_ladder(self._advanced(specialist, current), counts, now, rules, top)
+            ladder, move = advance(_BOTTOM if body is None else EscalationLadder.from_body(body))
             if move is None:
                 return None
             author = ChangeAuthor(ESCALATION, move.why)
@@ -93,15 +94,13 @@ class KnobController:
         return {intent.name: intent for intent in intents}
 
     def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
-        operators, rules = self.set_by_operators(), self._ladders.rules
-        names = self._state.ensemble.names
-        ladders = {name: self._ladders.ladder(name) for name in names}
+        operators, names = self.set_by_operators(), self._state.ensemble.names
         touched = {name.intent for name in operators}
-        escalated = [name for name in names if ladders[name].level]
+        escalated = [name for name in names if self._ladders.ladder(name).level]
         found = {}
         for intent in self.intents().values():
             for name in names if intent.name in touched else escalated:
-                knobs = knob_rules.effective_knobs(intent, name, operators, ladders[name], rules)
+                knobs = self._effective(intent, name, operators)
                 if (knobs.threshold, knobs.floor) != (intent.shadow_threshold, intent.priority_floor) or knobs.by:
                     setters = (_anonymize(knobs.by), _anonymize(knobs.floor_turn.by))
                     found[(intent.name, name)] = IntentKnobs(knobs.threshold, knobs.floor, *setters, knobs.is_escalated)
@@ -109,14 +108,14 @@ class KnobController:
 
     def infos(self) -> list[wire.KnobInfo]:
         """List both knobs of every intent, specialists' knobs that differ, and knobs no longer configured."""
-        operators, rules = self.set_by_operators(), self._ladders.rules
+        operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():
-            general = self._effective(intent, None, operators, rules)
+            general = self._effective(intent, None, operators)
             infos = {knob: _info(KnobName(intent.name, None, knob), general, intent) for knob in KNOBS}
             found += infos.values()
             for specialist in self._state.ensemble.names:
-                own = self._effective(intent, specialist, operators, rules)
+                own = self._effective(intent, specialist, operators)
                 for knob in KNOBS:
                     info = _info(KnobName(intent.name, specialist, knob), own, intent)
                     if (info.value, info.set_by) != (infos[knob].value, infos[knob].set_by):
@@ -152,8 +151,7 @@ class KnobController:
 
     def info(self, knob: KnobName) -> wire.KnobInfo:
         intent = self._intent(knob)
-        knobs = self._effective(intent, knob.specialist, self.set_by_operators(), self._ladders.rules)
-        info = _info(knob, knobs, intent)
+        info = _info(knob, self._effective(intent, knob.specialist, self.set_by_operators()), intent)
         if remark := self._why_without_effect(knob):
             info.why = f"{info.why} ({remark})" if info.why else remark
         return info
@@ -169,16 +167,12 @@ class KnobController:
         return ""
 
     def _effective(
-        self,
-        intent: IntentConfig,
-        specialist: str | None,
-        operators: Mapping[KnobName, knob_rules.OperatorKnob],
-        rules: EscalationConfig,
+        self, intent: IntentConfig, specialist: str | None, operators: Mapping[KnobName, knob_rules.OperatorKnob]
     ) -> EffectiveKnobs:
         """Without a specialist, return the values before any escalation."""
         is_known = specialist in self._state.ensemble.names
         ladder = self._ladders.ladder(specialist) if specialist is not None and is_known else _BOTTOM
-        return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, rules)
+        return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._ladders.rules)
 
     def _parse(self, name: str) -> KnobName:
         specialists, intents = self._state.ensemble.names, self.intents()

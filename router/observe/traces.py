@@ -3,10 +3,9 @@ models where they exist, otherwise Octet's own. A span contains no text of a pro
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from octet.client.wire_record import enum_label
 from octet.clock import Clock
+from octet.rpc.messages import enum_labels
 from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, SpanIds
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import inference_pb2 as wire
@@ -20,15 +19,9 @@ OPERATION = "chat"
 ADMITTED = "admitted"
 REQUEST_SPAN, ROUTE_SPAN, PICK_SPAN, VERIFY_SPAN = "octet.front_door", "octet.route", "octet.pick", "octet.verify"
 Attributes = dict[str, AttributeValue]
-
-
-def _labels(enum: Any) -> dict[int, str]:
-    return {number: enum_label(enum.DESCRIPTOR, number) for number in enum.values()}
-
-
-_REASON_NAMES = _labels(wire.ErrorReason)
-_SOURCE_NAMES = _labels(wire.DecisionSource)
-_FINISH_NAMES = _labels(wire.FinishReason)
+_REASON_NAMES, _SOURCE_NAMES, _FINISH_NAMES = (
+    {**enum_labels(enum.DESCRIPTOR), 0: ""} for enum in (wire.ErrorReason, wire.DecisionSource, wire.FinishReason)
+)
 
 
 class RequestTracer(RequestObserver):

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import isfinite
-from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -15,7 +14,7 @@ from octet.v1 import slo_pb2 as wire
 from router.quality.slo import LONG_SERIES, SHORT_SERIES, SliceKey, SloSlice, SloTracker
 from router.store.database import StorePosition
 from router.store.rows import SliceRow, StoreUnavailable
-from router.store.store import SliceUpdate
+from router.store.store import SliceTable, SliceUpdate
 
 _log = logging.getLogger(__name__)
 SLICE_VERSION = 1
@@ -83,18 +82,11 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
     return content
 
 
-class SliceStore(Protocol):
-    async def exchange(
-        self, writer: str, written: Sequence[SliceRow], position: StorePosition | None, now_ms: int
-    ) -> SliceUpdate:
-        """Raises StoreUnavailable, Refusal."""
-
-
 class SloSharing:
     """Exchanges slices with the store, so that all its routers publish the same figures and a restarted router recovers
     its own. An unavailable store delays nothing."""
 
-    def __init__(self, tracker: SloTracker, store: SliceStore, writer: str, wall: Callable[[], float]) -> None:
+    def __init__(self, tracker: SloTracker, store: SliceTable, writer: str, wall: Callable[[], float]) -> None:
         """`writer` is unique to this process. `wall` returns Unix seconds."""
         self._tracker = tracker
         self._store = store

@@ -121,20 +121,14 @@ def restrict_files(libc: ctypes.CDLL, view: Iterable[str], writable: str | None)
         _NETWORK_RULES if version >= _NETWORK_SINCE else 0,
         _SIGNALS_AND_SOCKETS if version >= _SCOPES_SINCE else 0,
     )
-    ruleset = _landlock_call(libc, _CREATE, ctypes.byref(rules), _rules_size(version), 0)
+    size = 8 * (1 + (version >= _NETWORK_SINCE) + (version >= _SCOPES_SINCE))  # older kernels take fewer fields
+    ruleset = _landlock_call(libc, _CREATE, ctypes.byref(rules), size, 0)
     for path in view:
         _allow(libc, ruleset, path, _READS if Path(path).is_dir() else _OF_FILES)
     if writable is not None:
         _allow(libc, ruleset, writable, everything & ~_EXECUTE)
     _landlock_call(libc, _RESTRICT, ruleset, 0)
     os.close(ruleset)
-
-
-def _rules_size(version: int) -> int:
-    """Return the size of the structure that the kernel expects: it is shorter for older kernels."""
-    if version >= _SCOPES_SINCE:
-        return ctypes.sizeof(_LandlockRules)
-    return 16 if version >= _NETWORK_SINCE else 8
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, what: int) -> None:

@@ -30,8 +30,8 @@ def observe_faster(factor: float) -> Iterator[None]:
     """Make time pass faster for the observers of routers created within the block. Requests still take real time."""
     clock = FastClock(factor)
 
-    def fast_overview(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any, **more: Any) -> Any:
-        return open_overview(ensemble, behind, fleet, clock, wall_ms, **more)
+    def fast_overview(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any) -> Any:
+        return open_overview(ensemble, behind, fleet, clock, wall_ms)
 
     with MonkeyPatch.context() as patch:
         patch.setattr(server, "open_overview", fast_overview)

@@ -40,19 +40,14 @@ class ExpositionMerger:
     """Merges text expositions of several processes without parsing every sample, which would take ten times as long and
     compete with requests for the interpreter. Not thread-safe."""
 
-    def __init__(self, up: str, about: str) -> None:
-        self._up = [f"# HELP {up} {about}\n# TYPE {up} gauge\n"]
-        self._up_name = up
+    def __init__(self) -> None:
         self._heads: dict[str, tuple[str, str]] = {}  # type and comment lines of each family
         self._samples: dict[str, list[str]] = {}
         self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
 
-    def set_up(self, specialist: str, replica: str, is_up: bool) -> None:
-        self._up.append(f"{self._up_name}{{{_owner_labels(specialist, replica)}}} {float(is_up)}\n")
-
     def add(self, page: bytes, specialist: str, replica: str) -> None:
         """Add an exposition, completely or not at all. A family keeps its first type. Raises MalformedExposition."""
-        owner = _owner_labels(specialist, replica)
+        owner = f'specialist="{_escape_label(specialist)}",replica="{_escape_label(replica)}"'
         for name, kind, head, samples in self._read(page, owner):
             known, _ = self._heads.setdefault(name, (kind, head))
             if known == kind:
@@ -60,7 +55,7 @@ class ExpositionMerger:
 
     def text(self) -> bytes:
         families = (part for name, (_, head) in self._heads.items() for part in (head, *self._samples[name]))
-        return "".join((*self._up, *families)).encode()
+        return "".join(families).encode()
 
     def _read(self, page: bytes, owner: str) -> list[_Family]:
         try:
@@ -74,12 +69,8 @@ class ExpositionMerger:
             if found is None or found["helped"] not in (None, found["name"]) or found["name"] in families:
                 raise MalformedExposition(f"no metric family at {at}")
             name, kind = found["name"], found["kind"]
-            families[name] = (
-                name,
-                kind,
-                text[at : found.start("body")],
-                self._relabelled(name, kind, found["body"], owner),
-            )
+            samples = self._relabelled(name, kind, found["body"], owner)
+            families[name] = (name, kind, text[at : found.start("body")], samples)
             at = found.end()
         return list(families.values())
 
@@ -95,17 +86,17 @@ class ExpositionMerger:
         return "".join([f"{name}{{{known[labels]}{owner}}} {value}\n" for name, labels, value in found])
 
 
-def _owner_labels(specialist: str, replica: str) -> str:
-    return f'specialist="{_escape_label(specialist)}",replica="{_escape_label(replica)}"'
-
-
 def _escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 SCRAPE_SECONDS = 2.0
 YIELD_SECONDS = 0.0005  # a pause between two expositions, in which requests get the interpreter
-_UP = "octet_replica_up", "Whether the replica answered this scrape."
+_UP = b"""\
+# HELP octet_replica_up Whether the replica answered this scrape.
+# TYPE octet_replica_up gauge
+octet_replica_up %.1f
+"""
 
 
 class ReplicaScrape(NamedTuple):
@@ -147,7 +138,7 @@ class ReplicaMetrics:
 
 def merge_scrapes(scrapes: Sequence[ReplicaScrape], malformed: list[str], pause: float = YIELD_SECONDS) -> bytes:
     """Write every family once, with owner labels. Append the specialist of each malformed scrape to `malformed`."""
-    merger = ExpositionMerger(*_UP)
+    up, merger = ExpositionMerger(), ExpositionMerger()
     for each in scrapes:
         is_read = False
         if each.text is not None:
@@ -157,5 +148,5 @@ def merge_scrapes(scrapes: Sequence[ReplicaScrape], malformed: list[str], pause:
             except MalformedExposition:
                 malformed.append(each.specialist)
             time.sleep(pause)
-        merger.set_up(each.specialist, each.replica, is_read)
-    return merger.text()
+        up.add(_UP % is_read, each.specialist, each.replica)
+    return up.text() + merger.text()

@@ -1,6 +1,5 @@
 """Metrics of requests, and the observers that count them."""
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,6 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 from admission.knobs import UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble
+from octet.rpc.messages import enum_labels
 from octet.telemetry import distributions as bounds
 from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import BuildFamilies, counter_family, histogram_family
@@ -16,16 +16,8 @@ from octet.v1 import inference_pb2 as wire
 from router.observe.observers import RequestObserver
 from router.request import Request
 
-_log = logging.getLogger(__name__)
-
-
-_SOURCE_NAMES: dict[int, str] = {
-    number: name.removeprefix("DECISION_SOURCE_").lower() for name, number in wire.DecisionSource.items()
-}
-_MISS_NAMES: dict[int, str] = {
-    number: "none" if number == wire.MISS_REASON_UNSPECIFIED else name.removeprefix("MISS_REASON_").lower()
-    for name, number in wire.MissReason.items()
-}
+_SOURCE_NAMES = enum_labels(wire.DecisionSource.DESCRIPTOR)
+_MISS_NAMES = {**enum_labels(wire.MissReason.DESCRIPTOR), wire.MISS_REASON_UNSPECIFIED: "none"}
 DECISION_SOURCES = frozenset((*_SOURCE_NAMES.values(), "other"))
 MISS_REASONS = frozenset((*_MISS_NAMES.values(), "other"))
 ALERTED_REASONS = (  # refusals for lack of capacity, and failures

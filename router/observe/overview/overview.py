@@ -87,7 +87,7 @@ class AuditTail:
 class OverviewSources(NamedTuple):
     control: ControlPlane
     loads: LoadReports
-    slos: SloTracker | None
+    slos: SloTracker
     shadow_counts: ShadowCounts
     agreement: ShadowAgreement
     audit: AuditTail
@@ -125,7 +125,7 @@ def compose_overview(sources: OverviewSources, ensemble: Ensemble, now_ms: int) 
         )
         for each in ensemble.specialists
     }
-    for slo in () if sources.slos is None else sources.slos.all():
+    for slo in sources.slos.all():
         if slo.specialist in views:
             views[slo.specialist].slo.CopyFrom(slo)
     for breaker in control.breakers():
@@ -379,19 +379,13 @@ class Overviews:
 
 
 def open_overview(
-    ensemble: Ensemble,
-    services: BackgroundServices,
-    fleet: Fleet,
-    clock: Clock,
-    wall_ms: Callable[[], int],
-    *,
-    slos: SloTracker | None,
+    ensemble: Ensemble, services: BackgroundServices, fleet: Fleet, clock: Clock, wall_ms: Callable[[], int]
 ) -> Overviews:
     def loads() -> Mapping[str, specialist_pb2.LoadReport]:
         return {each.name: each.report for each in fleet.replicas if each.is_connected and each.report is not None}
 
     control, audit = services.control, AuditTail(services.control)
     traffic, cache = Traffic(clock), CacheReuseTracker(clock)
-    counts, agreement = services.shadow_counts, services.agreement
-    sources = OverviewSources(control, loads, slos, counts, agreement, audit, traffic, cache, __version__)
+    shadows = (services.shadow_counts, services.agreement)
+    sources = OverviewSources(control, loads, services.slos, *shadows, audit, traffic, cache, __version__)
     return Overviews(sources, ensemble, clock, wall_ms)

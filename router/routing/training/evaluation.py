@@ -1,12 +1,13 @@
 """Evaluate a classifier: accuracy, calibration and confusion, overall, by label and by source."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octet.terminal import format_table
 from router.routing.classifier.base import Classifier, Distribution
 from router.routing.training.records import LabelledPrompt
 
@@ -78,32 +79,23 @@ def calibration_error(confidence: NDArray[np.float64], right: NDArray[np.float64
 
 
 def format_evaluation(evaluation: Evaluation) -> str:
-    return "\n".join(_format_lines(evaluation))
+    labels, confusion = evaluation.labels, evaluation.confusion
+    rows = [(label, *(str(num or ".") for num in row)) for label, row in zip(labels, confusion, strict=True)]
+    return "\n\n".join(
+        (
+            f"classifier {evaluation.digest[:12]}, {evaluation.overall.num} prompts",
+            _format_scores("overall", {"all": evaluation.overall}),
+            _format_scores("by specialist", evaluation.by_label),
+            _format_scores("by source", evaluation.by_source),
+            "confusion: rows are the true labels, columns the routed ones",
+            format_table(("label", *labels), rows),
+        )
+    )
 
 
-def _format_lines(evaluation: Evaluation) -> Iterator[str]:
-    yield f"classifier {evaluation.digest[:12]}, {evaluation.overall.num} prompts"
-    yield ""
-    yield from _format_scores("overall", {"all": evaluation.overall})
-    yield from _format_scores("by specialist", evaluation.by_label)
-    yield from _format_scores("by source", evaluation.by_source)
-    yield from _format_confusion(evaluation)
-
-
-def _format_scores(title: str, scores: Mapping[str, EvaluationScore]) -> Iterator[str]:
-    width = max(len(name) for name in (title, *scores))
-    yield f"{title:<{width}}  prompts   top-1   top-2     ECE  confidence"
+def _format_scores(title: str, scores: Mapping[str, EvaluationScore]) -> str:
+    rows = []
     for name, score in scores.items():
-        shares = f"{score.top1:7.1%} {score.top2:7.1%} {score.calibration_error:7.3f} {score.confidence:11.3f}"
-        yield f"{name:<{width}}  {score.num:>7} {shares}"
-    yield ""
-
-
-def _format_confusion(evaluation: Evaluation) -> Iterator[str]:
-    width = max(len(label) for label in evaluation.labels)
-    columns = [max(4, len(label)) for label in evaluation.labels]
-    yield "confusion: rows are the true labels, columns the routed ones"
-    yield " " * width + "".join(f"  {label:>{w}}" for label, w in zip(evaluation.labels, columns, strict=True))
-    for label, row in zip(evaluation.labels, evaluation.confusion, strict=True):
-        cells = "".join(f"  {count or '.':>{w}}" for count, w in zip(row, columns, strict=True))
-        yield f"{label:<{width}}{cells}"
+        shares = (f"{score.top1:.1%}", f"{score.top2:.1%}", f"{score.calibration_error:.3f}", f"{score.confidence:.3f}")
+        rows.append((name, str(score.num), *shares))
+    return format_table((title, "prompts", "top-1", "top-2", "ECE", "confidence"), rows)

@@ -1,7 +1,7 @@
 """Propose shadow thresholds from stored comparisons, with exact 95 % intervals where possible, as text or JSON."""
 
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -16,7 +16,8 @@ from octet.client.records import Comparison
 from octet.terminal import format_table
 from octet.v1 import operator_pb2 as wire
 
-GRID = 100  # thresholds are multiples of 1/100
+GRID = 100
+_THRESHOLDS = [hundredths / GRID for hundredths in range(GRID + 1)]
 _STEP = 5  # hundredths between table rows
 _TAIL = 0.025
 _Z = 1.959964  # the normal quantile of one tail
@@ -151,18 +152,12 @@ class ThresholdCurve:
 
 def threshold_above(confidence: float) -> float:
     """Return the smallest threshold that shadows a request of this confidence."""
-    hundredths = floor(confidence * GRID)
-    while hundredths < GRID and hundredths / GRID <= confidence:
-        hundredths += 1
-    return hundredths / GRID
+    return _THRESHOLDS[min(bisect_right(_THRESHOLDS, confidence), GRID)]
 
 
 def threshold_not_above(confidence: float) -> float:
     """Return the largest threshold that does not shadow a request of this confidence."""
-    hundredths = ceil(confidence * GRID)
-    while hundredths / GRID > confidence:
-        hundredths -= 1
-    return hundredths / GRID
+    return _THRESHOLDS[bisect_right(_THRESHOLDS, confidence) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +198,7 @@ def propose_threshold(curve: ThresholdCurve, rule: ThresholdGoal) -> ThresholdOu
         return MissingData("comparisons", curve.total, needed, needed - curve.total)
     low, high = _quantile_interval(curve.confidences, rule.share)
     most = rule.share * curve.total + 1e-9
-    chosen = next(h / GRID for h in range(GRID, -1, -1) if curve.at(h / GRID).shadowed <= most)
+    chosen = max(threshold for threshold in _THRESHOLDS if curve.at(threshold).shadowed <= most)
     return ThresholdProposal(chosen, threshold_not_above(low), threshold_not_above(high))
 
 

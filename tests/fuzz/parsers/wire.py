@@ -100,7 +100,7 @@ def _relayed(raw: bytes) -> str:
 
 
 def _spliced(raw: bytes) -> bytes:
-    splice = ExpositionMerger("octet_replica_up", "Whether.")
+    splice = ExpositionMerger()
     splice.add(raw, "build", "build-0")
     return splice.text()
 

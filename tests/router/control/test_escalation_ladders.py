@@ -30,7 +30,7 @@ def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentCo
     )
     ladders = EscalationLadders(known, None)  # type: ignore[arg-type]
     rules = ladders.rules
-    top = ladders.top_level(specialist, rules)
+    top = ladders.top_level(specialist)
     elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
     base = KnobController(known, None, ladders).intents()  # type: ignore[arg-type]
 

@@ -39,7 +39,7 @@ class Sharer(Router):
     def __init__(self, store: Store, writer: str) -> None:
         super().__init__()
         self.away = Away(store)
-        self.sharing = SloSharing(self.slos, self.away, writer, self.wall)
+        self.sharing = SloSharing(self.slos, self.away, writer, self.wall)  # type: ignore[arg-type]
 
     async def share(self) -> bool:
         return await self.sharing.exchange()
