@@ -10,15 +10,15 @@ RequestOutcome = Literal["answered", "refused", "failed", "cancelled"]
 OUTCOMES: tuple[RequestOutcome, ...] = get_args(RequestOutcome)
 
 
-def _reasons(names: str) -> frozenset[int]:
+def error_reasons(names: str) -> frozenset[int]:
     return frozenset(error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}") for name in names.split())
 
 
 # The queue is full, or a deadline would be missed.
-CAPACITY_REASONS = _reasons("QUEUE_FULL DEADLINE_UNREACHABLE WOULD_DELAY_OTHERS SHED")
-_CALLER_REASONS = _reasons("CANCELLED CALLER_STALLED")
+CAPACITY_REASONS = error_reasons("QUEUE_FULL DEADLINE_UNREACHABLE WOULD_DELAY_OTHERS SHED")
+_CALLER_REASONS = error_reasons("CANCELLED CALLER_STALLED")
 # A passed deadline is among them: a request that cannot be answered in time should be refused at once.
-_FAILURE_REASONS = _reasons(
+_FAILURE_REASONS = error_reasons(
     "UNSPECIFIED DEADLINE ENGINE_FAILED REPLICA_FAILED REPLICA_LOST NO_REPLICA INTERNAL STORE_UNAVAILABLE"
 )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, SloConfig, SloTargets
 from octet.telemetry.distributions import DEFAULT_PARTS, RELATIVE_ERROR, Sketch, SlidingWindow, TimeSlice
-from octet.telemetry.outcomes import responsible_specialist
+from octet.telemetry.outcomes import error_reasons, responsible_specialist
 from octet.v1 import control_pb2, error_pb2, inference_pb2
 from octet.v1 import slo_pb2 as wire
 from router.control.audit import unknown_name
@@ -29,19 +29,13 @@ SliceKey = tuple[str, TimeSlice]  # series and slice of time
 BreakerSource = Callable[[], Sequence[control_pb2.BreakerInfo]]
 
 # No capacity, no replica, or a failure: the caller did nothing wrong and got no answer.
-_SERVICE_FAILURES = frozenset(
-    error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}")
-    for name in (
-        *("QUEUE_FULL", "WOULD_DELAY_OTHERS", "SHED", "DRAINING", "NOT_READY", "NO_REPLICA"),
-        *("REPLICA_LOST", "REPLICA_FAILED", "ENGINE_FAILED", "INTERNAL"),
-    )
+_SERVICE_FAILURES = error_reasons(
+    "QUEUE_FULL WOULD_DELAY_OTHERS SHED DRAINING NOT_READY NO_REPLICA REPLICA_LOST REPLICA_FAILED ENGINE_FAILED "
+    "INTERNAL"
 )
 # The deadline passed or the caller left: a breach if the caller had waited longer than the target. Any other reason
 # is no fault of the specialist.
-_COUNT_BY_WAIT = frozenset(
-    error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}")
-    for name in ("UNSPECIFIED", "DEADLINE", "DEADLINE_UNREACHABLE", "CANCELLED", "CALLER_STALLED")
-)
+_COUNT_BY_WAIT = error_reasons("UNSPECIFIED DEADLINE DEADLINE_UNREACHABLE CANCELLED CALLER_STALLED")
 
 
 @dataclass(slots=True)

@@ -132,13 +132,7 @@ class VerifierPool:
 async def _run_task(task: PoolTask) -> TaskResult:
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
-        *task.command,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        start_new_session=True,
-        env={},
-        cwd="/",
+        *task.command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, env={}, cwd="/"
     )
     out, err = bytearray(), bytearray()
     ending: TaskEnding = "exited"

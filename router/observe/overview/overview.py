@@ -367,15 +367,13 @@ class Overviews:
         return overview
 
     def _sample_replicas(self) -> None:
-        loads = self.sources.loads()
-        by_specialist: dict[str, list[str]] = {}
-        for info in self.sources.control.replicas():
-            by_specialist.setdefault(info.specialist, []).append(info.name)
-        for specialist, names in by_specialist.items():
-            self.sources.cache.sample(specialist, ((name, loads[name]) for name in names if name in loads))
+        loads, replicas = self.sources.loads(), self.sources.control.replicas()
+        for info in replicas:
+            if info.name in loads:
+                self.sources.cache.sample(info.specialist, info.name, loads[info.name])
         known = frozenset(self._ensemble.names)
         self.sources.traffic.forget_all_but(known)
-        self.sources.cache.forget_all_but(known, {name for names in by_specialist.values() for name in names})
+        self.sources.cache.forget_all_but(known, {info.name for info in replicas})
 
 
 def open_overview(

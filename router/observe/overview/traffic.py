@@ -1,7 +1,7 @@
 """Recent traffic and cache reuse by specialist, for this process only."""
 
 from collections import defaultdict, deque
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -210,19 +210,17 @@ class CacheReuseTracker:
             partial(TimeBuckets, recent + usual, recent / _RECENT_STEPS)
         )
 
-    def sample(self, specialist: str, reports: Iterable[tuple[str, specialist_wire.LoadReport]]) -> None:
-        now = self._clock.now()
-        for replica, report in reports:
-            current = CacheReuse(report.prompt_tokens, report.cache_hit_tokens, report.evicted_blocks)
-            before = self._last.get(replica)
-            self._last[replica] = current
-            if before is None or current == before:
-                continue
-            if current.prompt_tokens < before.prompt_tokens:
-                before = CacheReuse()
-            counts = self._by_specialist[specialist].at(now)
-            for each in fields(CacheReuse):
-                counts[each.name] += max(0, getattr(current, each.name) - getattr(before, each.name))
+    def sample(self, specialist: str, replica: str, report: specialist_wire.LoadReport) -> None:
+        current = CacheReuse(report.prompt_tokens, report.cache_hit_tokens, report.evicted_blocks)
+        before = self._last.get(replica)
+        self._last[replica] = current
+        if before is None or current == before:
+            return
+        if current.prompt_tokens < before.prompt_tokens:
+            before = CacheReuse()
+        counts = self._by_specialist[specialist].at(self._clock.now())
+        for each in fields(CacheReuse):
+            counts[each.name] += max(0, getattr(current, each.name) - getattr(before, each.name))
 
     def recent(self, specialist: str) -> CacheReuse:
         now = self._clock.now()

@@ -38,22 +38,15 @@ class Recipe:
 DEFAULT_RECIPE = Recipe()
 
 
-@dataclass(frozen=True, slots=True)
-class FittedModel:
-    model: LinearModel
-    oracle: "LogisticRegression"  # scikit-learn's model with the weights rounded as in the file
-
-
-def fit(records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE) -> FittedModel:
+def fit(records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE) -> LinearModel:
     """Fit without calibration: the temperature is 1."""
     samples = [sample_text(record.text) for record in records]
     buckets, rarity = _vocabulary(samples, recipe.min_prompts)
     scale = np.array(recipe.family_scale, dtype=np.float32)
     matrix = feature_matrix(Vectorizer(buckets, rarity, scale), samples, len(buckets))
-    oracle = _regression(matrix, [labels.index(record.label) for record in records], recipe)
-    weights, bias = oracle.coef_.T.astype(np.float16), oracle.intercept_.astype(np.float32)
-    oracle.coef_, oracle.intercept_ = weights.T.astype(np.float64), bias.astype(np.float64)
-    return FittedModel(LinearModel(labels, buckets, rarity, weights, bias, scale, 1.0), oracle)
+    fitted = _regression(matrix, [labels.index(record.label) for record in records], recipe)
+    weights, bias = fitted.coef_.T.astype(np.float16), fitted.intercept_.astype(np.float32)
+    return LinearModel(labels, buckets, rarity, weights, bias, scale, 1.0)
 
 
 def _regression(matrix: "csr_matrix[Any]", truth: Sequence[int], recipe: Recipe) -> "LogisticRegression":
@@ -119,9 +112,8 @@ def left_out_probabilities(
         inside = np.array([record.source in fold for record in records])
         rest = [record for record in records if record.source not in fold]
         present = tuple(label for label in labels if any(record.label == label for record in rest))
-        seen = uncalibrated_probabilities(
-            fit(rest, present, recipe).model, [record for record in records if record.source in fold]
-        )
+        left_out = [record for record in records if record.source in fold]
+        seen = uncalibrated_probabilities(fit(rest, present, recipe), left_out)
         columns = np.array([labels.index(label) for label in present])
         out[np.ix_(np.flatnonzero(inside), columns)] = seen
     return out
@@ -156,7 +148,6 @@ def _loss(logits: NDArray[np.float64], truth: NDArray[np.intp], temperature: flo
 @dataclass(frozen=True, slots=True)
 class TrainedClassifier:
     data: bytes  # the content of the classifier's file
-    fitted: FittedModel
     temperature: float
     left_out_top1: float  # accuracy on prompts whose source was left out of training
 
@@ -174,6 +165,6 @@ def train(records: Sequence[LabelledPrompt], recipe: Recipe = DEFAULT_RECIPE) ->
     unseen = left_out_probabilities(records, labels, recipe)
     prompts = np.array([record.is_prompt for record in records])
     temperature = fit_temperature(unseen[prompts], truth[prompts])
-    fitted = fit(records, labels, recipe)
+    model = replace(fit(records, labels, recipe), temperature=temperature)
     top1 = float((unseen[prompts].argmax(axis=1) == truth[prompts]).mean())
-    return TrainedClassifier(encode_model(replace(fitted.model, temperature=temperature)), fitted, temperature, top1)
+    return TrainedClassifier(encode_model(model), temperature, top1)
