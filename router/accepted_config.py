@@ -37,7 +37,6 @@ def load_accepted_config(config: Path, kept: Path) -> Ensemble:
 class AcceptedConfigWatch(ConfigWatch):
     def __init__(self, kept: Path, path: Path, current: Ensemble) -> None:
         super().__init__(path, current)
-        self._path = path
         self._kept = kept
 
     async def events(self) -> AsyncIterator[ReloadEvent]:

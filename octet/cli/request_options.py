@@ -13,7 +13,7 @@ INTEGER_OPTIONS = ("max_tokens", "min_tokens", "top_k", "seed", "priority", "con
 TIMEOUT_OPTIONS = ("timeout", "first_token_timeout")
 _ROUTING_OPTIONS = ("intent", "force", "exclude", "template", "max_experts")
 _STRUCTURE_OPTIONS = ("json_object", "json_schema", "regex", "choice")
-_INT64 = 2**63
+INT64 = 2**63
 
 
 def option_name(field: str) -> str:
@@ -91,8 +91,8 @@ def check_integers(arguments: argparse.Namespace) -> None:
     """Raises ValueError for numbers beyond int64; the server checks the ranges."""
     for name in INTEGER_OPTIONS:
         value = getattr(arguments, name)
-        if value is not None and not -_INT64 <= value < _INT64:
-            raise ValueError(f"{option_name(name)} must be in [{-_INT64}, {_INT64 - 1}], got {value!s:.40}")
+        if value is not None and not -INT64 <= value < INT64:
+            raise ValueError(f"{option_name(name)} must be in [{-INT64}, {INT64 - 1}], got {value!s:.40}")
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:

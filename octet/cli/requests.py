@@ -40,7 +40,6 @@ _EXIT_STATUS_BY_CODE = {
     grpc.StatusCode.UNAVAILABLE: cli.EXIT_BUSY,
     grpc.StatusCode.RESOURCE_EXHAUSTED: cli.EXIT_BUSY,
 }
-_INT64 = 2**63
 
 
 def add_generate_command(commands: Commands) -> None:
@@ -132,7 +131,7 @@ def _milliseconds(arguments: argparse.Namespace, name: str) -> int | None:
     seconds: float | None = getattr(arguments, name)
     if seconds is None:
         return None
-    if not math.isfinite(seconds) or not -_INT64 <= seconds * 1000 < _INT64:
+    if not math.isfinite(seconds) or not -request.INT64 <= seconds * 1000 < request.INT64:
         raise ValueError(f"{request.option_name(name)} must be a number of seconds, got {seconds}")
     return math.ceil(seconds * 1000)
 

@@ -10,10 +10,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import octet
@@ -27,6 +25,7 @@ from octet.rpc.listener import BindRefused, Endpoint, format_address
 from octet.supervisor.console import JsonConsole, NonBlockingWriter, open_console
 from octet.supervisor.placement import ACCEPTED_CONFIG, ReplicaPlacement, place_replicas, runtime_folder
 from octet.supervisor.process import EXIT_USAGE, ProcessSpec
+from octet.supervisor.signals import signal_handlers
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 from octet.telemetry.logs import LogSettings, add_log_options, log_settings
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
@@ -82,7 +81,8 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
     try:
         ensemble = _with_ports(load_ensemble(arguments.file), arguments.port, arguments.http_port)
         _check_listeners(ensemble, arguments.keys, insecure=arguments.insecure)
-        with _exit_cleanly_on_signals(), runtime_folder() as folder:
+        # Until the supervisor handles signals, exit by an exception, so that the runtime folder is removed.
+        with signal_handlers((signal.SIGTERM, signal.SIGHUP), lambda *_: sys.exit(0)), runtime_folder() as folder:
             logs = log_settings(arguments)
             otlp = resolve_otlp_endpoint(arguments.otlp, ensemble.telemetry.otlp, os.environ)
             placements = place_replicas(ensemble, folder, otlp, logs)
@@ -98,21 +98,6 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
     except KeyboardInterrupt:
         return 130
     return EXIT_USAGE
-
-
-@contextmanager
-def _exit_cleanly_on_signals() -> Iterator[None]:
-    """Until the supervisor handles signals, exit by an exception, so that the runtime folder is removed."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        sys.exit(0)
-
-    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import get_args
 
@@ -38,51 +39,53 @@ def add_specialist_command(commands: Commands) -> None:
     telemetry = parser.add_argument_group("telemetry")
     add_trace_option(telemetry)
     add_log_options(telemetry)
-    parser.set_defaults(run=_run)
+    service = ServiceSettings()
+    parser.set_defaults(max_waiting=service.max_waiting, piece_gap=service.piece_gap)
+    parser.set_defaults(run=_run, **asdict(ReplicaSettings()) | {"name": None})
 
 
 def _add_model_options(group: "argparse._ArgumentGroup") -> None:
-    defaults, option = ReplicaSettings(), group.add_argument
+    option = group.add_argument
     about = "a Hugging Face directory or a .gguf file (default: the demo model)"
     option("--model", type=Path, metavar="PATH", help=about)
-    option("--name", default=None, help="name of the specialist (default: the model's name)")
+    option("--name", help="name of the specialist (default: the model's name)")
     about = "a LoRA adapter; repeatable"
     option("--adapter", type=_parse_adapter, action="append", default=[], metavar="NAME=DIR", help=about)
     about = "refuse an adapter of this name with other content; repeatable"
     option("--adapter-digest", type=_parse_digest, action="append", default=[], metavar="NAME=SHA256", help=about)
-    option("--engine", choices=["native", "sim"], default=defaults.engine, help="default: %(default)s")
+    option("--engine", choices=["native", "sim"], help="default: %(default)s")
     about = (
         "step costs from `octet bench engine --calibrate`: the speed of the sim engine (default: that of a small "
         "model), or the first forecasts of the native engine (default: measured from its first steps)"
     )
     option("--cost-model", type=Path, metavar="FILE", help=about)
-    option("--device", default=defaults.device, help="of the native engine: cpu, cuda (default: %(default)s)")
-    option("--dtype", choices=get_args(DType), default=defaults.dtype, help="default: %(default)s")
+    option("--device", help="of the native engine: cpu, cuda (default: %(default)s)")
+    option("--dtype", choices=get_args(DType), help="default: %(default)s")
     about = "matrix kernel on a CPU (default: the fastest in a trial)"
-    option("--kernel", choices=["auto", *get_args(KernelName)], default=defaults.kernel, help=about)
-    about = "default: one for each CPU"
-    option("--threads", type=parse_positive, default=defaults.threads, metavar="N", help=about)
+    option("--kernel", choices=["auto", *get_args(KernelName)], help=about)
+    option("--threads", type=parse_positive, metavar="N", help="default: one for each CPU")
 
 
 def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
-    defaults, service, option = ReplicaSettings(), ServiceSettings(), group.add_argument
+    option = group.add_argument
     pool = group.add_mutually_exclusive_group()
-    pool.add_argument("--kv-blocks", type=parse_positive, metavar="N", help="blocks of the KV pool")
+    about = "blocks of the KV pool"
+    pool.add_argument("--kv-blocks", dest="num_blocks", type=parse_positive, metavar="N", help=about)
     about = "memory of the KV pool (default: 1g)"
-    pool.add_argument("--kv-memory", type=_parse_size, default=defaults.kv_bytes, metavar="SIZE", help=about)
-    option("--block-size", type=parse_positive, default=defaults.block_size, metavar="TOKENS")
-    option("--no-prefix-cache", action="store_true", help="compute every prompt completely")
+    pool.add_argument("--kv-memory", dest="kv_bytes", type=_parse_size, metavar="SIZE", help=about)
+    option("--block-size", type=parse_positive, metavar="TOKENS")
+    option("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt completely")
     about = "prompt and answer together (default: the model's limit)"
     option("--context", type=parse_positive, metavar="TOKENS", help=about)
-    option("--max-running", type=parse_positive, default=defaults.max_running, metavar="N")
-    option("--max-waiting", type=parse_positive, default=service.max_waiting, metavar="N")
+    option("--max-running", type=parse_positive, metavar="N")
+    option("--max-waiting", type=parse_positive, metavar="N")
     about = "longest delay of decoding requests by one prompt chunk (default: %(default)s)"
-    option("--itl-budget", type=parse_seconds, default=defaults.itl_seconds, metavar="SECONDS", help=about)
+    option("--itl-budget", dest="itl_seconds", type=parse_seconds, metavar="SECONDS", help=about)
     about = (
         "collect the tokens of an answer for up to this long and send them together; 0 sends each at once "
         "(default: %(default)s)"
     )
-    option("--piece-gap", type=_parse_gap, default=service.piece_gap, metavar="SECONDS", help=about)
+    option("--piece-gap", type=_parse_gap, metavar="SECONDS", help=about)
 
 
 def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
@@ -123,21 +126,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
-    same = ("engine", "model", "block_size", "max_running", "context", "device", "dtype", "kernel", "threads")
     name = "sim" if arguments.engine == "sim" else "demo"
     if arguments.model is not None:
         name = str(arguments.model.resolve().stem)
-    return ReplicaSettings(
-        name=arguments.name or name,
-        adapters=_unique_adapters(arguments.adapter),
-        adapter_digests=dict(arguments.adapter_digest),
-        num_blocks=arguments.kv_blocks,
-        kv_bytes=arguments.kv_memory,
-        prefix_cache=not arguments.no_prefix_cache,
-        itl_seconds=arguments.itl_budget,
-        cost_model=arguments.cost_model,
-        **{name: getattr(arguments, name) for name in same},
-    )
+    given = {each.name: getattr(arguments, each.name) for each in fields(ReplicaSettings)}
+    adapters, digests = _unique_adapters(arguments.adapter), dict(arguments.adapter_digest)
+    return ReplicaSettings(**given | {"name": arguments.name or name, "adapters": adapters, "adapter_digests": digests})
 
 
 def _unique_adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:

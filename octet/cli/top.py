@@ -25,7 +25,7 @@ from octet.client.errors import Cancelled, DeadlineExceeded, OctetError
 from octet.client.operator import Operator
 from octet.client.records import Overview
 from octet.clock import Clock, SystemClock
-from octet.supervisor.signals import SignalPipe, Wakeup
+from octet.supervisor.signals import SignalPipe, Wakeup, signal_handlers
 from octet.terminal import terminal_width, write_output
 
 _HELP = f"""
@@ -271,9 +271,8 @@ class LiveView:
                 return 128 + number
             if number is signal.SIGTSTP:  # Ctrl-Z: restore the terminal, stop, and take it again when continued
                 self.__exit__()
-                handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-                os.kill(os.getpid(), signal.SIGTSTP)
-                signal.signal(signal.SIGTSTP, handler)
+                with signal_handlers((signal.SIGTSTP,), signal.SIG_DFL):
+                    os.kill(os.getpid(), signal.SIGTSTP)
                 self.__enter__()
             self._drawn = None
         return None

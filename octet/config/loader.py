@@ -38,28 +38,18 @@ def read_content(path: Path) -> bytes:
 
 def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
     """Raises ConfigInvalid."""
-    problems = Problems()
-    ensemble = _parse(content, source, problems, files)
+    problems, ensemble = Problems(), None
+    index = KeyIndex(problems)
+    root = yaml_tree.compose_yaml(content, problems)
+    if isinstance(root, YamlTable):
+        ensemble = _ensemble(root, index, Path() if source is None else source.absolute().parent)
+    elif root is not None:
+        problems.add(root.line, f"the file must be a table with a key `specialists`, got {describe_node(root)}")
+    if files and ensemble is not None and not problems:
+        check_files(ensemble, index)
     problems.raise_if_any(source)
     if ensemble is None:
         raise RuntimeError("a valid configuration gave no ensemble")
-    return ensemble
-
-
-def _parse(content: bytes, source: Path | None, problems: Problems, files: bool) -> Ensemble | None:
-    text = yaml_tree.decode_content(content, problems)
-    root = None if text is None else yaml_tree.compose_yaml(text, problems)
-    if root is None:
-        return None
-    if not isinstance(root, YamlTable):
-        problems.add(root.line, f"the file must be a table with a key `specialists`, got {describe_node(root)}")
-        return None
-    index = KeyIndex(problems)
-    ensemble = _ensemble(root, index, Path() if source is None else source.absolute().parent)
-    if ensemble is None:
-        return None
-    if files and not problems:
-        check_files(ensemble, index)
     return replace(ensemble, source=None if source is None else source.absolute())
 
 

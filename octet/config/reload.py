@@ -94,13 +94,13 @@ class ConfigFile:
         return Reloaded(ensemble, found.reloadable)
 
 
-class ConfigWatch:
-    """Polls the file, which works on every file system and with symbolic links."""
+class ConfigWatch(ConfigFile):
+    """Polls, which works on every file system and with symbolic links. Call `refused` before the next event."""
 
     def __init__(
         self, path: Path, current: Ensemble, *, interval: float = POLL_SECONDS, settle: float = SETTLE_SECONDS
     ) -> None:
-        self._file = ConfigFile(path, current)
+        super().__init__(path, current)
         self._interval = interval
         self._settle = settle
         self._nudged = asyncio.Event()
@@ -109,18 +109,14 @@ class ConfigWatch:
         """Check now and report problems again, for SIGHUP. Call it on the loop's thread."""
         self._nudged.set()
 
-    def refused(self) -> None:
-        """Report that the last `Reloaded` could not be applied. Call it before the next event."""
-        self._file.refused()
-
     async def events(self) -> AsyncIterator[ReloadEvent]:
         """Yield events forever; files are read on another thread."""
         while True:
             nudged = self._nudged.is_set()
             self._nudged.clear()
-            while not await asyncio.to_thread(self._file.look):
+            while not await asyncio.to_thread(self.look):
                 await asyncio.sleep(self._settle)
-            event = await asyncio.to_thread(self._file.read, again=nudged)
+            event = await asyncio.to_thread(self.read, again=nudged)
             if event is not None:
                 yield event
             with suppress(TimeoutError):

@@ -122,49 +122,34 @@ MAX_NODES = 50_000
 MAX_DEPTH = 16
 
 
-class LineIndex:
-    def __init__(self, text: str) -> None:
-        self._ends = [match.start() for match in re.finditer("\n", text)]
-        self.count = max(1, len(self._ends) + (not text.endswith("\n")))
-
-    def at(self, index: int) -> int:
-        return min(bisect_left(self._ends, index) + 1, self.count)
+class _Unreadable(Exception):
+    """The rest of the file cannot be read. The arguments are those of `Problems.add`."""
 
 
-def decode_content(content: bytes, problems: Problems) -> str | None:
-    if len(content) > MAX_BYTES:
-        problems.add(None, f"the file is larger than {MAX_BYTES:,} bytes, the limit")
+def compose_yaml(content: bytes, problems: Problems) -> YamlNode | None:
+    """Return None, and report a problem, if the content is not a YAML document. A document may also have problems."""
+    try:
+        return _Composer(_decode(content), problems).document()
+    except _Unreadable as stop:
+        problems.add(*stop.args)
         return None
+
+
+def _decode(content: bytes) -> str:
+    if len(content) > MAX_BYTES:
+        raise _Unreadable(None, f"the file is larger than {MAX_BYTES:,} bytes, the limit")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        problems.add(line, f"the file must be UTF-8; the byte 0x{content[error.start]:02x} here is not")
-        return None
-
-
-def compose_yaml(text: str, problems: Problems) -> YamlNode | None:
-    """Return None, and report a problem, if the text is not a YAML document. A document may also have problems."""
-    composer = _Composer(text, problems)
-    try:
-        return composer.document()
-    except _Unreadable as stop:
-        problems.add(stop.line, stop.message)
-        return None
-
-
-class _Unreadable(Exception):
-    """The rest of the file cannot be read."""
-
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.line = line
-        self.message = message
+        message = f"the file must be UTF-8; the byte 0x{content[error.start]:02x} here is not"
+        raise _Unreadable(line, message) from None
 
 
 class _Composer:
     def __init__(self, text: str, problems: Problems) -> None:
-        self._lines = LineIndex(text)
+        self._line_ends = [match.start() for match in re.finditer("\n", text)]
+        self._num_lines = max(1, len(self._line_ends) + (not text.endswith("\n")))
         self._problems = problems
         self._line = 1
         self._events = self._parse(text)
@@ -193,7 +178,7 @@ class _Composer:
         try:
             yield from yaml.parse(text, Loader=yaml.SafeLoader)
         except yaml.reader.ReaderError as error:
-            line = self._lines.at(error.position)
+            line = self._line_at(error.position)
             raise _Unreadable(line, f"the character {error.character:#x} is not allowed in YAML") from None
         except yaml.MarkedYAMLError as error:
             raise self._not_yaml(error) from None
@@ -203,15 +188,18 @@ class _Composer:
 
     def _not_yaml(self, error: Any) -> _Unreadable:
         mark = error.problem_mark or error.context_mark
-        line = self._line if mark is None else self._lines.at(mark.index)
+        line = self._line if mark is None else self._line_at(mark.index)
         if "'\\t'" in str(error.problem):
             return _Unreadable(line, "a tab where YAML expects spaces: indent with spaces only")
         context = f" {error.context}," if error.context else ""
         return _Unreadable(line, f"this is not valid YAML:{context} {error.problem}")
 
+    def _line_at(self, index: int) -> int:
+        return min(bisect_left(self._line_ends, index) + 1, self._num_lines)
+
     def _next(self) -> Any:
         event = next(self._events)
-        self._line = self._lines.at(event.start_mark.index)
+        self._line = self._line_at(event.start_mark.index)
         return event
 
     def _node(self, event: Any, depth: int) -> YamlNode:

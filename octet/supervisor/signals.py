@@ -3,12 +3,25 @@
 import os
 import signal
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+@contextmanager
+def signal_handlers(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> Iterator[None]:
+    """Inside the `with` block, handle these signals; after it, as before."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in previous.items():
+            signal.signal(number, earlier)
 
 
 class Wakeup:
@@ -48,28 +61,22 @@ class SignalPipe(Wakeup):
     """Within its `with` block, signals wake the loop, and `take` returns them in order."""
 
     def __init__(self, numbers: Iterable[signal.Signals] = SUPERVISOR_SIGNALS) -> None:
-        self._numbers = tuple(numbers)
-        self._previous: dict[signal.Signals, Any] = {}
+        # The handler does nothing, because Python itself writes the number to the wakeup descriptor.
+        self._handlers = signal_handlers(numbers, lambda *_: None)
 
     def __enter__(self) -> Self:
         super().__enter__()
-        for number in self._numbers:
-            self._previous[number] = signal.signal(number, _ignore)
+        self._handlers.__enter__()
         signal.set_wakeup_fd(self._in.fileno(), warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(-1)
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        self._handlers.__exit__(None, None, None)
         super().__exit__()
 
     def take(self) -> list[signal.Signals]:
         return [signal.Signals(number) for number in self.clear()]
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing: Python itself writes the number to the wakeup descriptor."""
 
 
 class ControllingTerminal:
