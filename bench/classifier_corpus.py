@@ -39,7 +39,7 @@ def read_snippets(text: str) -> Iterator[Snippet]:
 
 
 def tool_run(snippet: Snippet, compiler: str, folder: Path) -> str:
-    """The output of the last tool, without the name of its folder; empty if there was no program to run."""
+    """Return the output of the last tool, without the name of its folder; empty if there was no program to run."""
     (folder / "main.cpp").write_text(snippet.code, encoding="utf-8")
     only = ["-fsyntax-only"] if snippet.act == "compile" else ["-g", "-o", "app"]
     output = _run([compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags], folder)
@@ -80,7 +80,7 @@ class PackageFiles:
 
 
 def read_packages(path: Path) -> list[PackageFiles]:
-    """An empty root is that of Python's standard library."""
+    """Read the list. An empty root is that of Python's standard library."""
     stdlib = sysconfig.get_path("stdlib")
     return [
         PackageFiles(**{**fields, "root": Path(fields["root"] or stdlib)})
@@ -89,7 +89,7 @@ def read_packages(path: Path) -> list[PackageFiles]:
 
 
 def excerpts(text: str) -> list[str]:
-    """Whole paragraphs after the licence header and the includes."""
+    """Return whole paragraphs after the licence header and the includes."""
     paragraphs = [p for p in re.split(r"\n\s*\n", text) if len(p) > 80][4:]
     step = max(1, len(paragraphs) // PER_FILE)
     return ["\n\n".join(paragraphs[at : at + 3])[:EXCERPT_BYTES] for at in range(0, len(paragraphs), step)][:PER_FILE]

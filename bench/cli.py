@@ -1,4 +1,4 @@
-"""`octet bench`: what Octet costs on this computer."""
+"""`octet bench`: the cost of Octet on this computer."""
 
 import argparse
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The gRPC and HTTP endpoints beside each other, at rest and with hundreds of idle connections."""
+"""The gRPC and HTTP endpoints side by side, at rest and with hundreds of idle connections."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ def stream_request(specialist: str, prompt: str, tokens: int) -> bytes:
 
 
 async def first_token(client: HttpClient, specialist: str, prompt: str) -> float:
-    """Seconds to the first token of an answer that is read to its end."""
+    """Return the seconds until the first token of an answer that is read to its end."""
     begun, first, body = perf_counter(), 0.0, b""
 
     def on_body(part: bytes) -> None:
@@ -43,15 +43,15 @@ async def first_token(client: HttpClient, specialist: str, prompt: str) -> float
     return first
 
 
-_WINDOW = 1024  # bytes of an answer: the window is never opened again
+_WINDOW = 1024  # bytes of an answer, after which the window is never opened again
 _SMALL = 4096  # bytes of the receive buffer
 _ENDLESS = Order(100_000, joins=False)  # more than all buffers hold
-Hold = Callable[[], Coroutine[Any, Any, None]]  # one connection until the server closes it
+Hold = Callable[[], Coroutine[Any, Any, None]]  # holds one connection until the server closes it
 
 
 @asynccontextmanager
 async def holding(where: RouterSite, count: int) -> AsyncIterator[None]:
-    """Holds `count` idle connections, of all kinds equally. One that is closed is opened again."""
+    """Hold `count` idle connections, the same number of each kind. A closed connection is opened again."""
     kinds = _kinds(where)
     tasks = [asyncio.create_task(_again(kinds[number % len(kinds)])) for number in range(count)]
     try:
@@ -81,7 +81,7 @@ async def _again(hold: Hold) -> None:
 
 
 async def _silent(port: int, request: bytes) -> None:
-    """Reads nothing until the connection ends."""
+    """Read nothing until the connection ends."""
     loop = asyncio.get_running_loop()
     with socket.socket() as held:
         held.setblocking(False)
@@ -93,12 +93,12 @@ async def _silent(port: int, request: bytes) -> None:
 
 
 def _is_cut(held: socket.socket) -> bool:
-    """TCP_INFO's first byte is the connection's state; 1 is established."""
+    """Whether the connection is cut. TCP_INFO's first byte is the connection's state; 1 is established."""
     return held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x01"
 
 
 async def _shut(port: int, request: bytes) -> None:
-    """Answers settings and pings, but never opens its window."""
+    """Answer settings and pings, but never open the window."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(request)
@@ -115,7 +115,7 @@ async def _shut(port: int, request: bytes) -> None:
 
 
 def _half_a_call() -> bytes:
-    """Headers without an end."""
+    """Return headers without an end."""
     headers = frames.frame(frames.HEADERS, 0, 1, frames.encode_literal(":method", "POST"))
     return frames.PREFACE + frames.settings({}) + headers
 
@@ -144,7 +144,7 @@ def _over_rest(door: str) -> str:
 
 TARGETS: Targets = {(REST, ADDED): "<= 1.5 ms", **{(BUSY, _over_rest(door)): "<= 1.2 x" for door in _DOORS}}
 _MOST_WAITS, _WAIT_SECONDS = 60, 1.0
-_IDLE = 0.1  # of a core
+_IDLE = 0.1  # share of a core
 
 
 def measure_endpoints(runs: int, seconds: float) -> list[BenchRecord]:
@@ -179,17 +179,17 @@ async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -
 
 
 async def _settled(where: RouterSite) -> None:
-    """Waits until buffers to callers that never read are full."""
+    """Wait until the buffers to callers that never read are full."""
     for _ in range(_MOST_WAITS):
         before = where.router_cpu()
         await asyncio.sleep(_WAIT_SECONDS)
         if where.router_cpu() - before < _IDLE * _WAIT_SECONDS:
             return
-    raise SiteFailed("the router does not come to rest")
+    raise SiteFailed("the router does not become idle")
 
 
 async def _round(calls: dict[str, Call], number: int, seconds: float) -> dict[tuple[str, int], float]:
-    """Milliseconds to the first token, by endpoint and percentile."""
+    """Return milliseconds until the first token, by endpoint and percentile."""
     found: dict[tuple[str, int], float] = {}
     for door in Random(number).sample(_DOORS, len(_DOORS)):
         taken = await steady(calls[door], RATE, seconds)

@@ -1,4 +1,4 @@
-"""How fast Octet's engine is, beside its peers and the limits of the machine."""
+"""The speed of Octet's engine, compared with its peers and the limits of the machine."""
 
 import os
 import sys
@@ -27,16 +27,16 @@ class EngineOptions:
     peers: tuple[str, ...]
     runs: int
     cache: Path
-    timeout: float  # seconds to load, or to answer
+    timeout: float  # seconds for loading, or for an answer
     quick: bool = False
     calibrate: Path | None = None
-    served: bool = False  # also over gRPC
-    octet: tuple[str, ...] = ()  # more arguments of Octet's runners
+    served: bool = False  # whether Octet is also measured over gRPC
+    octet: tuple[str, ...] = ()  # additional arguments of Octet's runners
     parts: tuple[str, ...] = (DECODING,)
 
 
 def measure_engine(model: decode.BenchModel, options: EngineOptions, say: Say) -> Findings:
-    """A system that cannot be started, dies or hangs is reported and left out."""
+    """Measure all systems. A system that cannot be started, dies or hangs is reported and left out."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="octet-bench-")))
         systems = _Systems(model, options, say, link_bench(scratch))
@@ -85,7 +85,7 @@ class _Systems:
 
     def calibrate(self, path: Path) -> None:
         if OCTET not in self.live:
-            self.findings.fail("octet: not calibrated, since it does not run")
+            self.findings.fail("octet: not calibrated, because it does not run")
             return
         model = self._model
         try:
@@ -121,7 +121,7 @@ class _Systems:
 
     def _start_peer(self, name: str) -> tuple[Peer, str]:
         if name not in PEERS:
-            raise PeerUnavailable(f"{name}: no such peer, there are {', '.join(PEERS)}")
+            raise PeerUnavailable(f"{name}: no such peer; there are {', '.join(PEERS)}")
         spec = PEERS[name]
         if self._options.parts == (ADAPTERS,):
             if not spec.mixing:

@@ -1,4 +1,4 @@
-"""Measure what Octet's steps cost by their shape, and fit the cost model."""
+"""Measure the cost of Octet's steps by their shape, and fit the cost model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,13 +13,13 @@ from bench.peers.process import Peer
 from specialist.engines.sim.engine import CostModel, cost_model_to_json
 
 Mode = Literal["prefill", "decode"]
-SHARE_LEFT_OUT = 0.1  # share of the slowest steps, in which another process ran
+SHARE_LEFT_OUT = 0.1  # share of steps left out: the slowest, in which another process ran
 
 
 class MeasuredStep(NamedTuple):
     mode: str
     num_tokens: int
-    num_pairs: int  # of a token and a token that it attends to
+    num_pairs: int  # pairs of a token and a token that it attends to
     seconds: float
 
 
@@ -37,7 +37,7 @@ class Fit:
 
 
 def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode, Fit]]:
-    """Adapter switches and preemptions are not measured: they keep the defaults."""
+    """Fit both modes. Adapter switches and preemptions are not measured; they keep the defaults."""
     prefill, decode = fit_mode(steps, "prefill"), fit_mode(steps, "decode")
     cost = replace(
         CostModel(),
@@ -52,7 +52,7 @@ def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode,
 
 
 def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
-    """Least squares of the relative errors, without negative costs."""
+    """Fit by least squares of the relative errors, without negative costs."""
     mine = [step for step in steps if step.mode == mode]
     shapes = {(step.num_tokens, step.num_pairs) for step in mine}
     if len(shapes) < 3:
@@ -60,14 +60,14 @@ def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
     features = np.array([(1, step.num_tokens, step.num_pairs) for step in mine], dtype=np.float64)
     relative = features / np.array([[step.seconds] for step in mine])
     errors = relative @ non_negative_fit(relative) - 1
-    kept = np.argsort(errors)[int(SHARE_LEFT_OUT * len(mine)) :]  # most negative: took longer than predicted
+    kept = np.argsort(errors)[int(SHARE_LEFT_OUT * len(mine)) :]  # most negative: slower than predicted
     costs = non_negative_fit(relative[kept])
     step, token, pair = map(float, costs)
     return Fit(step, token, pair, len(mine), float(np.median(np.abs(relative @ costs - 1))))
 
 
 def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """x >= 0 with the least |rows @ x - 1|, found by trying every choice of columns."""
+    """Return x >= 0 with the least |rows @ x - 1|, found by trying every choice of columns."""
     num_columns = rows.shape[1]
     best, least = np.zeros(num_columns), float(len(rows))
     for count in range(1, num_columns + 1):
@@ -81,14 +81,14 @@ def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _least_squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Columns are scaled alike first: a pair costs a hundred thousandth of a step."""
+    """Solve after scaling columns alike, because a pair costs a hundred thousandth of a step."""
     scale = np.linalg.norm(rows, axis=0)
     solution = np.linalg.lstsq(rows / scale, np.ones(len(rows)), rcond=None)[0]
     return np.asarray(solution / scale, dtype=np.float64)
 
 
 _ANSWER = 16
-# Sequences, and the length of their prompts: short and long, few and many, so that each cost shows somewhere.
+# Number of sequences and length of their prompts: short and long, few and many, so that each cost has an effect.
 FULL_SHAPES = ((1, 16), (1, 64), (1, 256), (1, 1_024), (4, 32), (4, 512), (16, 32), (16, 256), (32, 16), (32, 128))
 QUICK_SHAPES = ((1, 4), (1, 32), (4, 8), (4, 64))
 

@@ -24,7 +24,7 @@ class BenchModel:
     path: Path
     vocab_size: int
     revision: str
-    hf_directory: Callable[[], Path]  # writes it in float32, once
+    hf_directory: Callable[[], Path]  # writes the model in float32, once
 
 
 def open_model(path: Path, cache: Path) -> BenchModel:
@@ -47,7 +47,7 @@ class Workload:
     prefill_prompt: int
     prefix: int
     suffix: int
-    large_read: int  # bytes, more than the caches hold
+    large_read: int  # bytes, more than the caches can hold
 
 
 FULL = Workload(
@@ -107,7 +107,7 @@ def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list
 
 
 def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Every matrix of the model once, the head only for sampled tokens, and nothing else."""
+    """Yield the rate of multiplying only by the matrices, each once; by the head only for sampled tokens."""
     cases = [(decode_case(number), number, number) for number in workload.answers]
     for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
         seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])
@@ -115,8 +115,8 @@ def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure
 
 
 def reading_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """A token needs every weight once. Reading the same number of bytes may be faster than memory where they fit the
-    caches; memory bandwidth is therefore shown beside it."""
+    """A token needs every weight once. If the weights fit into the caches, reading that many bytes may be faster than
+    memory; memory bandwidth is therefore shown too."""
     weights = peer.call(READING, nbytes=None)
     yield decode_case(1), Figure(AT_BANDWIDTH, "tok/s", 1 / float(weights["seconds"]))
     large = peer.call(READING, nbytes=workload.large_read)
@@ -129,7 +129,7 @@ _LIMITS = {LINEAR: linear_figures, READING: reading_figures}
 
 @dataclass(slots=True)
 class DecodeRounds:
-    peers: dict[str, Peer]  # alive, by name, in the order of the first round
+    peers: dict[str, Peer]  # running peers by name, in the order of the first round
     workload: Workload
     vocab_size: int
     findings: Findings
@@ -187,7 +187,7 @@ class DecodeRounds:
 
 
 def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
-    """Octet over each peer and each limit, in rates, and a warm prefix over a cold one, in time."""
+    """Octet divided by each peer and each limit, as rates, and a warm prefix divided by a cold one, as times."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")

@@ -17,7 +17,7 @@ from simulation.results import BenchRecord
 ARRIVE = "arrive"
 SHARES = (0.3, 0.6, 0.9)
 FIRST, EACH = 1.0, 0.1
-# seconds to the first token, and per further token on average, of a good answer
+"""The most seconds of a good answer: until the first token, and per further token on average."""
 _CROWDS = 3  # more than one, because the machine may be shared
 
 
@@ -26,7 +26,7 @@ class LoopSizes:
     prompt: tuple[int, int]
     answer: tuple[int, int]
     crowd: int  # requests at once, to measure capacity
-    seconds: float  # of arrivals at each rate
+    seconds: float  # seconds of arrivals at each rate
     most: int = 2_000
 
     def window(self, rate: float) -> float:
@@ -118,7 +118,7 @@ def _arrive(peer: Peer, arrivals: Arrivals) -> list[list[float]]:
     )
     lengths = [len(mine) for mine in reply["times"]]
     if any(got not in (0, wanted) for got, wanted in zip(lengths, arrivals.new_tokens, strict=True)):
-        raise ValueError("an answer is not as long as was asked for")
+        raise ValueError("an answer does not have the requested length")
     return [[float(time) - due for time in mine] for mine, due in zip(reply["times"], arrivals.at, strict=True)]
 
 
@@ -134,10 +134,10 @@ def _can(peer: Peer) -> bool:
 MIX = "mix"
 GROUPED, INTERLEAVED = "octet", "octet interleaved"
 RULES: Mapping[str, int | None] = {GROUPED: None, INTERLEAVED: 1}
-# by system, how many steps an adapter may be passed over; None for the default of a replica
+"""By system, how many steps an adapter may be passed over; None for the default of a replica."""
 NUMS = (1, 4, 16)
 THROUGHPUT = "throughput"
-# from the prompts to the last token
+"""Measured from the prompts to the last token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_
         *spread("TTFT", [mine[0] for mine in times]),
         *spread("ITL", [b - a for mine in times for a, b in pairwise(mine)]),
     ]
-    if "turns" in reply:  # a peer has none: all adapters share its steps
+    if "turns" in reply:  # a peer has no turns: all adapters share its steps
         figures.append(Figure("longest wait of an adapter", "steps", float(reply["longest"])))
         figures.append(Figure("steps a turn", "steps", reply["steps"] / reply["turns"]))
     return figures

@@ -1,4 +1,4 @@
-"""What all parts of `octet bench engine` share: jobs, figures of token times, and attempts that may fail."""
+"""Code that all parts of `octet bench engine` share: jobs, figures from token times, and attempts that may fail."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from simulation.results import percentile
 
 BENCH = "engine"
 OCTET, SERVED, LIMIT = "octet", "octet served", "limit"
-_SPECIAL_TOKENS = 100  # the first ids, often control tokens, which prompts do not have
+_SPECIAL_TOKENS = 100  # the first ids are often control tokens, so prompts do not contain them
 _Result = TypeVar("_Result")
 
 
@@ -29,7 +29,7 @@ class Job:
         return [prompt_tokens(random, self.prompt_tokens, vocab_size) for _ in range(self.concurrency)]
 
     def checked_times(self, generated: Mapping[str, Any]) -> list[list[float]]:
-        """Raises ValueError for answers of another length."""
+        """Return the times. Raises ValueError for answers of another length."""
         lengths = {len(mine) for name in ("tokens", "times") for mine in generated[name]}
         if len(generated["times"]) != self.concurrency or lengths != {self.new_tokens}:
             raise ValueError(f"asked for {self.concurrency} x {self.new_tokens} tokens, got lengths {sorted(lengths)}")
@@ -41,14 +41,14 @@ def prompt_tokens(random: Random, length: int, vocab_size: int) -> list[int]:
 
 
 def spread(metric: str, seconds: Sequence[float], percent: int = 99, least: int = ENOUGH) -> Iterator[Figure]:
-    """The median, and a percentile if there are enough samples."""
+    """Yield the median, and a percentile if there are enough samples."""
     yield Figure(f"{metric} p50", "ms", 1e3 * median(seconds))
     if len(seconds) >= least:
         yield Figure(f"{metric} p{percent}", "ms", 1e3 * percentile(seconds, percent))
 
 
 def attempt(findings: Findings, peers: dict[str, Peer], name: str, work: Callable[[Peer], _Result]) -> _Result | None:
-    """A peer that fails is closed and left out; its earlier rounds count."""
+    """Attempt the work. A peer that fails is closed and left out; its earlier rounds count."""
     if name not in peers:
         return None
     try:

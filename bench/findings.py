@@ -1,4 +1,4 @@
-"""What a bench beside peers found: figures, notes, and the peers that it had to leave out."""
+"""Results of a bench with peers: figures, notes, and the peers that had to be left out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Say = Callable[[str], None]
 class Findings:
     say: Say
     records: list[BenchRecord] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # kept in the result, as the settings of each system
+    notes: list[str] = field(default_factory=list)  # stored in the result, such as the settings of each system
     failures: list[str] = field(default_factory=list)  # already printed
 
     def fail(self, why: str) -> None:

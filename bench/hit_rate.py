@@ -1,4 +1,4 @@
-"""How much of a trace's prompts a prefix cache finds, by the size of the pool."""
+"""The share of a trace's prompts that a prefix cache finds, by the size of the pool."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ class PoolReplay:
     pool_size: int
     num_hits: int
     misses: Mapping[str, int]
-    """Blocks by reason: the pool's own reasons; "uncacheable" for the one block of a prompt with its last token,
-    which must be computed; "refused" for those of prompts that are larger than the pool."""
+    """Blocks by reason: the pool's own reasons; "uncacheable" for the block with a prompt's last token, which must be
+    computed; "refused" for blocks of prompts that are larger than the pool."""
     num_evictions: int
     num_refused: int  # prompts that are larger than the pool
 
@@ -95,7 +95,7 @@ def replay_pools(requests: Sequence[TraceRequest], pool_sizes: Sequence[int]) ->
 
 
 def prompt_of(request: TraceRequest) -> TokenChain:
-    """Tokens are equal exactly where the trace's ids are."""
+    """Return a prompt whose tokens are equal exactly where the trace's ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
         tokens.extend(array("I", [hash_id]) * TRACE_BLOCK_SIZE)

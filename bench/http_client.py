@@ -1,4 +1,4 @@
-"""The HTTP/1.1 client of every bench: kept connections, parsed by httptools, with callbacks for the body."""
+"""The HTTP/1.1 client of every bench: persistent connections, parsed by httptools, with callbacks for the body."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ OnBody = Callable[[bytes], None]
 
 
 class Broken(ConnectionError):
-    """The response is not HTTP, or incomplete."""
+    """The response is incomplete or not HTTP."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Response:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One request at a time."""
+    """A connection for one request at a time."""
 
     def __init__(self, *, acks_at_once: bool = False) -> None:
         self._acks_at_once = acks_at_once
@@ -46,7 +46,7 @@ class HttpConnection(asyncio.Protocol):
         self._end(Broken(started))
 
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:
-        """Returns when the response is complete. `self.response` has its head before `on_body` is called."""
+        """Return when the response is complete. `self.response` has its head before `on_body` is called."""
         if self._transport is None:
             raise Broken("not connected")
         self.response, self._on_body = Response(), on_body
@@ -63,7 +63,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            what = "with broken chunks" if self.response.status else "that is no HTTP/1.1"
+            what = "with broken chunks" if self.response.status else "that is not HTTP/1.1"
             self._end(Broken(f"an answer {what}: {error}"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -91,13 +91,13 @@ class HttpConnection(asyncio.Protocol):
             self._done.set_exception(error)
 
     def _ack(self) -> None:
-        """A kernel delays acknowledgements unless asked not to, and it forgets soon."""
+        """Ask the kernel not to delay acknowledgements, which it soon does again."""
         if self._acks_at_once and self._transport is not None:
             self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class HttpClient:
-    """As many connections as there are requests at once. Belongs to the event loop."""
+    """Opens as many connections as there are requests at once. Belongs to the event loop."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None = None, acks_at_once: bool = False) -> None:
         self._address, self._tls, self._acks_at_once = (host, port), tls, acks_at_once
@@ -113,7 +113,7 @@ class HttpClient:
         return connection
 
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:
-        """Raises OSError, also Broken."""
+        """Return the response. Raises OSError, including Broken."""
         connection = await self.take()
         try:
             response = await connection.exchange(request, on_body)

@@ -1,4 +1,4 @@
-"""What the block pool's operations cost, and how that grows with the pool and the prompt."""
+"""The cost of the block pool's operations, and how it grows with the pool and the prompt."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +66,7 @@ class FullPool(EmptyPool):
         return self._allocate_and_free
 
     def _cache(self, num_blocks: int) -> None:
-        """Empty blocks are taken first."""
+        """Cache blocks; empty blocks are taken first."""
         chain = new_chain(next(self._names), num_blocks * BLOCK_SIZE)
         self.pool.release(hold(self.pool, chain))
 
@@ -98,7 +98,7 @@ class SharedPrefix:
 
 
 class Lookup:
-    """A prompt that is not hashed yet, and a pool that has cached all of it or nothing."""
+    """A prompt that is not hashed yet, and a pool that has cached all of it or none of it."""
 
     def __init__(self, length: int, block_size: int, *, cached: bool) -> None:
         self._length = length

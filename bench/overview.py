@@ -1,4 +1,4 @@
-"""What watchers cost a router: its CPU with and without a dashboard, and how soon a watcher sees a change."""
+"""The cost of watchers: the router's CPU with and without a dashboard, and how soon a watcher sees a change."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ _CHANGES = 3  # per round
 _OPERATOR = "/octet.v1.Operator/"
 _EVENTS = http_request("GET", "/v1/overview/events", HOST)
 _HISTORY = http_request("GET", "/v1/history?last_seconds=20", HOST)
-_HISTORY_SECONDS = 5.0  # as often as the dashboard
+_HISTORY_SECONDS = 5.0  # the same interval as the dashboard
 
 
 def measure_overview(runs: int, seconds: float) -> list[BenchRecord]:
@@ -104,7 +104,7 @@ async def _poll(port: int) -> None:
 
 
 async def _delay(channel: aio.Channel, number: int) -> float:
-    """Seconds from setting a knob to the overview that shows it."""
+    """Return the seconds from setting a knob to the overview that shows it."""
     value = number / 10
     ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=value)
     ask.change.who, ask.change.why = "octet bench", "how soon it is seen"

@@ -20,19 +20,19 @@ _BLOCK = re.compile(rf"<!-- (?P<words>(?:{'|'.join(KINDS)})\b[^\n]*?) -->\n(?P<t
 
 
 class MarkerRefused(ValueError):
-    """A marker that cannot be filled."""
+    """A marker cannot be filled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
     kind: str
     name: str
-    """Of the result; empty where the kind needs none."""
+    """Name of the result; empty if the kind needs none."""
     options: Mapping[str, str]
 
 
 def filled(page: str, fill: Callable[[Marker], str]) -> str:
-    """The page with everything between its markers written anew."""
+    """Return the page with all text between its markers written anew."""
     if len(_BLOCK.findall(page)) != page.count(_END):
         raise MarkerRefused(f"an end without a beginning: a marker is {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n{_END}", page)
@@ -67,7 +67,7 @@ _OPTIONS = frozenset(("case", "metric", "system", "rows"))
 
 
 def figures(records: Sequence[BenchRecord], options: Mapping[str, str]) -> str:
-    """A table with a row for each case and metric and a column for each system.
+    """Return a table with a row for each case and metric and a column for each system.
 
     `rows=case` makes a row for each case, with the metrics of the only system as columns.
     """
@@ -116,7 +116,7 @@ def _is_chosen(record: BenchRecord, options: Mapping[str, str]) -> bool:
 
 
 def _order(records: Sequence[BenchRecord], named: str) -> list[str]:
-    """As the marker names them, or as they came."""
+    """Return the systems in the order of the marker, or else of the records."""
     there = list(dict.fromkeys(record.system for record in records))
     wanted = named.split("|") if named else there
     if missing := [system for system in wanted if system not in there]:
@@ -177,7 +177,7 @@ class Finding:
         )
 
     def is_better_than(self, other: "Finding") -> bool:
-        """Of two of one name and bound."""
+        """Whether this is the better of two findings with the same name and bound."""
         if self.held != other.held:
             return self.held
         direction = {"<": -1, ">": 1}.get(self.bound[:1], 0)
@@ -190,21 +190,21 @@ class Row:
     fault: str
     demand: str
     tests: Sequence[str]
-    """As pytest names them; a file stands for all that is in it."""
+    """Names as in pytest; a file stands for all tests in it."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What one call of the suite wrote."""
+    """The output of one run of the suite."""
 
     figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
-    """By row and name, in the order they were first written; of figures that were measured twice, the worse."""
+    """By row and name, in the order in which they were first written. If a figure was measured twice, the worse one."""
     passed: dict[str, bool] = field(default_factory=dict)
-    """By test. One that has failed once did not pass."""
+    """By test. A test that has failed once has not passed."""
     seeds: dict[int, int] = field(default_factory=dict)
-    """Of the rows whose trouble is drawn."""
+    """Seeds of the rows whose faults are drawn at random."""
     result: Result | None = None
-    """Where and when; None where it was cut off."""
+    """Machine and date; None if the run was cut off."""
 
     def add(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
@@ -242,21 +242,21 @@ class Run:
         return "; ".join(said)
 
     def outcomes(self, test: str) -> list[bool]:
-        """Of a test with parameters there are several."""
+        """Return the outcomes of a test; a test with parameters has several."""
         return [
             passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
         ]
 
 
 def latest_run(runs: Sequence[Run], row: Row) -> Run:
-    """The last run of the whole row, however it ended; if there is none, the last run of a part of it."""
+    """Return the last run of the whole row, regardless of its outcome; or else the last run of a part of it."""
     whole = [run for run in runs if all(map(run.outcomes, row.tests))]
     parts = [run for run in runs if run.words(row) != NOT_RUN]
     return (whole or parts or [Run()])[-1]
 
 
 def read_findings(path: Path) -> list[Run]:
-    """The runs of a file to which runs are only added."""
+    """Read the runs from a file to which runs are only appended."""
     runs = [Run()]
     for line in path.read_text(encoding="utf-8").splitlines():
         runs[-1].add(json.loads(line))
@@ -273,7 +273,7 @@ def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
 
 
 def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
-    """A line for each run that a row is taken from. A machine is described once."""
+    """Yield a line for each run from which a row is taken. A machine is described once."""
     described: set[tuple[str, int, str, str]] = set()
     for run in {id(run): run for _, run in found}.values():
         if run.result is None:
@@ -320,7 +320,7 @@ def _fill(marker: Marker) -> str:
         return fault_table(_rows(), read_findings(RESULTS / "faults.jsonl"))
     result = read_result(RESULTS / f"{marker.name}.json")
     if result.bench != marker.name.partition("-")[0]:
-        raise MarkerRefused(f"{marker.name}.json: its name is to begin with the bench it is of, {result.bench}")
+        raise MarkerRefused(f"{marker.name}.json: its name must begin with its bench, {result.bench}")
     match marker.kind:
         case "figures":
             return figures(result.records, marker.options)
@@ -332,7 +332,7 @@ def _fill(marker: Marker) -> str:
 
 
 def _rows() -> list[Row]:
-    from tests.faults.rows import ROWS  # a checkout's, not an installation's
+    from tests.faults.rows import ROWS  # available in a checkout, not in an installation
 
     return [Row(row.number, row.fault, row.demand, row.tests) for row in ROWS]
 

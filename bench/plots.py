@@ -15,7 +15,7 @@ _STYLES = {"octet": (LINE, "-"), "octet, classified": (LINE, "--"), "octet, gRPC
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The records of one pair of axes: those of the metric whose whole case matches. Its number is the x value."""
+    """The records of one pair of axes: those whose metric and whole case match. The case's number is the x value."""
 
     case: str  # a regular expression with one group for the number
     metric: str
@@ -52,7 +52,7 @@ ENGINE = (
 
 
 def plot_views(path: Path, views: Sequence[View], records: Sequence[BenchRecord]) -> None:
-    """A pair of axes for each view of which there are records."""
+    """Plot a pair of axes for each view that has records."""
     drawn = [(view, lines) for view in views if (lines := find_lines(view, records))]
     with open_figure(path, 7 * max(1, len(drawn)), 4.5) as figure:
         for number, (view, lines) in enumerate(drawn, 1):
@@ -60,7 +60,7 @@ def plot_views(path: Path, views: Sequence[View], records: Sequence[BenchRecord]
 
 
 def find_lines(view: View, records: Sequence[BenchRecord]) -> dict[str, list[Point]]:
-    """By system, and by what its case has beside the number."""
+    """Return lines by system, and by the rest of the case besides the number."""
     lines: dict[str, list[Point]] = {}
     for record in records:
         if record.metric == view.metric and record.unit != "x" and (case := re.fullmatch(view.case, record.case)):

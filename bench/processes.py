@@ -1,4 +1,4 @@
-"""Octet's own processes for a bench: started, waited for until they are ready, and terminated."""
+"""Octet's own processes for a bench: started, awaited until they are ready, and terminated."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from time import clock_gettime
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]  # of this checkout, whose packages the started processes use
+ROOT = Path(__file__).resolve().parents[1]  # the root of this checkout, whose packages the started processes use
 HOST = "127.0.0.1"
 _READY = r"ready on (\S+)"
 _ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
@@ -33,7 +33,7 @@ class Started(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads, without children. Raises OSError if there is no such process."""
+    """Return the seconds of all threads, without children. Raises OSError if there is no such process."""
     return clock_gettime(~pid << 3 | _ALL_THREADS)
 
 
@@ -45,7 +45,7 @@ async def wait_for_sigterm() -> None:
 
 @contextmanager
 def pinned(cores: set[int]) -> Iterator[None]:
-    """Processes that are started meanwhile stay on these cores."""
+    """Keep processes that are started meanwhile on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -58,7 +58,7 @@ def pinned(cores: set[int]) -> Iterator[None]:
 def started(
     module: str, arguments: Sequence[str], log: Path, *, ready: str = _READY, checkout: Path = ROOT
 ) -> Iterator[Started]:
-    """`python -m module`, once its first line matches `ready`. Raises SiteFailed."""
+    """Run `python -m module`; yield once its first line matches `ready`. Raises SiteFailed."""
     command = [sys.executable, "-m", module, *arguments]
     env = {**os.environ, "PYTHONPATH": str(checkout)}
     with log.open("w") as errors:
@@ -87,7 +87,7 @@ def scratch_folder() -> Iterator[Path]:
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
 ) -> Iterator[tuple[Started, Started | None]]:
-    """A specialist with these options, and a router before it. `more` are options of both."""
+    """Start a specialist with these options, and a router in front of it. `more` are options of both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")

@@ -1,4 +1,4 @@
-"""What it takes to list receipts among very many: the newest, those of a rare specialist, none at all."""
+"""The cost of listing receipts among very many: the newest, those of a rare specialist, and none at all."""
 
 import asyncio
 import tempfile
@@ -17,7 +17,7 @@ BENCH = "receipts"
 _ENSEMBLE = "bench"
 _SPECIALISTS = 8
 _TENANTS = 50
-_RARE = 20_000  # one receipt in so many is of the rare specialist
+_RARE = 20_000  # one receipt in this many belongs to the rare specialist
 _RAW = bytes(1500)
 _BITE = 5000
 _TURN = 0.001
@@ -51,7 +51,7 @@ async def _measure(url: str, num_receipts: int, runs: int, board: Board) -> None
 
 
 async def _time(store: Store, query: ReceiptQuery) -> tuple[float, float]:
-    """Seconds to the answer, and the longest time that the event loop was blocked meanwhile."""
+    """Return the seconds until the answer, and the longest time for which the event loop was blocked meanwhile."""
     began = last = time.perf_counter()
     lag = 0.0
     asking = asyncio.ensure_future(store.receipts.newest(query))

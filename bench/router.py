@@ -1,4 +1,4 @@
-"""What the router adds: to the first token, to every token, in memory, and for a decision."""
+"""The router's overhead: on the first token, on every token, in memory, and for a decision."""
 
 from collections.abc import Callable, Iterator
 from itertools import count, cycle
@@ -39,7 +39,7 @@ _Round = dict[str, list[float]]  # seconds to the first token, by path
 RATE = 100
 STREAMS = 64
 WORDS = 1000  # tokens of an answer of the fastest replica
-ANSWERS = (4, 16)  # tokens of an answer; with the longer ones replicas and callers fill their core
+ANSWERS = (4, 16)  # tokens of an answer; with the longer ones, replicas and callers fill their cores
 RELAY = f"{STREAMS} streams at once, a token a message"
 DECISION = "a decision"
 _DECISIONS = 200
@@ -71,7 +71,7 @@ def measure(runs: int, *, quick: bool) -> list[BenchRecord]:
 
 
 async def _decide(runs: int) -> dict[str, list[float]]:
-    """Milliseconds, the median of each round."""
+    """Return milliseconds, the median of each round."""
     numbers, question = count(), TOPICS["concurrency"]
     prompts: dict[str, Callable[[], str]] = {
         "by the classifier": lambda: f"{question} (case {next(numbers)})",
@@ -116,7 +116,7 @@ async def _measure(where: RouterSite, runs: int, seconds: float, tokens: int) ->
 
 
 class _Callers:
-    """Every prompt is new, so that the classifier has not cached it."""
+    """Callers that send new prompts only, so that the classifier has not cached them."""
 
     def __init__(self, where: RouterSite) -> None:
         self._router = aio.insecure_channel(where.router)

@@ -16,7 +16,7 @@ from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 FASTEST = "fastest"  # the specialist of the last replica
 REPLICAS = 2
-STEP = CostModel(0.001, 0.0, 0.0, 0.002, 0.0, 0.0, 0.0, 0.0)  # a prompt takes 1 ms and a token 2 ms, asleep
+STEP = CostModel(0.001, 0.0, 0.0, 0.002, 0.0, 0.0, 0.0, 0.0)  # a prompt takes 1 ms and a token 2 ms, without CPU time
 
 
 def socket_of(directory: Path, specialist: str, index: int) -> Path:
@@ -39,5 +39,5 @@ async def _serve(directory: Path, specialists: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(0.0005)  # sixteen engines share this interpreter: none keeps it for long
+    sys.setswitchinterval(0.0005)  # sixteen engines share this interpreter, so none may keep it for long
     uvloop.run(_serve(Path(sys.argv[1]), sys.argv[2:]))

@@ -28,7 +28,7 @@ TOPICS = {
 }
 SPECIALISTS = tuple(TOPICS)
 ROUTER, REPLICA = "/octet.v1.Inference/Generate", "/octet.v1.Specialist/Generate"
-READY = r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)"  # of a router: its gRPC address and its HTTP port
+READY = r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)"  # the ready line of a router: its gRPC address and its HTTP port
 _CHUNK = 0x12  # the first byte of an event with text
 
 Ask = Callable[[], Any]  # starts one call
@@ -36,7 +36,7 @@ Call = Callable[[], Awaitable[float]]  # runs one call; returns seconds to the f
 
 
 def infer_request(prompt: str, tokens: int, specialist: str = "") -> bytes:
-    """Without a specialist, the classifier decides."""
+    """Build a request. Without a specialist, the classifier decides."""
     force = [specialist] if specialist else []
     request = inference_pb2.InferRequest(force_specialists=force, max_tokens=tokens, ignore_eos=True)
     request.messages.add(role="user", content=prompt)
@@ -50,7 +50,7 @@ def replica_request(prompt: str, tokens: int) -> bytes:
 
 
 def named_questions() -> Iterator[tuple[str, str]]:
-    """The specialists in turn, each with a new prompt."""
+    """Yield the specialists in turn, each with a new prompt."""
     for number, name in enumerate(cycle(SPECIALISTS)):
         yield name, f"case {number}"
 
@@ -66,7 +66,7 @@ def named_ask(channel: Any, tokens: int) -> Ask:
 
 
 async def steady(call: Call, rate: float, seconds: float) -> list[float]:
-    """Seconds to the first token of each call. Calls begin on time, whether or not others have ended."""
+    """Return the seconds until the first token of each call. Calls begin on time, even if others have not ended."""
     start = perf_counter()
     calls = []
     for number in range(round(rate * seconds)):
@@ -90,7 +90,7 @@ async def _first_chunk(ask: Ask) -> float:
 
 
 async def at_once(asks: Sequence[Ask]) -> tuple[int, float]:
-    """The number of chunks of all answers, and the seconds that they took."""
+    """Return the number of chunks of all answers, and the seconds that they took."""
     start = perf_counter()
 
     async def count_chunks(ask: Ask) -> int:
@@ -117,7 +117,7 @@ class RouterSite:
 
 @contextmanager
 def site() -> Iterator[RouterSite]:
-    """Pins this process to the cores that the router does not use."""
+    """Pin this process to the cores that the router does not use."""
     core, *other = sorted(os.sched_getaffinity(0))
     with scratch_folder() as folder, pinned(set(other) or {core}), ExitStack() as stack:
         arguments = [str(folder), *SPECIALISTS]
@@ -134,7 +134,7 @@ def site() -> Iterator[RouterSite]:
 
 
 def router_arguments(folder: Path, replicas: Mapping[str, Sequence[str]], settings: str = "") -> list[str]:
-    """Arguments of `octet`. `settings` are more lines of the ensemble file."""
+    """Return the arguments of `octet`. `settings` are more lines of the ensemble file."""
     config = folder / "ensemble.yaml"
     config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(replicas)}}}\n{settings}")
     arguments = ["router", "--config", str(config), "--port", "0", "--http-port", "0"]

@@ -1,4 +1,4 @@
-"""What scheduling itself costs: a step, a submission, a cancellation."""
+"""The cost of scheduling itself: a step, a submission, a cancellation."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
@@ -46,7 +46,7 @@ class Replica:
         return list(self.scheduler.running)
 
     def requests(self, how_many: int, prompt_length: int, *, priority: int = 0, draft_window: int = 0) -> list[Request]:
-        """Prompts share nothing; answers and deadlines never end."""
+        """Return requests whose prompts share nothing; answers and deadlines never end."""
         return [
             Request(
                 request_id=f"r{name}",
@@ -74,7 +74,7 @@ class Replica:
         return StepOutcome(tuple((ANSWER,) * row.num_samples for row in self.in_flight.rows))
 
     def step(self, outcome: StepOutcome) -> None:
-        """What a replica does between two forward passes."""
+        """Do the work of a replica between two forward passes."""
         scheduler = self.scheduler
         scheduler.commit(self.in_flight, outcome)
         scheduler.take_events()
@@ -125,7 +125,7 @@ def blocked(
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
 ) -> Replica:
-    """Places are free, blocks are not: the head of the queue is planned again in every step and never fits."""
+    """Places are free, but blocks are not: the head of the queue is planned again in every step and never fits."""
     replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))
@@ -139,7 +139,7 @@ def blocked(
 
 
 def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
-    """The first chunk of a long prompt is in flight; the next step decodes, if there is anything to decode."""
+    """The first chunk of a long prompt is in flight; the next step decodes, if any sequence decodes."""
     replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
@@ -172,13 +172,13 @@ def overtaken(num_running: int, num_victims: int) -> Replica:
 
 BENCH = "scheduler"
 STEP = "step"
-STEPS_A_RUN = 16  # a block: in every run each sequence takes one new block
+STEPS_A_RUN = 16  # steps per block: in every run each sequence takes one new block
 
 NUMS_RUNNING = (1, 8, 32, 128)
 NUMS_WAITING = (100, 1_000, 10_000)
 NUM_RUNNING = 32
 NUM_SUBMITTED = 1_000
-SHARE_CANCELLED = 0.6  # enough to have cancelled entries swept out once
+SHARE_CANCELLED = 0.6  # enough to have the cancelled entries removed once
 LONG_CONTEXT = 4_096
 
 

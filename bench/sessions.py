@@ -1,4 +1,4 @@
-"""How long a conversation's turns wait for their first token as it grows, with and without reuse."""
+"""How long turns wait for their first token as a conversation grows, with and without reuse."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ from simulation.results import BenchRecord
 TURNS = 20
 EARLY, LATE = 2, TURNS
 ANSWER, QUICK_ANSWER = 12, 4  # tokens of an answer
-AGAIN = 5  # times that each turn is asked, alternating
+AGAIN = 5  # how often each turn is asked, alternating
 _BENCH = "sessions"
 _NAME = "talker"
 _QUESTION = (
     "{} was the last one. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
-# the number comes first, so that no question is the beginning of another
+"""The number comes first, so that no question is the beginning of another."""
 _FIRST = 100  # three digits: the same number of tokens each
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
@@ -29,8 +29,8 @@ SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
 
 
 class Turn(NamedTuple):
-    seconds: float  # to the first token
-    computed: int  # prompt tokens
+    seconds: float  # seconds until the first token
+    computed: int  # computed prompt tokens
 
 
 def measure_sessions(model: Path | None, runs: int, length: int) -> list[BenchRecord]:
@@ -51,7 +51,7 @@ def _figures(turns: Mapping[int, Turn]) -> Iterator[tuple[str, str, float]]:
 
 
 def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, dict[int, Turn]]:
-    """The same conversation for both; without reuse only the measured turns are asked."""
+    """Ask the same conversation with and without reuse; without reuse, ask only the measured turns."""
     messages: list[MessageDict] = []
     before: dict[int, list[MessageDict]] = {}
     computed_anew: dict[int, Turn] = {}
@@ -66,7 +66,7 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, 
 
 
 def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
-    """Other questions at the same two places of the conversation, in turns; of each, the median."""
+    """Ask other questions at the same two places of the conversation, alternating; return the median of each."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():
@@ -80,7 +80,7 @@ def _question(number: int) -> MessageDict:
 
 
 def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: int) -> tuple[Turn, str]:
-    """Every round has its own salt, so that no conversation reuses another."""
+    """Ask one turn. Every round has its own salt, so that no conversation reuses another."""
     salt = number.to_bytes(4, "little")
     begun, first = perf_counter(), 0.0
     with client.stream(

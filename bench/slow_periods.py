@@ -22,12 +22,12 @@ _ROOT = Path(__file__).parents[1]
 FIRST, NOT_FIRST = "first", "not first"
 _SLEEP_SECONDS = 0.005
 _WORK = range(350)  # about 30 us
-_LATE_SECONDS = 0.002  # less is a normal wake-up
-_SLOW_TIMES = 2.5  # times the usual; cold caches alone take up to twice
+_LATE_SECONDS = 0.002  # a shorter delay is a normal wake-up
+_SLOW_TIMES = 2.5  # times the usual duration; cold caches alone take up to twice as long
 _USUAL_PERCENT = 20  # the percentile that counts as usual
 _SPAN_SECONDS = 0.05
-# a request meets a slow period that begins within so long, however long the request itself takes
-_PATIENCE_SECONDS = 30.0  # for a pacer to start or end
+"""A request meets a slow period that begins within this time, however long the request itself takes."""
+_PATIENCE_SECONDS = 30.0  # limit for a pacer to start or to end
 
 Interval = tuple[float, float]  # on the monotonic clock
 
@@ -67,7 +67,7 @@ def record_slow_periods() -> Iterator[SlowPeriods | None]:
 
 
 def slow_intervals(beats: Sequence[Beat]) -> Iterator[Interval]:
-    """Of one processor. A slow beat stands for the time between its neighbours."""
+    """Yield the slow intervals of one processor. A slow beat stands for the time between its neighbours."""
     usual = percentile([beat.done - beat.woken for beat in beats], _USUAL_PERCENT)
     for before, beat, after in zip([beats[0], *beats], beats, [*beats[1:], beats[-1]], strict=False):
         if beat.woken - beat.due > _LATE_SECONDS:
@@ -95,7 +95,7 @@ class _Pacer:
         end = time.monotonic() + _PATIENCE_SECONDS
         while not (output := self.notes.read_text()).endswith("\n"):
             if self.process.poll() is not None or time.monotonic() > end:
-                raise PacerFailed(f"a pacer did not begin: {self.process.args!r}")
+                raise PacerFailed(f"a pacer did not start: {self.process.args!r}")
             time.sleep(0.01)
         return output.splitlines()[0]
 
@@ -123,10 +123,10 @@ def _pacer(processor: int, folder: Path) -> Iterator[_Pacer]:
 
 
 def run_pacer() -> None:
-    """Sleep and do a little constant work in turns, before all other processes on one processor.
+    """Alternate between sleep and a little constant work, with priority over all other processes on one processor.
 
-    Prints at once whether it may run before all others, and ends if not. On SIGTERM it prints a line for each beat. It
-    ends without output if its parent is gone.
+    Print at once whether it has that priority, and end if not. On SIGTERM, print a line for each beat. End without
+    output if the parent is gone.
     """
     processor, parent = (int(argument) for argument in sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it

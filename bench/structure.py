@@ -1,4 +1,4 @@
-"""What sampling and a structure cost: decode steps of a real model with and without, side by side.
+"""The cost of sampling and of a structure: decode steps of a real model with and without them.
 
 python -m bench.structure [MODEL] [--rounds N] [--cpu]
 """
@@ -32,7 +32,7 @@ _PERSON = {
     },
     "required": ["name", "age", "address", "tags"],
 }
-_PEOPLE = json.dumps({"type": "array", "items": _PERSON, "minItems": 1000})  # longer than any measurement
+_PEOPLE = json.dumps({"type": "array", "items": _PERSON, "minItems": 1000})  # longer than any measurement needs
 STRUCTURES = {
     "people": Structure("json_schema", _PEOPLE),
     "prose": Structure("regex", r"(\w+( |, |\. ))*\w+"),

@@ -1,4 +1,4 @@
-"""Timing of code in interleaved rounds, and tables and files of what a bench measured."""
+"""Timing of code in interleaved rounds, and tables and files of the measured figures."""
 
 import gc
 import json
@@ -15,11 +15,11 @@ from simulation.results import BenchRecord, MachineInfo, Result, format_figure, 
 Work = Callable[[], object]
 ENOUGH = 200  # fewest samples for a 99th percentile
 _UNITS_A_SECOND = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
-Targets = Mapping[tuple[str, str], str]  # what a figure should be, by case and metric
+Targets = Mapping[tuple[str, str], str]  # the target of a figure, by case and metric
 
 
 def lines_of(records: Iterable[BenchRecord]) -> str:
-    """One JSON object a line."""
+    """Return one JSON object per line."""
     return "".join(json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
 
 
@@ -29,44 +29,44 @@ def write_records(path: Path, records: Iterable[BenchRecord]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Something to time. `ready()` prepares the state, is not timed, and returns the work."""
+    """Code to time. `ready()` prepares the state, is not timed, and returns the work."""
 
     case: str
     metric: str
-    unit: str  # starts with "ns", "µs" or "ms", and may go on as in "ns/block"
+    unit: str  # starts with "ns", "µs" or "ms", and may continue as in "ns/block"
     ready: Callable[[], Work]
-    operations: int = 1  # how many the work does; the figure is the time of one
+    operations: int = 1  # how many operations the work does; the figure is the time of one
     system: str = "octet"
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     subject: Subject
-    samples: tuple[float, ...]  # time of one operation in the subject's unit, one sample a round
+    samples: tuple[float, ...]  # time of one operation in the subject's unit, one sample per round
 
     def record(self, bench: str) -> BenchRecord:
         subject = self.subject
         return summary(self.samples, bench, subject.case, subject.metric, subject.unit, subject.system)
 
     def scaled(self, bench: str, metric: str, factor: float) -> BenchRecord:
-        """The same samples as another metric of the same case."""
+        """Return the same samples as another metric of the same case."""
         samples = [sample * factor for sample in self.samples]
         return summary(samples, bench, self.subject.case, metric, self.subject.unit, self.subject.system)
 
     def ratio(self, base: "Timing", bench: str, case: str, metric: str) -> BenchRecord:
-        """How many times the base this takes, round by round: what slows a whole round down cancels out."""
+        """Return the time as a multiple of the base, round by round, so that effects on a whole round cancel out."""
         samples = [mine / its for mine, its in zip(self.samples, base.samples, strict=True)]
         return summary(samples, bench, case, metric, "x", self.subject.system)
 
 
 def interleave(subjects: Sequence[Subject], runs: int) -> list[Timing]:
-    """Time every subject once a round, after a round that does not count."""
+    """Time every subject once per round, after a round that does not count."""
     rounds = [_round(subjects, number) for number in range(runs + 1)][1:]
     return [Timing(subject, samples) for subject, samples in zip(subjects, zip(*rounds, strict=True), strict=True)]
 
 
 def _round(subjects: Sequence[Subject], number: int) -> list[float]:
-    """A different order in every round."""
+    """Time the subjects, in a different order in every round."""
     order = Random(number).sample(range(len(subjects)), len(subjects))
     with _no_collector():
         samples = {i: _time(subjects[i]) for i in order}
@@ -78,7 +78,7 @@ def _time(subject: Subject) -> float:
     start = perf_counter()
     result = work()
     seconds = perf_counter() - start
-    del result  # kept until here so that throwing it away is not timed
+    del result  # kept until here, so that freeing it is not timed
     return seconds / subject.operations * _UNITS_A_SECOND[subject.unit.partition("/")[0]]
 
 
@@ -108,7 +108,7 @@ class Key(NamedTuple):
 
 
 class Board:
-    """Samples by round, of which records are made."""
+    """Samples by round, from which records are made."""
 
     def __init__(self, bench: str, systems: Sequence[str] = ("octet",)) -> None:
         self._bench, self._systems = bench, list(systems)
@@ -123,7 +123,7 @@ class Board:
             self._samples.setdefault(key, {})[number] = value
 
     def records(self) -> list[BenchRecord]:
-        """By case, then by metric, then by system."""
+        """Return records by case, then by metric, then by system."""
         cases = list(dict.fromkeys(key.case for key in self._samples))
         metrics = list(dict.fromkeys(key.metric for key in self._samples))
 
@@ -143,7 +143,7 @@ class Board:
 
 
 def table_of_spreads(records: Iterable[BenchRecord], targets: Targets) -> str:
-    """A line a record, with its spread and its target."""
+    """Format a line for each record, with its spread and its target."""
     header = ("case", "system", "metric", "median", "p10", "p90", "unit", "runs", "target")
     rows = [
         (
@@ -161,7 +161,7 @@ def table_of_spreads(records: Iterable[BenchRecord], targets: Targets) -> str:
 
 
 def table_by_metric(records: Sequence[BenchRecord]) -> str:
-    """A line a case and a column a metric."""
+    """Format a line for each case and a column for each metric."""
     metrics = list(dict.fromkeys((record.metric, record.unit) for record in records))
     cells = {(record.case, record.system, record.metric): format_figure(record.value) for record in records}
     rows = [
@@ -184,7 +184,7 @@ def read_result(path: Path) -> Result:
 
 
 def result_of(fields: dict[str, Any]) -> Result:
-    """As `asdict` wrote it. Raises TypeError, KeyError and AttributeError for anything else."""
+    """Read a result that `asdict` wrote. Raises TypeError, KeyError and AttributeError for other content."""
     parts = {
         "machine": MachineInfo(**fields["machine"]),
         "records": tuple(BenchRecord(**record) for record in fields["records"]),

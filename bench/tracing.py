@@ -1,4 +1,4 @@
-"""What traces cost: the same requests without traces, with all of them, and on request."""
+"""The cost of traces: the same requests without traces, with all of them, and with traces on request."""
 
 import secrets
 import time
@@ -68,7 +68,7 @@ def collecting() -> Iterator[Collector]:
 
 @contextmanager
 def traced_site(engine: Sequence[str], otlp: str, checkout: Path | None = None) -> Iterator[TracedSite]:
-    """`engine` holds options of `octet specialist`; `checkout` is another state of this project."""
+    """`engine` holds options of `octet specialist`; `checkout` is another checkout of this project."""
     traces = ["--otlp", otlp] if otlp else []
     with replica_and_router(NAME, engine, more=traces, checkout=checkout or ROOT) as (replica, router):
         if router is not None:
@@ -101,7 +101,7 @@ def drawing_records(runs: int) -> list[BenchRecord]:
 
 
 def _ended(request_id: str) -> tuple[TraceContext, float, wire.Receipt]:
-    """As most requests: one replica, answered."""
+    """Return a typical request: one replica, answered."""
     receipt = wire.Receipt(
         request_id=request_id,
         specialist="talker",
@@ -126,7 +126,7 @@ _THROUGHPUT, _CPU = "throughput", "CPU a thousand tokens"
 @dataclass(frozen=True, slots=True)
 class TracedLoad:
     case: str
-    streams: int  # at once
+    streams: int  # streams at the same time
     requests: int  # of each stream, per round
     tokens: int
 
@@ -142,7 +142,7 @@ TARGETS: Targets = {
 @dataclass(frozen=True, slots=True)
 class TracedRound:
     throughput: float  # per second
-    cpu: float  # seconds of both processes per thousand tokens
+    cpu: float  # CPU seconds of both processes per thousand tokens
 
 
 def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | None) -> list[BenchRecord]:
@@ -155,7 +155,7 @@ def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | N
             sites[BESIDE] = stack.enter_context(traced_site(engine, "", beside))
         rounds = uvloop.run(_rounds(sites, load, runs))
         if not collector.num_bytes:
-            raise SiteFailed("no trace has come")
+            raise SiteFailed("no trace has arrived")
     return list(_records(load.case, rounds))
 
 

@@ -1,1 +1,1 @@
-"""A replica under more load than it can serve: which requests are answered, and whether forecasts were right."""
+"""A replica under more load than it can serve: which requests are answered, and how accurate the forecasts are."""

@@ -1,4 +1,4 @@
-"""The same loads in real time: a replica behind a socket, on request with a router in front."""
+"""The same loads in real time: a replica behind a socket, optionally with a router in front."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -95,13 +95,13 @@ def _usage(event: Any) -> wire.Usage | None:
 
 
 def _text(offer: Offer) -> str:
-    """A byte is a token, and no two prompts begin alike."""
+    """Return a prompt. A byte is a token, and no two prompts begin alike."""
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSite:
-    replica: str  # address
+    replica: str  # its address
     router: str | None
 
 
@@ -142,7 +142,7 @@ async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
 
 @asynccontextmanager
 async def _door(site: LiveSite) -> AsyncIterator[Stream]:
-    """A replica is called through the router's own client, as in an ensemble."""
+    """Yield a function that starts calls. A replica is called through the router's own client, as in an ensemble."""
     if site.router is not None:
         async with aio.insecure_channel(site.router) as channel:
             yield to_router(channel)
@@ -164,7 +164,7 @@ async def submit_on_time(asked: Iterable[Offer], stream: Stream) -> list[OfferOu
 
 
 async def _capacity(plan: Plan, stream: Stream) -> float:
-    """Seconds of lone work done per second, with as many requests at once as may wait and run."""
+    """Return the seconds of lone work done per second, with the most requests that may wait and run."""
     setup = plan.setup
     work = plan.seconds * 2
     asked = offers(plan.source, plan.mix, setup.cost, 1.0, work, seed=-1)[: setup.max_running + setup.max_waiting]

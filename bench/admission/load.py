@@ -1,4 +1,4 @@
-"""A load with deadlines, the replica that it is put on, and what became of each request."""
+"""A load with deadlines, the replica that receives it, and the outcome of each request."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ from specialist.scheduling.step import Step
 from specialist.server.replica import create_scheduler
 from specialist.server.settings import ReplicaSettings
 
-Source = Callable[[Random], Iterator[LengthShape]]  # the same random source, the same shapes
-_PROMPTS = 0.75  # share of the context that the longest prompt is scaled to
+Source = Callable[[Random], Iterator[LengthShape]]  # the same random source gives the same shapes
+_PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
 
 def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
-    """A Poisson stream. Lengths are lognormal, by median and sigma: many are short, a few many times as long."""
+    """Return a Poisson stream. Lengths are lognormal, by median and sigma: many are short, a few are very long."""
 
     def shapes(rng: Random) -> Iterator[LengthShape]:
         while True:
@@ -40,12 +40,12 @@ def _lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
 
 
 def recorded(trace: Sequence[LengthShape]) -> Source:
-    """A trace from a random offset, repeated from its beginning."""
+    """Return a trace from a random offset, repeated from its beginning."""
     return lambda rng: islice(cycle(trace), rng.randrange(len(trace)), None)
 
 
 def fitted(trace: list[LengthShape], context: int) -> list[LengthShape]:
-    """Prompts shrunk alike until the longest leaves room for an answer; answers cut to the room left."""
+    """Scale all prompts alike until the longest leaves room for an answer; cut answers to the room left."""
     shrink = min(1.0, _PROMPTS * context / max(shape.prompt_tokens for shape in trace))
     prompts = [max(1, round(shape.prompt_tokens * shrink)) for shape in trace]
     return [
@@ -60,8 +60,8 @@ class Offer:
     at: float  # seconds since the load began
     priority: int
     prompt_tokens: int
-    answer_tokens: int  # where the answer ends by itself
-    max_tokens: int  # the limit of the caller, which is all that the replica knows
+    answer_tokens: int  # length at which the model ends the answer
+    max_tokens: int  # the caller's limit; the replica knows no other
     patience: float  # seconds from arrival to the deadline
     work: float  # seconds on an idle replica
 
@@ -79,7 +79,7 @@ class Offer:
 
 
 def lone_seconds(cost: CostModel, prompt_tokens: int, answer_tokens: int) -> float:
-    """On an idle replica: the prompt in one chunk, then one step for each further token."""
+    """Seconds on an idle replica: the prompt in one chunk, then one step for each further token."""
     first = cost.prefill_step + cost.prefill_token * prompt_tokens + cost.prefill_pair * prompt_tokens**2
     steps = answer_tokens - 1
     looked_at = steps * (prompt_tokens + 1) + steps * (steps - 1) // 2
@@ -91,9 +91,9 @@ _Value = TypeVar("_Value", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    classes: tuple[tuple[int, float], ...] = ((9, 0.05), (6, 0.15), (3, 0.3), (1, 0.5))  # priorities and their shares
+    classes: tuple[tuple[int, float], ...] = ((9, 0.05), (6, 0.15), (3, 0.3), (1, 0.5))  # priorities and shares
     deadlines: tuple[tuple[float, float], ...] = ((4.0, 0.2), (10.0, 0.5), (30.0, 0.3))
-    # tight, normal, loose: multiples of the lone work, and shares
+    """Tight, normal and loose: multiples of the lone work, and shares."""
     least_patience: float = 0.5
     early: float = 0.0  # share of answers that end before the limit, which is then up to four times as long
 
@@ -103,10 +103,10 @@ class Mix:
 
 
 def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
-    """A load of `seconds` with `work_rate` seconds of lone work per second.
+    """Return a load of `seconds` with `work_rate` seconds of lone work per second.
 
-    Gaps are scaled alike to fill the time, so that bursts stay bursts. The seed decides everything, and the priorities
-    of a load do not depend on its rate.
+    Gaps are scaled alike to fill the time, so that bursts stay bursts. The load depends only on the arguments and the
+    seed, and its priorities do not depend on its rate.
     """
     rng = Random(seed)
     shapes = _enough(source(Random(rng.random())), cost, seconds * work_rate)
@@ -149,10 +149,10 @@ def _pick(rng: Random, shares: tuple[tuple[_Value, float], ...]) -> _Value:
 
 
 End = Literal["in time", "late", "given up", "shed", "refused", "cancelled", "failed"]
-# shed: displaced by a higher priority; given up: ended because it, or a higher priority, would have been late
+"""shed: displaced by a higher priority; given up: ended because it, or a higher priority, would have been late."""
 ENDS: tuple[End, ...] = get_args(End)
 MISSED: frozenset[End] = frozenset({"late", "given up"})
-# admitted, not displaced, and not answered in time
+"""Ends of requests that were admitted, not displaced, and not answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +160,22 @@ class OfferOutcome:
     offer: Offer
     end: End
     at: float  # when the end was known
-    reason: str = ""  # of a refusal
-    stated_wait: float | None = None  # seconds, if the refusal states it
+    reason: str = ""  # reason of a refusal
+    stated_wait: float | None = None  # seconds, if the refusal states them
     latency: float | None = None  # seconds, if measured
     cpu: float | None = field(default=None, compare=False)
-    """Seconds of the processor that the refusal took, if measured: not the same in every run."""
+    """CPU seconds that the refusal took, if measured; they differ from run to run."""
     asked: float | None = field(default=None, compare=False)
     """When the caller sent the request, on the monotonic clock, if measured."""
     behind: float | None = None  # seconds that the load generator was late, if measured
     beside_lower: bool | None = None
-    # whether a lower priority was running at that moment, if known
+    """Whether a lower priority was running at that moment, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     offered: int
-    ends: Counter[str]  # by end; they add up to `offered`
+    ends: Counter[str]  # by end; the counts add up to `offered`
     refusals: Counter[str]  # by reason
     answers: float  # in time, per second
     tokens: float  # per second, prompts and answers
@@ -187,7 +187,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], keep: Callable[[OfferOutcome], bool]) -> Tally:
-    """Counts are of all outcomes; rates are of answers within the window."""
+    """Count all outcomes, and compute rates from the answers within the window."""
     kept = [outcome for outcome in outcomes if keep(outcome)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
@@ -202,7 +202,7 @@ def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], keep: C
 
 
 class ArrivalClock(ManualClock):
-    """Sleeping is instant; requests that arrive meanwhile are submitted in order, at their time."""
+    """A clock whose `sleep` is instant; requests that arrive meanwhile are submitted in order, at their time."""
 
     def __init__(self, offers: Iterable[Offer] = (), submit: Callable[[Offer], object] = lambda offer: None) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ LANE = Lane("overloaded", "a" * 64)
 @dataclass(frozen=True, slots=True)
 class ReplicaSetup:
     cost: CostModel = field(default_factory=CostModel)  # true costs of steps, before noise
-    guess: CostModel | None = None  # where the estimates of admission begin; None for the true cost
+    guess: CostModel | None = None  # the cost model from which admission starts its estimates; None for the true cost
     num_blocks: int = 512
     block_size: int = 16
     max_running: int = 16
@@ -288,8 +288,8 @@ class _Unsteady:
 
 
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
-"""With admission, or with only a bounded queue: first come, first served, of the length of a replica's queue or of the
-best length; or by priority."""
+"""With admission control, or with only a bounded queue: first come, first served, with the length of a replica's queue
+or the best length; or by priority."""
 QUEUE = 256  # the most waiting requests
 LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # tried for "fcfs tuned"
 QUICK_LENGTHS = (8, 32, QUEUE)
@@ -301,10 +301,10 @@ class Plan:
     source: Source
     mix: Mix
     loads: tuple[float, ...]  # multiples of the capacity
-    seconds: float  # of each load, or of the highest one
+    seconds: float  # duration of each load, or of the highest one
     seeds: Sequence[int]
     compressed: bool = False  # whether all loads have the same requests, in less time
-    followed: int = 40  # about so many refusals of a run are followed
+    followed: int = 40  # about this many refusals of a run are followed
     lengths: tuple[int, ...] = LENGTHS
 
     def seconds_at(self, load: float) -> float:
@@ -324,7 +324,7 @@ class Plan:
 class FollowedRefusal(NamedTuple):
     priority: int
     stated_wait: float | None  # seconds
-    wait: float  # after which it would have been admitted, had it kept its place in the queue
+    wait: float  # seconds after which it would have been admitted, had it kept its place in the queue
     is_admitted_again: bool  # whether it is admitted when it comes back after the stated wait
 
 
@@ -338,7 +338,7 @@ class Run:
     errors: EstimateErrors | None
     followed_refusals: Sequence[FollowedRefusal]
     busy: float | None = None  # share of the time with work, if known
-    most_admitted: int | None = None  # admitted at one time, if known
-    length: int | None = None  # of the queue, if there is one
+    most_admitted: int | None = None  # the most requests admitted at one time, if known
+    length: int | None = None  # length of the queue, if there is one
     slow_periods: SlowPeriods | None = field(default=None, compare=False)
-    """Of the machine, where time is real."""
+    """Slow periods of the machine, if time is real."""

@@ -35,7 +35,7 @@ from specialist.engines.sim.engine import CostModel
 
 SYSTEMS: tuple[System, ...] = ("octet", "fcfs", "fcfs tuned", "priority")
 _LIVE_SPEED = 4  # times as fast as the simulated replica, because callers share its cores
-_PROBE = 1_000_003  # the seed for measuring capacity, which no run has
+_PROBE = 1_000_003  # the seed for measuring capacity, which no run uses
 
 
 def simulate(plan: Plan) -> tuple[float, list[Run]]:
@@ -52,7 +52,7 @@ def _runs(plan: Plan, load: float, rate: float) -> Iterator[Run]:
 
 
 def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
-    """One queue length for all seeds: the one with most answers in time, known only afterwards."""
+    """Return runs with the queue length that gives the most answers in time over all seeds, known only afterwards."""
     tries = (
         [run(plan, offers, load, "fcfs tuned", seed, length) for seed, offers in asked.items()]
         for length in plan.lengths
@@ -111,7 +111,7 @@ def make_plan(
 
 
 def play_on_replica(plan: Plan, *, routed: bool) -> tuple[float, list[Run]]:
-    """In real time."""
+    """Run the plan in real time."""
     from bench.admission.live import live_site, play_live
 
     with record_slow_periods() as slow_periods, live_site(plan.setup, routed=routed) as site:

@@ -1,4 +1,4 @@
-"""Runs as figures: goodput, refusals, and whether retry-after was right."""
+"""Runs as figures: goodput, refusals, and how accurate retry-after was."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -60,7 +60,7 @@ def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
 
 
 def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
-    """Octet's goodput relative to every other system, seed by seed."""
+    """Octet's goodput relative to that of every other system, seed by seed."""
     goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
     for load, system, group in _grouped(runs):
         if system == "octet":
@@ -78,7 +78,7 @@ _BROKEN: frozenset[End] = MISSED | {"shed"}
 
 
 def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
-    """Admitted requests that missed their deadline although a lower priority was running at that moment, or was
+    """Return admitted requests that missed their deadline although a lower priority was running at that moment, or was
     answered in the second half of their time."""
     inside = [each for each in outcomes if each.end != "refused"]
     return [
@@ -98,7 +98,7 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Share of the followed refusals whose retry-after was right."""
+    """The share of the followed refusals whose retry-after was right."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None

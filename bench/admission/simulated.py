@@ -1,4 +1,4 @@
-"""Loads played on simulated time, with admission control and with a queue only."""
+"""Loads played in simulated time, with admission control and with only a queue."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -40,9 +40,9 @@ class Refused(NamedTuple):
 
 
 class OpenAdmission:
-    """No admission control: a request with a free place is admitted.
+    """No admission control: a request is admitted if a place is free.
 
-    It may be called while a step runs; everything else happens between two steps.
+    `ask` may be called while a step runs, all other methods only between two steps.
     """
 
     def __init__(self, loop: StepLoop, seats: int) -> None:
@@ -51,14 +51,14 @@ class OpenAdmission:
         self._inbox: deque[Request] = deque()
 
     def ask(self, request: Request) -> Refused | None:
-        """None if the request is admitted."""
+        """Return None if the request is admitted."""
         if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._seats:
             return Refused("queue full", None)
         self._inbox.append(request)
         return None
 
     def step(self) -> bool:
-        """False if there was nothing to do."""
+        """Return False if there was nothing to do."""
         while self._inbox:
             self._loop.scheduler.submit(self._inbox.popleft())
         self.before_step()
@@ -71,7 +71,7 @@ class OpenAdmission:
         return self._loop.scheduler.take_events()
 
     def displaced(self, name: str) -> bool:
-        """Whether it was admitted and then displaced by a higher priority."""
+        """Whether the request was admitted and then displaced by a higher priority."""
         return False
 
     def serves_below(self, priority: int) -> bool:
@@ -82,7 +82,7 @@ class OpenAdmission:
 
 
 class QueueAdmission(OpenAdmission):
-    """Ignores deadlines: first come, first served, or first come of the highest priority."""
+    """Ignores deadlines: first come, first served, or by priority and then first come."""
 
     def __init__(self, loop: StepLoop, clock: Clock, *, length: int, by_priority: bool) -> None:
         super().__init__(_in_order(loop), loop.scheduler.config.max_running + length)
@@ -109,14 +109,14 @@ class QueueAdmission(OpenAdmission):
 
 
 def _in_order(loop: StepLoop) -> StepLoop:
-    """One prompt after the other: with turns, all would be late together."""
+    """Compute one prompt after the other: with turns, all would be late together."""
     scheduler = loop.scheduler
     config = replace(scheduler.config, age_bound=maxsize)
     return StepLoop(Scheduler(scheduler.pool, config, scheduler.clock, budget=scheduler.budget), loop.engine)
 
 
 class ControlledAdmission:
-    """With the admission controller, which starts from the cost model of the steps."""
+    """Uses the admission controller, which starts from the cost model of the steps."""
 
     def __init__(self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int) -> None:
         self._clock = clock
@@ -166,7 +166,7 @@ class ControlledAdmission:
         return isinstance(self._front.controller.decide(booking, self._clock.now()), Admit)
 
     def repair_copy(self) -> None:
-        """A pool finds its tables by identity, which a copy changes."""
+        """Repair a copied pool, which finds its tables by identity."""
         pool = self._front.scheduler.pool
         pool.tables = {id(table): table for table in pool.tables.values()}
 
@@ -197,7 +197,7 @@ def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0
         if settled is None and done >= _SETTLED * work:
             settled, done = clock.now(), 0.0
     if settled is None:
-        raise ValueError(f"{work:g} s of work are too little to fill {setup.max_running} places")
+        raise ValueError(f"{work:g} s of work is too little to fill {setup.max_running} places")
     return done / (clock.now() - settled)
 
 
@@ -221,7 +221,7 @@ class LoadSimulation:
             if self.follower is not None:
                 self.follower.after_step()
         if self._inside:
-            raise RuntimeError(f"nothing runs, and yet these never ended: {sorted(self._inside)[:5]}")
+            raise RuntimeError(f"nothing runs, but these requests have not ended: {sorted(self._inside)[:5]}")
         return self.outcomes
 
     def advance(self, seconds: float) -> None:
@@ -329,7 +329,7 @@ class RefusalFollower:
         return HORIZON
 
     def _copy(self) -> tuple[LoadSimulation, ControlledAdmission]:
-        """The recursion limit is raised: a copy follows the linked list of a pool's blocks."""
+        """Copy with a higher recursion limit, because a copy follows the linked list of a pool's blocks."""
         usual = getrecursionlimit()
         setrecursionlimit(max(usual, _DEEP))
         try:
@@ -342,7 +342,7 @@ class RefusalFollower:
 
 
 def ratio(refusal: FollowedRefusal) -> float | None:
-    """Stated wait over true wait; None if none was stated."""
+    """Stated wait divided by true wait; None if no wait was stated."""
     if refusal.stated_wait is None:
         return None
     return max(refusal.stated_wait, GRAIN) / max(refusal.wait, GRAIN)

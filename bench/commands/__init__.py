@@ -1,1 +1,1 @@
-"""What can be measured: a file a command, each with `add`."""
+"""The benches: each file adds one or more commands."""

@@ -39,14 +39,14 @@ class BenchParser(argparse.ArgumentParser):
 def add_bench(
     benches: Benches, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
-    """A command with the options that all benches have. `smaller` is what --quick changes besides the runs."""
+    """Add a command with the options of all benches. `smaller` describes the changes of --quick besides the runs."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = benches.add_parser(name, description=f"{about}\n{FIGURES}", help=summary, formatter_class=layout)
     records = "also write the figures, one JSON record a line; without a file: to standard output, and no table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
     document = "also write the figures as one JSON document, with the machine they are of"
     parser.add_argument("--result", type=Path, metavar="FILE", help=document)
-    quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to see that it works, not how fast"
+    quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to test that it works, not its speed"
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments), usual_runs=runs)
     return parser
@@ -62,7 +62,7 @@ def runs_of(arguments: argparse.Namespace) -> int:
 
 
 def parse_numbers(most: float, expected: str) -> Callable[[str], tuple[float, ...]]:
-    """An argument type for numbers above 0, separated by commas."""
+    """Return an argument type for numbers above 0, separated by commas."""
 
     def parse(text: str) -> tuple[float, ...]:
         values = tuple(dict.fromkeys(map(parse_float, text.split(","))))
@@ -78,7 +78,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Errors that a user can correct are printed in one line."""
+    """Print errors that a user can correct in one line."""
     arguments.meter = RunMeter()
     try:
         return run(parser, arguments)
@@ -101,9 +101,9 @@ def publish(
     *,
     table: str = "",
 ) -> int:
-    """Print a table of all records, or the given one, and write the records where the options say.
+    """Print a table of all records, or the given one, and write the records to the files in the options.
 
-    Notes are kept in the result. Returns the exit code 0.
+    Notes are stored in the result. Return the exit code 0.
     """
     table = table or table_of_spreads(records, targets or {})
     if arguments.json == _STANDARD_OUTPUT:
@@ -125,7 +125,7 @@ def add_words(arguments: argparse.Namespace, words: str) -> None:
 
 
 def _command_line(arguments: argparse.Namespace) -> str:
-    """The command as typed, without output options; of files only the names."""
+    """Return the command as typed, without output options; of files, only the names."""
     words = list(arguments.words)
     for option in ("--json", "--result"):
         while option in words:

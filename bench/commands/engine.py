@@ -49,7 +49,7 @@ def add(benches: Benches) -> None:
     parser.add_argument("--runs", type=parse_positive, metavar="N", help=rounds)
     timeout = "seconds an engine may take to answer"
     parser.add_argument("--timeout", type=parse_positive, default=600, metavar="S", help=timeout)
-    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write what steps cost, for the simulation")
+    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write the cost of steps, for the simulation")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw each part by its load: .svg or .png")
 
 

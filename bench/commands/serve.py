@@ -76,7 +76,7 @@ def _add_endpoints(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", choices=("native", "sim"), help="of the own ensemble: the demo model, or simulated")
     replicas = "of the own ensemble (default: 1)"
     group.add_argument("--replicas", type=parse_positive, default=1, metavar="N", help=replicas)
-    group.add_argument("--ensemble", type=Path, metavar="FILE", help="what the own ensemble is to be")
+    group.add_argument("--ensemble", type=Path, metavar="FILE", help="configuration of the own ensemble")
     group.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="beside the own ensemble: vllm")
     doors = "of the own ensemble: http, grpc (default: http)"
     group.add_argument("--doors", type=names, default=("http",), metavar="DOOR,...", help=doors)

@@ -1,1 +1,1 @@
-"""Other engines, each in an environment and a process of its own, that are asked the same as Octet."""
+"""Other engines, each in its own environment and process, that receive the same requests as Octet."""

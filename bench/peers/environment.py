@@ -27,12 +27,12 @@ class Installable:
     name: str
     packages: tuple[str, ...]
     unwanted: tuple[str, ...] = field(default=(), kw_only=True)  # packages to remove again
-    compiled: bool = field(default=False, kw_only=True)  # from C++ sources
+    compiled: bool = field(default=False, kw_only=True)  # whether it is compiled from C++ sources
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec(Installable):
-    module: str  # of the runner
+    module: str  # module of the runner
     reads: Literal["gguf", "hf directory"]
     variants: tuple[tuple[str, ...], ...] = ((),)  # options of the runner to try; the fastest is measured
     mixing: tuple[str, ...] = ()  # options for several adapters in a batch; empty if unsupported
@@ -63,7 +63,7 @@ PEERS: Mapping[str, PeerSpec] = {
 }
 
 
-# A ggml option, and the flag in /proc/cpuinfo that says the processor has it.
+# A ggml option, and the flag in /proc/cpuinfo that shows whether the processor has it.
 _EXTENSIONS = {
     "AVX": "avx",
     "AVX2": "avx2",
@@ -79,7 +79,7 @@ _EXTENSIONS = {
 
 
 def without_amx(cpu_flags: Iterable[str]) -> str:
-    """CMAKE_ARGS for all extensions but AMX, which some virtual machines announce but do not run."""
+    """Return CMAKE_ARGS for all extensions except AMX, which some virtual machines announce but cannot run."""
     flags = frozenset(cpu_flags)
     options = [f"-DGGML_{name}=ON" for name, flag in _EXTENSIONS.items() if flag in flags]
     return " ".join(("-DGGML_NATIVE=OFF", *options))
@@ -111,16 +111,16 @@ class Environment:
 
 
 def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of a peer's process, which must not find our packages."""
+    """Return environment variables of a peer's process, which must not find our packages."""
     return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 
 def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:
-    """Installs the environment unless it is there. With `careful`, AMX is left out; such a build is then kept."""
+    """Install the environment unless it exists. With `careful`, AMX is left out, and that build is then kept."""
     directory = peers / spec.name
     peers.mkdir(parents=True, exist_ok=True)
     with (peers / f"{spec.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two benches that start at once install once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two benches that start at the same time install only once
         build = _installed(spec, directory)
         if build is None or (careful and build == "native"):
             build = "without AMX" if careful else "native"
@@ -138,7 +138,7 @@ def _installed(spec: Installable, directory: Path) -> str | None:
 
 def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
     if spec.compiled and not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
-        raise PeerUnavailable(f"{spec.name}: has to be compiled and there is no C++ compiler (apt install g++)")
+        raise PeerUnavailable(f"{spec.name}: has to be compiled, and there is no C++ compiler (apt install g++)")
     environment = dict(os.environ)
     if build != "native":
         environment["CMAKE_ARGS"] = without_amx(cpu_flags())
@@ -159,7 +159,7 @@ def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
 
 
 def _pip(spec: Installable, directory: Path, build: str) -> Sequence[str]:
-    """Without the cache if the build is not native: a cached wheel may be from another build."""
+    """Return the command, without pip's cache if the build is not native: a cached wheel may be from another build."""
     fresh = () if build == "native" else ("--no-cache-dir",)
     return (str(directory / "bin" / "python"), "-m", "pip", "install", *fresh, *spec.packages)
 
@@ -200,7 +200,7 @@ class PeerWorkspace:
     path: Path  # a directory from which only `bench` can be imported
     model: Path
     hf_directory: Callable[[], Path]  # writes the model in float32, once
-    timeout: float  # seconds to load, or to answer
+    timeout: float  # seconds for loading, or for an answer
 
     def model_for(self, spec: PeerSpec) -> Path:
         if spec.reads == "hf directory":

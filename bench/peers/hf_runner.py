@@ -13,7 +13,7 @@ transformers = import_module("transformers")
 
 
 class _Streamer:
-    """`generate` puts the prompts first, then the newest token of every sequence."""
+    """Receives the prompts from `generate` first, then the newest token of every sequence."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch

@@ -1,4 +1,4 @@
-"""llama.cpp through llama-cpp-python's low-level interface: all sequences in one batch, one decode a step."""
+"""llama.cpp through llama-cpp-python's low-level interface: all sequences in one batch, one decode call per step."""
 
 import argparse
 import os
@@ -70,7 +70,7 @@ class LlamaCpp:
         return firsts
 
     def _decode(self, entries: Sequence[_Entry]) -> list[int]:
-        """One forward pass. Returns the likeliest token after each entry that is sampled."""
+        """Run one forward pass. Return the most likely token after each sampled entry."""
         batch = llama.llama_batch_init(len(entries), 0, 1)
         try:
             batch.n_tokens = len(entries)

@@ -38,7 +38,7 @@ def write_hf_tokenizer(checkpoint: "Checkpoint", parent: Path) -> Path:
 
 
 def _write_once(directory: Path, write: Callable[[Path], None]) -> Path:
-    """The directory exists with all its files or not at all."""
+    """Write the directory so that it exists with all its files or not at all."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(mkdtemp(dir=directory.parent, prefix=".draft-"))
@@ -51,7 +51,7 @@ def _write_once(directory: Path, write: Callable[[Path], None]) -> Path:
 
 
 def hf_tokenizer(vocabulary: "Vocabulary") -> dict[str, Any]:
-    """With control tokens, which Octet's own tokenizer leaves out."""
+    """Return the tokenizer with control tokens, which Octet's own tokenizer leaves out."""
     fields: dict[str, Any] = json.loads(vocabulary.tokenizer.to_str())
     fields["model"]["vocab"] |= vocabulary.control_ids
     control = [_control(text, number) for text, number in vocabulary.control_ids.items()]
@@ -101,7 +101,7 @@ def write_hf_directory(checkpoint: "Checkpoint", parent: Path) -> Path:
 
 
 def hf_config(config: "ModelConfig") -> dict[str, Any]:
-    """Names no end-of-text token, so that answers have the requested length."""
+    """Return a config without an end-of-text token, so that answers have the requested length."""
     if any(window is not None for window in config.windows):
         raise ValueError("windows: a model with sliding windows cannot be written for peers")
     if config.architecture == "llama" and config.qkv_bias != config.output_bias:
@@ -167,7 +167,7 @@ RANK = 16
 def write_adapter(directory: Path, shapes: Mapping[str, tuple[int, ...]], seed: int) -> Path:
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
-    for name, (rows, columns) in sorted(shapes.items()):  # the same for one seed
+    for name, (rows, columns) in sorted(shapes.items()):  # sorted, so that a seed gives the same weights
         layers, layer, kind = name.split(".")
         if kind in TARGETS:
             stem = f"base_model.model.model.{layers}.{layer}.{TARGETS[kind]}"

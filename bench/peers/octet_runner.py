@@ -1,4 +1,4 @@
-"""Octet as a peer of its own bench: scheduler and engine in one process, without gRPC."""
+"""Octet as a peer in its own bench: scheduler and engine in one process, without gRPC."""
 
 import argparse
 import os
@@ -80,12 +80,12 @@ class MixedEngine(ScheduledEngine):
 class Opened:
     replica: "AssembledReplica"
     settings: str
-    weight_bytes: int  # the least bytes of a decode step
-    matrices: Mapping[str, tuple[int, ...]]  # [out, in] of what an adapter may change, by name
-    linear_only: Callable[[int, int], object] | None = None  # computes each matrix once for so many tokens and outputs
+    weight_bytes: int  # bytes of weights that a decode step must read
+    matrices: Mapping[str, tuple[int, ...]]  # [out, in] of matrices that an adapter may change, by name
+    linear_only: Callable[[int, int], object] | None = None  # computes each matrix once, by tokens and outputs
     work: Callable[[], Mapping[str, float]] | None = None  # seconds of the decoder by kind of work
     device: str = "cpu"
-    digests: list[str] = field(default_factory=list)  # of the adapters that are loaded
+    digests: list[str] = field(default_factory=list)  # digests of the loaded adapters
 
 
 class Timed(NamedTuple):
@@ -109,7 +109,7 @@ class Octet(ScheduledEngine):
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Each mix has its own scheduler. `age_bound` None is the default of a replica; 1 is a turn per step."""
+        """Generate with a new scheduler. `age_bound` None is the default of a replica; 1 is a turn per step."""
         opened, base = self._opened, self.scheduler
         with TemporaryDirectory(prefix="octet-bench-") as folder:
             for index in range(len(opened.digests), num_adapters):
@@ -122,7 +122,7 @@ class Octet(ScheduledEngine):
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generate, and return mode, tokens, pairs and seconds of each step, scheduling included."""
+        """Generate, and return mode, tokens, pairs and seconds of each step, including scheduling."""
         steps: list[tuple[str, int, int, float]] = []
         for prompt in prompts:
             self.submit(prompt, new_tokens)
@@ -192,7 +192,7 @@ def mean_seconds(work: Callable[[], object]) -> float:
 
 
 def open_sim() -> Opened:
-    """Arithmetic instead of a model: shows that the bench works."""
+    """Open an engine that uses arithmetic instead of a model, to test the bench."""
     from specialist.engines.sim.engine import CostModel
     from specialist.server.replica import create_sim_replica
     from specialist.server.settings import ReplicaSettings
@@ -230,14 +230,14 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:
-    """Bytes of weights that one token needs: each matrix once, of an untied embedding only a row."""
+    """Return the bytes of weights that one token needs: each matrix once; of an untied embedding, only a row."""
     weights = checkpoint.weights
     names = [name for name in weights if name != "embed" or checkpoint.config.tied_head]
     return sum(_stored_bytes(weights[name]) for name in names)
 
 
 def _stored_bytes(weight: "Weight") -> int:
-    """Symmetric formats store no minima: half the range times the scale."""
+    """Return the stored bytes. Symmetric formats store no minima, which are half the range times the scale."""
     from specialist.models.weights import Affine
 
     if not isinstance(weight, Affine):

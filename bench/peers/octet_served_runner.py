@@ -1,4 +1,4 @@
-"""Octet as callers reach it: a specialist in a process of its own, called over gRPC."""
+"""Octet as callers reach it: a specialist in its own process, called over gRPC."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ async def _arrive(
     address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], *, may_refuse: bool
 ) -> dict[str, Any]:
     async with SpecialistClient(address) as client:
-        await client.describe()  # connecting is not part of an answer
+        await client.describe()  # so that connecting is not part of an answer
         stopwatch = Stopwatch(len(prompts))
         streams = []
         for i, (prompt, length, due) in enumerate(zip(prompts, new_tokens, at, strict=True)):
@@ -64,7 +64,7 @@ async def _stream(
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    """Arguments: the path of the model, then options of `octet specialist`."""
+    """Start a specialist. Arguments: the path of the model, then options of `octet specialist`."""
     model, *options = arguments
     command = [sys.executable, "-m", "octet.cli", "specialist", "--port", "0", "--model", model, *options]
     service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603

@@ -1,4 +1,4 @@
-"""Processes of peers: started, paused, measured and ended with everything they started."""
+"""Processes of peers: started, paused, measured, and ended with all their child processes."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class PeerFailed(RuntimeError):
 
 
 class _ProcessGroup:
-    """A process in a group of its own, whose errors go to a log."""
+    """A process in its own group, whose errors go to a log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, **options: Any) -> None:
         self.name, self._log = name, log
@@ -123,7 +123,7 @@ class Peer(_ProcessGroup):
     def call(self, name: str, **arguments: object) -> Any:
         try:
             self.resume()
-            with suppress(BrokenPipeError):  # it has died: its answer will not come
+            with suppress(BrokenPipeError):  # the peer has died, so its answer will not come
                 print(json.dumps({"call": name, **arguments}), file=self._process.stdin, flush=True)
             result = self._receive(name)["result"]
             self.pause()
@@ -135,7 +135,7 @@ class Peer(_ProcessGroup):
     def close(self) -> None:
         super().close()
         if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # what it was never going to read
+            with suppress(BrokenPipeError):  # the peer did not read all of its input
                 self._process.stdin.close()
 
     def _read(self) -> None:
@@ -159,7 +159,7 @@ class Peer(_ProcessGroup):
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise PeerFailed(self.name, f"answered {line[:80]!r} while {doing}, which is no JSON object")
+            raise PeerFailed(self.name, f"answered {line[:80]!r} while {doing}, which is not a JSON object")
         if "error" in message:
             error = " ".join(str(message["error"]).split())[:_LAST_WORDS]
             raise PeerFailed(self.name, f"failed while {doing}: {error}; see {self._log}")
@@ -178,16 +178,16 @@ class ServerProcess(_ProcessGroup):
             return cpu_of_tree(self.pid)
         except OSError:
             self.check()
-            raise PeerFailed(self.name, "a process of it ended while it was measured") from None
+            raise PeerFailed(self.name, "one of its processes ended while it was measured") from None
 
     def check(self) -> None:
-        """Raise PeerFailed once it is dead."""
+        """Raise PeerFailed if the peer is dead."""
         if self._process.poll() is not None:
             raise self._death()
 
 
 class Trial(NamedTuple, Generic[_Running]):
-    """A started variant: the least cost wins."""
+    """A started variant. The variant with the least cost is kept."""
 
     cost: float
     line: str
@@ -233,6 +233,6 @@ def cpu_of_tree(pid: int) -> float:
 
 
 def _cpu_of(pid: int) -> float:
-    """In nanoseconds; of ended children, in ticks."""
+    """Return nanoseconds; those of ended children are counted in ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return cpu_seconds(pid) + sum(map(int, fields[13:15])) / _TICKS

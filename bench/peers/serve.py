@@ -104,7 +104,7 @@ def _write(out: TextIO, message: dict[str, Any]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """Output of libraries goes to stderr, so that it does not mix with answers."""
+    """Send output of libraries to stderr, so that it does not mix with answers."""
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own

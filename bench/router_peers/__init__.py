@@ -1,1 +1,1 @@
-"""Octet's router beside other routers, in front of the same simulated backends."""
+"""Octet's router compared with other routers, in front of the same simulated backends."""

@@ -1,4 +1,4 @@
-"""Paths to an answer: router processes, and callers that count tokens and cost little."""
+"""Paths to an answer: router processes, and callers that count tokens at little cost."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def prompts(size: int) -> Iterator[str]:
-    """Every text is new, so that no classifier and no cache has it."""
+    """Yield new texts, which no classifier and no cache knows."""
     for number, topic in zip(_numbers, cycle(TOPICS.values()), strict=False):
         head = f"{topic} (case {number})\n"
         yield head + _LINE * (max(0, size - len(head)) // len(_LINE) + bool(size))
@@ -43,7 +43,7 @@ class CallFailed(RuntimeError):
 
 
 class TokenCounter:
-    """Counts the tokens of one answer, however its bytes are cut."""
+    """Counts the tokens of one answer, regardless of how its bytes are split."""
 
     def __init__(self, on_tokens: OnTokens | None) -> None:
         self._on_tokens = on_tokens
@@ -66,7 +66,7 @@ class TokenCounter:
                 self._on_tokens(tokens, messages)
 
     def first_token(self) -> float:
-        """Seconds. Raises CallFailed."""
+        """Return the seconds. Raises CallFailed."""
         if not self._first:
             raise CallFailed(f"an answer without a token: {self._tail[:_SHOWN]!r}")
         return self._first
@@ -78,11 +78,11 @@ class Caller(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """Seconds to the first token of an answer that is read to its end. Raises CallFailed."""
+        """Return the seconds until the first token of an answer that is read to its end. Raises CallFailed."""
 
 
 class HttpCaller:
-    """Of `/v1/chat/completions`."""
+    """Calls `/v1/chat/completions`."""
 
     def __init__(self, host: str, port: int, model: str, *, acks_at_once: bool) -> None:
         self._host, self._port, self._model = host, port, model
@@ -110,7 +110,7 @@ class HttpCaller:
 
 
 class GrpcCaller:
-    """With grpcio, or with the router's own client of replicas, which costs less."""
+    """Calls with grpcio, or with the router's own client of replicas, which costs less."""
 
     def __init__(self, address: str, method: str, request: Request, *, own_client: bool = False) -> None:
         self._address, self._method, self._request, self._own_client = address, method, request, own_client
@@ -128,7 +128,7 @@ class GrpcCaller:
         await self._channel.close()
 
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """A whole answer is a stream that is read to its end."""
+        """Call as in the base class; a whole answer is a stream that is read to its end."""
         request = self._request(f"{prompt} {order}", order.tokens)
         counter = TokenCounter(on_tokens)
         try:
@@ -163,7 +163,7 @@ _FIRST, _WARM, _WARM_CALLS = Order(1), Order(8), 40
 class RoutePath:
     system: str
     router: RouterProcess | None  # None: directly to a backend
-    caller: Callable[[bool], Caller]  # argument: whether to acknowledge at once
+    caller: Callable[[bool], Caller]  # the argument states whether to acknowledge at once
 
 
 async def until_it_answers(path: RoutePath, seconds: float) -> None:
@@ -182,7 +182,7 @@ async def until_it_answers(path: RoutePath, seconds: float) -> None:
 
 
 async def warm_up(path: RoutePath) -> None:
-    """Does what a router does only once."""
+    """Make the router do its one-time work."""
     try:
         async with path.caller(True) as caller:
             for _ in range(_WARM_CALLS):

@@ -1,4 +1,4 @@
-"""What is measured: situations, prompts, and the paths that a request can take."""
+"""The measured situations and prompts, and the paths that a request can take."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from bench.router_peers.orders import Order
 
 OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
 LIMIT, GRPC_LIMIT, REPLICA_LIMIT = "limit", "limit, gRPC", "limit, replica"
-# directly to a backend: of the peers; of Octet with grpcio; of Octet with a client that costs less
+"""Directly to a backend: that of the peers; Octet's with grpcio; Octet's with a client that costs less."""
 RATES = (10, 25, 50, 100)  # per second
 STOCK_RATES = (25, 100)
 PROMPTS = (2_000, 32_000, 220_000)  # bytes
@@ -21,10 +21,10 @@ _ALL = (*_BY_HTTP, GRPC_LIMIT, GRPC)
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
     name: str
-    systems: tuple[str, ...]  # of Octet; peers always take part
+    systems: tuple[str, ...]  # systems of Octet; peers always take part
     requests: int  # per round
     rate: float | None = None
-    # per second, open loop; None: one after the other
+    """Requests per second, open loop; None: one after the other."""
     prompt_bytes: int = 0
     acks_at_once: bool = True
 
@@ -44,8 +44,8 @@ class Flood:
 class Size:
     runs: int
     serial: int  # requests of a round
-    long: int  # with a long prompt
-    seconds_at: tuple[float, ...]  # for each rate
+    long: int  # requests with a long prompt
+    seconds_at: tuple[float, ...]  # seconds for each rate
     stock_seconds: float
     flood_seconds: float
 

@@ -1,8 +1,8 @@
-"""Replicas that cost as little as the HTTP backends and keep to the same orders: what is measured is the router.
+"""Replicas that cost as little as the HTTP backends and follow the same orders, so that the router is measured.
 
-`python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, prints them in a line, and
-serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message, and so do
-those that come too soon after the last, where they have a pace.
+`python -m bench.router_peers.grpc_backend NUMBER` listens on this number of ports, prints them in a line, and serves
+until it is terminated. As in every replica of Octet, tokens that wait to be sent become one message. If tokens have a
+pace, those that come too soon after the last message also wait.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ async def _generate(ask: wire.GenerateRequest, context: Context) -> None:
 async def _send(context: Context, event: object) -> None:
     try:
         await context.write(event)
-    except Exception as error:  # nothing can be written to a call that is over
+    except Exception as error:  # nothing can be written to a call that has ended
         raise CallerGone from error
 
 
@@ -92,7 +92,7 @@ async def _watch(ask: wire.WatchLoadRequest, context: Context) -> None:
 
 
 async def start_backend(address: str = f"{HOST}:0") -> tuple[Any, int]:
-    """The server and its port."""
+    """Return the server and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _MOST_BYTES)])
     handlers = {
         "Generate": relay_handler(wire.GenerateRequest, _generate, _MOST_BYTES),

@@ -1,7 +1,7 @@
-"""Backends with OpenAI's API that cost next to nothing, so that what is measured is the router before them.
+"""Backends with OpenAI's API that cost almost nothing, so that the router in front of them is measured.
 
-`python -m bench.router_peers.http_backend NUMBER` listens on so many ports of this machine, prints them in a line, and
-serves until it is terminated. A token is a write of its own, as engines do it.
+`python -m bench.router_peers.http_backend NUMBER` listens on this number of ports, prints them in a line, and serves
+until it is terminated. Each token is written separately, as by real engines.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Backend(asyncio.Protocol):
         self._go_on(order)
 
     def _go_on(self, order: Order) -> None:
-        """A turn of the event loop between two tokens, so that each is a write of its own."""
+        """Wait for a turn of the event loop between two tokens, so that each is its own write."""
         if order.pace_us:
             self._loop.call_at(self._began + self._sent * order.pace_us / 1e6, self._continue, order)
         else:

@@ -1,4 +1,4 @@
-"""Octet's router and its peers beside each other, as figures."""
+"""Figures of Octet's router and its peers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -49,7 +49,7 @@ def records_of(found: RoundResults, planned: Sequence[FirstTokens | Flood], peer
 
 
 def _base(system: str) -> str:
-    """The direct path to a backend of the same kind."""
+    """Return the direct path to a backend of the same kind."""
     return _BASES.get(system, cases.LIMIT)
 
 
@@ -63,7 +63,7 @@ def added_p50(found: RoundResults, case: str, system: str) -> list[float]:
 
 
 def _added_p99(found: RoundResults, case: str, system: str) -> list[float]:
-    """Milliseconds, over the calls of all rounds, resampled with replacement."""
+    """Return milliseconds over the calls of all rounds, resampled with replacement."""
     mine, bare = (list(chain(*found.first[case, each])) for each in (system, _base(system)))
     random = Random(0)
     return [

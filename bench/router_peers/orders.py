@@ -1,4 +1,4 @@
-"""What a prompt orders of a backend: a number of tokens at a pace."""
+"""The order that a prompt gives to a backend: a number of tokens at a pace."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _BEGIN = b"["
 
 
 class OrderMissing(ValueError):
-    """A prompt without an order."""
+    """A prompt has no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Order:
 
     @classmethod
     def read(cls, raw: bytes) -> Self:
-        """The last order in the text. Searched from the end: a prompt may be long."""
+        """Return the last order in the text, which is searched from the end, because a prompt may be long."""
         at = len(raw)
         while (at := raw.rfind(_BEGIN, 0, at)) >= 0:
             found = _ORDER.match(raw, at)

@@ -16,17 +16,17 @@ from bench.router_site import steady
 
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
-_RAMP = 0.25  # the share of a flood that comes before counting
+_RAMP = 0.25  # the share of a flood that precedes the count
 _ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
-"""Tokens of each caller on average; a flood that has brought fewer goes on, for so many seconds at most."""
+"""Average tokens of each caller; a flood with fewer continues, for this many seconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloodResult:
     tokens: int
     seconds: float
-    cpu: float  # seconds of the router; 0 without one
-    messages: int  # with tokens
+    cpu: float  # CPU seconds of the router; 0 without one
+    messages: int  # messages with tokens
 
 
 async def first_tokens(path: RoutePath, case: FirstTokens) -> list[float]:
@@ -52,7 +52,7 @@ async def flood(path: RoutePath, case: Flood) -> FloodResult:
             while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
                 await _unless_failed(callers, _LONGER)
             if tally.tokens == before:
-                raise CallFailed(f"no token came within {perf_counter() - began:.0f} s")
+                raise CallFailed(f"no token arrived within {perf_counter() - began:.0f} s")
             seconds, spent = perf_counter() - began, _cpu(path.router) - cpu
             return FloodResult(tally.tokens - before, seconds, spent, tally.messages - messages)
         finally:
@@ -111,13 +111,13 @@ def _cpu(router: RouterProcess | None) -> float:
 _WAKE_SECONDS = 60.0
 _CASE_SECONDS = 120.0
 _PAUSES = (1.0, 10.0, 40.0)
-"""Seconds before each further attempt. What a moment without processors has tripped is trusted again after 30."""
+"""Seconds before each further attempt. A backend that failed for lack of CPU is trusted again after 30."""
 
 
 @dataclass(slots=True)
 class RoundResults:
     first: dict[tuple[str, str], list[list[float]]] = field(default_factory=lambda: defaultdict(list))
-    """Seconds to the first token of each call."""
+    """Seconds until the first token of each call."""
     floods: dict[tuple[str, str], list[FloodResult]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[str, int] = field(default_factory=dict)  # bytes by router, at the end
 
@@ -148,7 +148,7 @@ async def _attempt(site: RouterPeersSite, system: str, case: FirstTokens | Flood
         try:
             async with asyncio.timeout(_CASE_SECONDS):
                 if not await _measured(path, case, found):
-                    site.findings.notes.append(f"{system}: busy some seconds after its callers had gone: {case.name}")
+                    site.findings.notes.append(f"{system}: busy some seconds after its callers left: {case.name}")
                 return
         except (CallFailed, PeerFailed, TimeoutError) as error:
             why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"

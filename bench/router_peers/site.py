@@ -23,7 +23,7 @@ from bench.router_site import READY, REPLICA, ROUTER, SPECIALISTS, infer_request
 
 @contextmanager
 def backends(module: str, number: int) -> Iterator[list[int]]:
-    """Ports of so many backends in one process."""
+    """Yield the ports of `number` backends in one process."""
     with scratch_folder() as folder:
         log = folder / "backends.log"
         with started(f"bench.router_peers.{module}", [str(number)], log, ready="^ready on (.+)") as process:
@@ -119,7 +119,7 @@ class RouterPeersSite:
 
 @asynccontextmanager
 async def site(peers: Sequence[RouterPeer], cache: Path, findings: Findings) -> AsyncIterator[RouterPeersSite]:
-    """Pins this process to the cores that the routers do not use. A peer that does not start is left out."""
+    """Pin this process to the cores that the routers do not use. A peer that does not start is left out."""
     core, *other = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder())

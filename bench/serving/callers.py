@@ -1,4 +1,4 @@
-"""Callers of an endpoint over gRPC and over OpenAI's dialect, and the answers that they get."""
+"""Callers of an endpoint over gRPC and over OpenAI's API, and the answers that they get."""
 
 import asyncio
 import json
@@ -31,11 +31,11 @@ from octet.v1 import inference_pb2 as wire
 
 
 class Unreachable(ServeMistake):
-    """An endpoint does not answer, or not with HTTP."""
+    """An endpoint does not answer, or does not answer with HTTP."""
 
 
 End = Literal["answered", "refused", "expired", "failed"]
-# refused for lack of capacity; expired at its deadline, by the endpoint or by the caller
+"""refused: for lack of capacity; expired: ended at its deadline, by the endpoint or by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class ServedAnswer:
     end: End
     pieces: tuple[float, ...] = ()  # arrival of each piece of text, in seconds since it was due
     total: float = 0.0  # seconds since it was due
-    tokens: int = 0  # as the endpoint counts them, else the pieces
+    tokens: int = 0  # as the endpoint counts them, or else the number of pieces
     prompt_tokens: int | None = None
     why: str = ""
-    retry_after: bool = False  # whether the refusal has one
+    retry_after: bool = False  # whether the refusal has a retry-after
     behind: float = 0.0  # seconds that the load generator was late
 
     @property
@@ -70,7 +70,7 @@ class Caller(Protocol):
 
 
 class Call:
-    """One request: when its pieces arrive, and how it ends. At its deadline the caller hangs up."""
+    """One request: when its pieces arrive, and how it ends. At its deadline the caller disconnects."""
 
     def __init__(self, ask: Ask, due: float, give_up: float) -> None:
         self._ask, self._due, self._give_up = ask, due, give_up
@@ -100,7 +100,7 @@ class Call:
         )
 
     def hang_up(self) -> ServedAnswer:
-        """Expired at the deadline; failed if the caller gave up before it."""
+        """Return an answer that expired at the deadline, or that failed if the caller gave up before it."""
         caller = self._ask.caller
         end: End = "expired" if self._until == (caller.total if self.has_begun else caller.ttft) else "failed"
         return self.answer(end, f"no {'whole answer' if self.has_begun else 'token'} within {self._until:g} s")
@@ -195,7 +195,7 @@ _EXPIRED = ("deadline", "timeout_error")
 
 
 def message_of(fields: Any) -> str:
-    """Of an error of OpenAI, of FastAPI, or of plain text."""
+    """Return the message of an error in the form of OpenAI, of FastAPI, or of plain text."""
     error = fields.get("error", fields) if isinstance(fields, dict) else fields
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
@@ -239,13 +239,13 @@ _GATEWAY_TIMEOUT = 504
 
 @dataclass(slots=True)
 class StreamState:
-    """A response of server-sent events, as far as it has arrived."""
+    """The part of a response of server-sent events that has arrived."""
 
     on_piece: Callable[[], None] = lambda: None
     num_pieces: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
-    expired: bool = False  # the deadline has passed
+    expired: bool = False  # whether the deadline has passed
     finished: bool = False
     body: bytes = b""
     _rest: bytes = b""
@@ -263,7 +263,7 @@ class StreamState:
         except ValueError:
             fields = None
         if not isinstance(fields, dict):
-            self.error = f"an event that is no JSON object: {data[:60]!r}"
+            self.error = f"an event that is not a JSON object: {data[:60]!r}"
             return
         if error := fields.get("error"):
             self.error = message_of(fields)
@@ -320,7 +320,7 @@ class OpenAICaller:
         await self._check_models()
         counts = [await self._probe(words) for words in _PROBES]
         if counts[0] is None or counts[1] is None:
-            return "does not count tokens (no usage): a word of a prompt is taken for a token, a piece of an answer too"
+            return "sends no usage: each word of a prompt and each piece of an answer counts as a token"
         self._count = fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
         return str(self._count)
 
@@ -328,7 +328,7 @@ class OpenAICaller:
         self._client.close()
 
     async def _check_models(self) -> None:
-        """Not every endpoint lists its models; a list must have ours."""
+        """Check the list of models, if the endpoint has one: it must include ours."""
         request = http_request("GET", f"{self._origin.path}/models", self._origin.name, more=self._key)
         response, state = await self._exchange_once(request)
         try:
@@ -338,7 +338,7 @@ class OpenAICaller:
         if response.status == 200 and isinstance(listed, list):
             names = [str(each.get("id")) for each in listed if isinstance(each, dict)]
             if names and self._model not in names:
-                raise ServeMistake(f"{self._where}: no model {self._model!r}, there are {', '.join(names[:8])}")
+                raise ServeMistake(f"{self._where}: no model {self._model!r}; there are {', '.join(names[:8])}")
 
     async def _probe(self, words: int) -> int | None:
         response, state = await self._exchange_once(self._request(words_of(words, f"probe of {words}"), 2, {}))
@@ -348,7 +348,7 @@ class OpenAICaller:
         if "text/event-stream" not in kind:
             raise ServeMistake(f"{self._where}: asked for a stream of events (SSE), got {kind}")
         if state.error is not None or not (state.num_pieces or state.finished):
-            raise ServeMistake(f"{self._where}: a stream without an answer: {state.error or 'no text in it'}")
+            raise ServeMistake(f"{self._where}: the stream has no answer: {state.error or 'it has no text'}")
         tokens = state.usage.get("prompt_tokens")
         return tokens if isinstance(tokens, int) else None
 
@@ -400,7 +400,7 @@ class Endpoint:
 
 
 def named_apart(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """Equal names are extended by the model, then by a number."""
+    """Make equal names different by adding the model, then a number."""
     names = [each.name for each in endpoints]
     fuller = [each.name if names.count(each.name) == 1 else f"{each.name} {each.model}" for each in endpoints]
     counted = [

@@ -1,4 +1,4 @@
-"""Open-loop load on one endpoint or several in turns."""
+"""Open-loop load on one endpoint, or on several in turn."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack
@@ -17,14 +17,14 @@ from bench.serving.workload import Ask, CallerClass, ServeMistake, Source, asks_
 from specialist.models.fields import ModelRefused
 
 _WARM_UP = 4
-_CROWD_RATE = 4.0  # arbitrary: a crowd comes at once
+_CROWD_RATE = 4.0  # arbitrary, because a crowd arrives at once
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    source: Callable[[float | None], Source]  # at a rate, or at its own
+    source: Callable[[float | None], Source]  # at a given rate, or at its own
     rate: float | None
-    shares: tuple[float, ...]  # of the first system's capacity, each one load; empty for one load at `rate`
+    shares: tuple[float, ...]  # shares of the first system's capacity, each a load; empty for one load at `rate`
     classes: tuple[CallerClass, ...]
     own: OwnEnsemble | None
     endpoints: tuple[Endpoint, ...]
@@ -45,7 +45,7 @@ class ServeFindings(Findings):
 
 @dataclass(slots=True)
 class ServeRounds:
-    systems: list[System]  # alive; rates are shares of the capacity of the first
+    systems: list[System]  # systems that run; rates are shares of the capacity of the first
     options: ServeOptions
     findings: ServeFindings
 
@@ -66,7 +66,7 @@ class ServeRounds:
         await play(system.name, system.caller, [replace(ask, at=0.0) for ask in asks], 1.0)
 
     async def _loads(self) -> dict[str, Source]:
-        """By name, which is empty if there is only one."""
+        """Return the loads by name, which is empty if there is only one."""
         source, shares = self.options.source, self.options.shares
         if not shares:
             return {"": source(self.options.rate)}
@@ -113,7 +113,7 @@ class ServeRounds:
         return True
 
     def _asks(self, source: Source, seed: int, seconds: float | None = None) -> list[Ask]:
-        """Seeds differ from load to load, so that no prompt is cached."""
+        """Return the requests. Seeds differ from load to load, so that no prompt is cached."""
         options = self.options
         return asks_of(source, options.classes, seconds or options.seconds, options.seed + seed, options.context)
 

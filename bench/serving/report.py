@@ -1,4 +1,4 @@
-"""ServeRounds as figures and plots, for each class and for all."""
+"""Figures and plots of rounds of `octet bench serve`, for each class and for all classes together."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ def _records(rounds: Sequence[LoadRound], name: str, figures: Sequence[_Figure])
     for metric, unit, value in figures:
         for system in dict.fromkeys(each.system for each in rounds):
             mine = [each for each in rounds if each.system == system]
-            if metric.endswith(_OF_ALL_ROUNDS):  # over the answers of all rounds together, so without a spread
+            if metric.endswith(_OF_ALL_ROUNDS):  # computed over the answers of all rounds, so without a spread
                 pooled = value(mine[0], [answer for each in mine for answer in of_class(each, name)])
                 if pooled is not None:
                     yield BenchRecord(BENCH, case, system, metric, unit, pooled, pooled, pooled, len(mine))
@@ -63,7 +63,7 @@ def _records(rounds: Sequence[LoadRound], name: str, figures: Sequence[_Figure])
 
 
 def _ratios(rounds: Sequence[LoadRound]) -> Iterator[BenchRecord]:
-    """The first system over each other one, round by round."""
+    """Yield the first system divided by each other one, round by round."""
     first, *others = dict.fromkeys(each.system for each in rounds)
     ours = [each for each in rounds if each.system == first]
     for other in others:
@@ -85,9 +85,9 @@ def warnings(rounds: Sequence[LoadRound]) -> list[str]:
     late = 1000 * max(percentile([answer.behind for answer in each.answers], 99) for each in rounds)
     busy = max(each.generator / each.lasted for each in rounds)
     if late > LATE:
-        found.append(f"warning: the load generator was late itself, by {late:.0f} ms (p99): ask for a lower rate")
+        found.append(f"warning: the load generator itself was late by {late:.0f} ms (p99): ask for a lower rate")
     if busy > BUSY:
-        found.append(f"warning: the load generator took {100 * busy:.0f} % of a core: what it measures is also itself")
+        found.append(f"warning: the load generator took {100 * busy:.0f} % of a core, which distorts the figures")
     for system in dict.fromkeys(each.system for each in rounds):
         answers = [answer for each in rounds if each.system == system for answer in each.answers]
         found += _short(system, answers)
@@ -148,7 +148,7 @@ def _short(system: str, answers: Sequence[ServedAnswer]) -> list[str]:
     if 2 * num_short <= len(whole):
         return []
     given, asked = sum(answer.tokens for answer in whole), sum(answer.ask.answer_tokens for answer in whole)
-    return [f"warning: {system}: answers had {given:,} tokens, asked for were {asked:,}"]
+    return [f"warning: {system}: answers had {given:,} tokens; {asked:,} were requested"]
 
 
 _FIGURES: tuple[_Figure, ...] = (

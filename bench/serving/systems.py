@@ -1,4 +1,4 @@
-"""The systems under load: an own ensemble, endpoints, and servers of peers; and the load on one of them."""
+"""The systems under load: an ensemble started here, endpoints, and servers of peers; and the load on one of them."""
 
 import asyncio
 import gc
@@ -29,8 +29,8 @@ _AHEAD = 0.2  # seconds before the first arrival
 @dataclass(frozen=True, slots=True)
 class LoadRound:
     system: str
-    seconds: float  # of arrivals
-    lasted: float  # until the last answer
+    seconds: float  # seconds of arrivals
+    lasted: float  # seconds until the last answer
     answers: tuple[ServedAnswer, ...]
     generator: float  # CPU seconds of the load generator
     load: str = ""  # empty if there is only one
@@ -38,7 +38,7 @@ class LoadRound:
 
 
 async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> LoadRound:
-    """The garbage collector is off: its pauses would count as latency."""
+    """Play a load without the garbage collector, because its pauses would count as latency."""
     gc.collect()
     gc.disable()
     try:
@@ -60,7 +60,7 @@ PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
 async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask]]) -> float:
-    """Requests per second: the median of all crowds but the first, which warms up."""
+    """Return requests per second: the median of all crowds except the first, which warms up."""
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
     found = median(map(rate_of, rounds[1:]))
     if not found:
@@ -85,7 +85,7 @@ _WAKE_SECONDS = 60.0
 class System:
     endpoint: Endpoint
     process: ServerProcess | None = None  # a peer's server, stopped while others are measured
-    pid: int | None = None  # of an own ensemble, which is never stopped, because its supervisor would see a hang
+    pid: int | None = None  # of an ensemble started here, which is never stopped: its supervisor would see a hang
     settings: str = ""
     caller: Caller = field(init=False)
 
@@ -151,13 +151,13 @@ Engine = Literal["native", "sim"]
 class OwnEnsemble:
     engine: Engine
     replicas: int
-    doors: tuple[str, ...]  # http, grpc
+    doors: tuple[str, ...]  # http or grpc
     file: Path | None = None
 
 
 @contextmanager
 def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
-    """An ensemble of one specialist, or as the file says: a system for each door. Raises SiteFailed."""
+    """Start an ensemble of one specialist, or of the file; yield a system for each door. Raises SiteFailed."""
     with scratch_folder() as folder:
         file, model = own.file, "octet"
         if file is None:
@@ -202,12 +202,12 @@ class Variant:
 class ServerPeer:
     spec: PeerSpec  # what to install
     command: Callable[[ServerPlace], Sequence[str]]
-    variants: Callable[[ServerPlace], Sequence[Variant]]  # the fastest is measured
+    variants: Callable[[ServerPlace], Sequence[Variant]]  # the fastest of them is measured
     class_fields: ClassFields
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
-    """The module: the command `vllm` needs a package of that name, and the CPU build has another."""
+    """Return the module, because the command `vllm` needs a package of that name, and the CPU build has another."""
     return (
         *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
@@ -229,7 +229,7 @@ def _vllm_variants(place: ServerPlace) -> Sequence[Variant]:
 def _vllm_variant(words: str, variables: Mapping[str, str]) -> Variant:
     usual = {
         "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
-        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": _KEPT_SECONDS,  # a connection that ends as it is used would be a failure
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": _KEPT_SECONDS,  # a connection that ends while in use would be a failure
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
@@ -258,7 +258,7 @@ def prepare_place(
 def start_server(
     peer: ServerPeer, place: ServerPlace, say: Say, *, try_all: bool, seconds: float = START_SECONDS
 ) -> System:
-    """The fastest variant, ready and paused. Raises PeerFailed."""
+    """Start the fastest variant, and return it ready and paused. Raises PeerFailed."""
     variants = peer.variants(place)
     tried = enumerate(variants if try_all else variants[:1], 1)
     return keep_fastest(

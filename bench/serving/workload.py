@@ -13,7 +13,7 @@ from simulation.traces import TRACE_BLOCK_SIZE, Arrival
 
 
 class ServeMistake(ValueError):
-    """An option, a file or an endpoint that cannot be used. The message is one line."""
+    """An option, a file or an endpoint cannot be used. The message is one line."""
 
 
 Draw = Callable[[Random], float]
@@ -77,7 +77,7 @@ class CallerClass:
     share: float  # relative to the other classes
     priority: int
     ttft: float  # seconds until the first token
-    total: float  # seconds until the last
+    total: float  # seconds until the last token
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -141,7 +141,7 @@ def _class_of(name: str, fields: Mapping[str, Any]) -> CallerClass:
 MOST_ASKS = 1_000_000
 
 
-Source = Callable[[Random, float], Iterator[Arrival]]  # arrivals within so many seconds
+Source = Callable[[Random, float], Iterator[Arrival]]  # arrivals within this many seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,12 @@ class Ask:
     prompt_tokens: int
     answer_tokens: int
     caller: CallerClass
-    seed: int  # of its text
+    seed: int  # seed of its text
     blocks: tuple[int, ...] = ()
 
 
 def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
-    """The seed decides everything. Prompts are cut to three quarters of the context."""
+    """Return the requests, which depend only on the seed. Prompts are cut to three quarters of the context."""
     rng = Random(seed)
     traffic = list(islice(source(Random(rng.random()), seconds), MOST_ASKS))
     if not traffic:
@@ -179,7 +179,7 @@ def drawn(rate: float, gap: Draw, prompt: Draw, answer: Draw) -> Source:
 
 
 def recorded(traffic: Sequence[Arrival], rate: float | None) -> Source:
-    """Starts at a random place of the trace and repeats it. With a rate, it is sped up or slowed down."""
+    """Start at a random place of the trace and repeat it. With a rate, the trace is sped up or slowed down."""
     span = traffic[-1].at + traffic[-1].at / len(traffic)
     pace = 1.0 if rate is None else len(traffic) / span / rate
 
@@ -206,7 +206,7 @@ def _ask(number: int, traffic: Arrival, caller: CallerClass, seed: int, context:
     return Ask(number, traffic.at, prompt, answer, caller, seed, blocks)
 
 
-# Three letters each: a token for most vocabularies, and with the space four bytes.
+# Three letters each: one token in most vocabularies, and with the space four bytes.
 _WORDS = tuple(
     re.findall(
         "...",
@@ -219,7 +219,7 @@ _WORDS = tuple(
 @dataclass(frozen=True, slots=True)
 class TokenCount:
     a_word: float = 1.0
-    around: float = 0.0  # added by the template
+    around: float = 0.0  # tokens that the template adds
 
     def __str__(self) -> str:
         return f"{self.a_word:.3g} tokens a word, {self.around:.3g} around a prompt"
@@ -234,7 +234,7 @@ def fit_count(short: tuple[int, int], long: tuple[int, int]) -> TokenCount:
 
 
 def prompt_of(ask: Ask, count: TokenCount) -> str:
-    """Prompts share a beginning exactly where their trace says so."""
+    """Return a prompt. Prompts share a beginning exactly where their trace states it."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
         return words_of(words, f"{ask.seed}, {ask.number}")
@@ -262,5 +262,5 @@ def to_octet(caller: CallerClass) -> dict[str, Any]:
 
 
 def to_vllm(caller: CallerClass) -> dict[str, Any]:
-    """In vLLM the lower number is served first, and there are no deadlines."""
+    """Return vLLM's fields: the lower number is served first, and there are no deadlines."""
     return {"priority": _HIGHEST - caller.priority}

@@ -82,7 +82,7 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
     reply = {
         "cannot be installed": "cannot be installed: no network",
         "does not load": "does not load: failed while loading: ValueError",
-        "unknown": "unknown: no such peer, there are well, ",
+        "unknown": "unknown: no such peer; there are well, ",
         "dies": "dies: died of SIGILL while generate",
         "cuts short": "cuts short: asked for 1 x 8 tokens, got lengths [7]",
     }

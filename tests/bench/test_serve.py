@@ -153,7 +153,7 @@ async def bad_chunks(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str
         (ends_early, "failed", "without a reason"),
         (fails_later, "expired", "the deadline has passed"),
         (hangs, "failed", "no token within 0.2 s"),
-        (babbles, "failed", "no HTTP/1.1"),
+        (babbles, "failed", "not HTTP/1.1"),
         (bad_chunks, "failed", "broken chunks"),
     ],
 )
@@ -196,7 +196,7 @@ def test_endpoint_without_token_counts_is_noted() -> None:
             await caller.close()
             return note
 
-    assert "does not count tokens" in run(checked())
+    assert "sends no usage" in run(checked())
 
 
 def test_figures_add_up_and_goodput_is_not_throughput() -> None:
@@ -222,7 +222,7 @@ def test_late_load_generator_and_failures_are_reported() -> None:
     lost = ServedAnswer(ask, "failed", why="gone")
     assert warnings([LoadRound("x", 1.0, 1.0, (replace(late, behind=0.0),), 0.1)]) == []
     found = warnings([LoadRound("x", 1.0, 1.0, (late, lost, lost), 0.95)])
-    assert ["late itself, by 400 ms" in found[0], "95 % of a core" in found[1]] == [True, True]
+    assert ["itself was late by 400 ms" in found[0], "95 % of a core" in found[1]] == [True, True]
     assert found[2:] == ["x: failed 2 times: gone"]
 
 
@@ -231,7 +231,7 @@ def test_answers_shorter_than_requested_cause_a_warning() -> None:
     whole, short = (ServedAnswer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
     assert warnings([LoadRound("x", 1.0, 1.0, (whole, short), 0.1)]) == []
     (warning,) = warnings([LoadRound("x", 1.0, 1.0, (whole, short, short), 0.1)])
-    assert warning == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
+    assert warning == f"warning: x: answers had {ask.answer_tokens + 2} tokens; {3 * ask.answer_tokens} were requested"
 
 
 @pytest.mark.parametrize("count", [99, 100])
@@ -283,10 +283,10 @@ async def no_stream(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str,
 @pytest.mark.parametrize(
     ("endpoint", "why"),
     [
-        (FakeEndpoint(fake.well, models=("large",)), "no model 'small', there are large"),
+        (FakeEndpoint(fake.well, models=("large",)), "no model 'small'; there are large"),
         (FakeEndpoint(no_stream, spared=0), "asked for a stream of events (SSE), got application/json"),
         (FakeEndpoint(refusing(401), spared=0), "401: no room here"),
-        (FakeEndpoint(babbles, spared=0), "an answer that is no HTTP/1.1"),
+        (FakeEndpoint(babbles, spared=0), "an answer that is not HTTP/1.1"),
         (FakeEndpoint(cut_off, spared=0), "cut off"),
     ],
     ids=["wrong model", "no stream", "no key", "no HTTP", "cut off"],
