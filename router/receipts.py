@@ -176,7 +176,7 @@ def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Re
 def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
     """Convert everything except logit biases and long lists."""
     num_biases = len(decision.sampling.logit_bias)
-    notes = [f"{num_biases} logit biases are applied and not listed"] if num_biases else []
+    notes = [f"{num_biases} logit biases are applied but not listed"] if num_biases else []
     sampling = wire.Sampling()
     sampling.CopyFrom(decision.sampling)
     sampling.ClearField("logit_bias")

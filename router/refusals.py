@@ -24,7 +24,7 @@ def no_specialist(decision: RoutingDecision) -> Refusal:
 
 def unknown_specialist(field: str, name: str, known: Iterable[str]) -> Refusal:
     listed, shown = ", ".join(known), shorten(name)
-    message = f"unknown specialist {shown}; known are {listed}"
+    message = f"unknown specialist {shown}; known specialists are {listed}"
     limit = f"one of {listed}"
     return Refusal(wire.ERROR_REASON_UNKNOWN_SPECIALIST, message, field=field, limit=limit, value=shown)
 

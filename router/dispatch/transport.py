@@ -130,7 +130,7 @@ def check_address(address: str) -> None:
     """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid."""
     if address.startswith(_UNIX):
         if len(address) == len(_UNIX):
-            raise AddressInvalid(f"a Unix socket is unix:PATH, got {address!r}")
+            raise AddressInvalid(f"a Unix socket must be unix:PATH, got {address!r}")
         return
     _split_address(address.removeprefix(_DNS))
 
@@ -153,5 +153,5 @@ def _split_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not bare or "/" in bare or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise AddressInvalid(f"an address is host:port, dns:///name:port or unix:PATH, got {text!r}")
+        raise AddressInvalid(f"an address must be host:port, dns:///name:port or unix:PATH, got {text!r}")
     return bare, int(port)

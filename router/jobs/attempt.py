@@ -242,6 +242,6 @@ def retry_delay(refusal: Refusal, times: int, chance: float) -> float | None:
 
 
 def _answer_too_long(most: int) -> Refusal:
-    message = f"the answer exceeds {most:,} bytes, the most that is stored of a job, and was cut off"
+    message = f"the answer exceeds {most:,} bytes, the most that is stored for a job, and was cut off"
     limit, code = f"an answer of at most {most:,} bytes", grpc.StatusCode.OUT_OF_RANGE
     return Refusal(error_pb2.ERROR_REASON_INVALID_FIELD, message, code=code, field="max_tokens", limit=limit)

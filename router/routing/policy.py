@@ -278,7 +278,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
     if intent is not None and intent.specialist not in (None, primary):
         notes.append(f"intent {intent.name!r} belongs to {intent.specialist}; force_specialists takes precedence")
     if rest:
-        notes.append(f"of the forced specialists only {primary} and {second} are asked")
+        notes.append(f"only {primary} and {second} of the forced specialists are asked")
     why = f"the caller asked for {primary}" + (f", else {second}" if second else "")
     return RuleResult(RoutingDecision("forced", "force_specialists", why, primary, second), tuple(notes))
 

@@ -148,7 +148,7 @@ class WriteBatch(NamedTuple):
 
 def check_key(field: str, text: str) -> None:
     if not is_valid_key(text):
-        raise invalid_field(field, f"1 to {MAX_KEY_BYTES} bytes of text without NUL and lone surrogates", shorten(text))
+        raise invalid_field(field, f"1 to {MAX_KEY_BYTES} bytes of text without NUL or lone surrogates", shorten(text))
 
 
 def is_valid_key(text: str) -> bool:

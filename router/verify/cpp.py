@@ -234,14 +234,14 @@ async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: Co
 def _excuse(unit: CppUnit, error: CompileError, *, wraps: bool) -> str:
     """Return why the error does not count against the answer; empty if it counts."""
     if unit.is_expendable:
-        return "its author calls it wrong"
+        return "the answer itself calls the code wrong"
     if error.kind == "header":
         return "it needs a header that is not installed"
     if error.kind == "newer":
         return "it needs a later standard than the compiler knows"
     if error.kind == "undeclared" and not unit.is_whole:
         if wraps and looks_like_cpp(unit.code):
-            return "a fragment that uses names from elsewhere"
+            return "it is a fragment that uses names from elsewhere"
         if error.name and error.name in unit.context:
-            return "it uses names of the question"
+            return "it uses names from the question"
     return ""

@@ -75,7 +75,7 @@ def parse_compile_error(output: str, code: str) -> CompileError | None:
         return None
     if found["file"] != ANSWER_FILE:
         asked = _ASKED_FROM.search(output)
-        where = f"line {asked['line']}: its use of a header is an error there" if asked else _IN_ANOTHER
+        where = f"line {asked['line']}: its use of a header causes an error in the header" if asked else _IN_ANOTHER
         return CompileError("clash" if _CLASH.search(output) else "wrong", where)
     message = found["message"][:_LONGEST_MESSAGE].replace(ANSWER_FILE, _PUBLIC_NAME)
     text = _PATH.sub("", f"line {found['line']}: {message}" if found["line"] else message)

@@ -126,7 +126,7 @@ def _probe_mode(mode: SandboxMode) -> str | None:
         return f"needs Linux on {' or '.join(AUDIT_ARCHITECTURES)}"
     path = shutil.which("true")
     if path is None:
-        return "no program `true` to try it with"
+        return "there is no program `true` to test it with"
     program, limits = SandboxedProgram([path], [path, *shared_libraries(path)]), SandboxLimits(5, _PROBE_SECONDS)
     command = isolated_command(_CHILD, _child_order(mode, program, limits))
     try:

@@ -33,7 +33,7 @@ _FIELD_NAMES: Mapping[str, str] = {
 }
 _FORMAT_NAMES = {"structure": "output_config.format", "structure.json_schema": "output_config.format.schema"}
 _STOP_REASONS = {wire.FINISH_REASON_STOP: "end_turn", wire.FINISH_REASON_LENGTH: "max_tokens"}
-_OTHER_BLOCKS = "the specialists read blocks of text, an assistant's tool_use and a user's tool_result, and no others"
+_OTHER_BLOCKS = "the specialists read only text, an assistant's tool_use and a user's tool_result"
 _ONE_TIER = "there is one tier; octet.priority orders requests"
 _NO_THINKING = "the specialists answer without a separate thinking part"
 _ONLY_MODELS_CALL = "only models call tools"
@@ -123,7 +123,7 @@ class CountRequest(CacheControlled, kw_only=True):
     speed: Annotated[Any, only(_ONE_TIER, "standard")] = None
     container: Annotated[Any, only("nothing is executed here")] = None
     mcp_servers: Annotated[Any, only("nothing is called from here", [])] = None
-    context_management: Annotated[Any, only("a conversation is read as it is")] = None
+    context_management: Annotated[Any, only("the conversation is not edited")] = None
     diagnostics: Annotated[Any, only("octet.receipt reports how a request was served")] = None
     inference_geo: Annotated[Any, only("there is one location")] = None
     user_profile_id: Annotated[Any, only("no profiles are kept; metadata.user_id names the user")] = None

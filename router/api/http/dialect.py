@@ -30,7 +30,7 @@ ROUTED_MODEL = "octet"
 MODEL_PATTERN = r"octet(?:/([a-z0-9._-]{1,64})(?::([a-z0-9._-]{1,64}))?)?"
 _PINNED = re.compile(MODEL_PATTERN)
 _MODEL_SCHEMA = {"pattern": f"^{MODEL_PATTERN}$", "examples": [ROUTED_MODEL]}
-_MODEL_HELP = "octet routes; octet/SPECIALIST and octet/SPECIALIST:ADAPTER pin"
+_MODEL_HELP = "octet lets the router choose; octet/SPECIALIST and octet/SPECIALIST:ADAPTER do not"
 ModelField = Annotated[str, Meta(description=_MODEL_HELP, extra_json_schema=_MODEL_SCHEMA)]
 StopText = Annotated[str, fields.text_limits("stop", 1)]
 StopTexts = Annotated[list[StopText], fields.list_limits("stop")]

@@ -143,7 +143,7 @@ class ChatRequest(OpenAIRequest, kw_only=True):
     function_call: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
     modalities: Annotated[Any, only(_TEXT_ONLY, ["text"])] = None
     audio: Annotated[Any, only(_TEXT_ONLY)] = None
-    prediction: Annotated[Any, only("no answer is predicted from the caller's draft")] = None
+    prediction: Annotated[Any, only("a draft of the answer is not used")] = None
     reasoning_effort: Annotated[Any, only("the specialists answer without a separate reasoning part", "none")] = None
     verbosity: Annotated[Any, only("max_completion_tokens and the prompt set an answer's length", "medium")] = None
     web_search_options: Annotated[Any, only("the specialists do not search the web")] = None
@@ -154,7 +154,7 @@ class CompletionRequest(OpenAIRequest, kw_only=True):
     prompt: _Prompt | Annotated[list[_Prompt], Meta(min_length=1, extra_json_schema={"maxItems": MAX_CHOICES})]
     logprobs: _NumLogprobs | None = None
     best_of: Int64 | None = None
-    suffix: Annotated[Any, only("the specialists continue text and do not fill gaps")] = None
+    suffix: Annotated[Any, only("the specialists do not fill gaps in a text")] = None
     echo: Annotated[Any, only("the prompt is not repeated", False)] = None
 
 
@@ -189,7 +189,7 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.A
         raise unsupported_field("best_of", "every choice is returned; set n")
     texts = [completion.prompt] if isinstance(completion.prompt, str) else completion.prompt
     if len(texts) * num_choices > MAX_CHOICES:
-        limit = f"a list that makes at most {MAX_CHOICES} choices with n"
+        limit = f"short enough for at most {MAX_CHOICES} choices (prompts times n)"
         raise invalid_field("prompt", limit, f"{len(texts)} times {num_choices}")
     num_logprobs = completion.logprobs
     sampling = None if num_logprobs is None else wire.Sampling(num_logprobs=num_logprobs)

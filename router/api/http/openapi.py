@@ -110,7 +110,7 @@ _CHAT = {"model": "octet", "messages": _MESSAGE_LIST, "max_tokens": 64}
 _INFER = {"prompt": _QUESTION, "max_tokens": 64}
 _KNOB = "unspecified.priority_floor"
 _CALLS = operator_pb2.DESCRIPTOR.services_by_name["Operator"].methods
-_HOLD = "open: the specialist serves only shadows; closed: it serves; until released"
+_HOLD = "open: the specialist gets only shadow traffic; closed: it serves; until released"
 _LOAD = "every replica loads the adapter, which becomes a candidate"
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
     "hold_breaker": (_HOLD, {"hold": "open"}),

@@ -58,9 +58,9 @@ def trace_source(exporter: SpanExporter | None) -> BuildFamilies:
     sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
 
     def build() -> Iterator[Metric]:
-        about = "Requests, shadows and late verdicts whose spans the collector took."
+        about = "Requests, shadows and late verdicts whose spans the collector accepted."
         yield counter_family("octet_sent_traces_total", about, (), [((), sent)])
-        about = "Requests, shadows and late verdicts whose spans were lost: not taken, or the queue was full."
+        about = "Requests, shadows and late verdicts whose spans were lost: not accepted, or the queue was full."
         yield counter_family("octet_lost_traces_total", about, (), [((), dropped)])
 
     return build
@@ -100,7 +100,7 @@ def endpoint_source(endpoints: EndpointState) -> BuildFamilies:
         yield gauge_family("octet_build_info", about, ("version",), [((endpoints.version,), 1)])
         for name, about, value in gauges:
             yield gauge_family(name, about, (), [((), value)])
-        about = "HTTP responses by route and status; route none is an unknown one."
+        about = "HTTP responses by route and status; route none stands for unknown routes."
         rows = (((route or "none", str(status)), num) for (route, status), num in responses)
         yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
         about = "Calls that the access gate refused: unauthenticated, forbidden, key_limit."
@@ -176,11 +176,11 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
         place, _, knob = info.name.rpartition(".")
         intent, _, specialist = place.partition("/")
         named.append(((intent, specialist, knob), info))
-    about = "shadow_threshold or priority_floor of an intent, as in force; specialist is set if it applies to one only."
+    about = "shadow_threshold or priority_floor of an intent, as in force; specialist is set if only one is affected."
     yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
     rows = ((values, info.configured) for values, info in named)
     yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)
-    about = "What set the knob, 1 for the current one: configuration, escalation, operator."
+    about = "Source of the knob's value, 1 for the current one: configuration, escalation, operator."
     setters = ((values, info.set_by if info.set_by in SETTERS else "operator") for values, info in named)
     yield state_family("octet_knob_set_by", about, (*labels, "by"), SETTERS, setters)
 

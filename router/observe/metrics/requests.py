@@ -150,7 +150,7 @@ def request_source(counters: RequestCounters) -> BuildFamilies:
         for attribute, name, about in _HISTOGRAMS:
             rows = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
             yield histogram_family(name, about, ("specialist",), rows)
-        about = "Requests that ended, by the specialist that answered or was to, and by outcome: answered, refused, "
+        about = "Requests that ended, by the specialist that answered or should have, and outcome: answered, refused, "
         labels = ("specialist", "intent", "outcome")
         ended = (((specialist, *key), n) for specialist, counts in requests.items() for key, n in counts)
         yield counter_family("octet_requests_total", f"{about}failed, cancelled.", labels, ended)
@@ -201,7 +201,7 @@ _HISTOGRAMS = (
     ("decided", "octet_decision_seconds", "From arrival to the routing decision."),
     ("queued", "octet_queue_seconds", "From arrival at the replica to the first step."),
     ("prefill", "octet_prefill_seconds", "From the first step to the first token."),
-    ("decode_rate", "octet_decode_tokens_per_second", "Of one answer, after its first token."),
+    ("decode_rate", "octet_decode_tokens_per_second", "Rate of one answer after its first token."),
     (
         "confidence",
         "octet_decision_confidence_ratio",
@@ -217,7 +217,7 @@ _LABELLED_COUNTERS = (
     ),
     (
         *("misses", "octet_cache_misses_total", "reason"),
-        "Requests by why the cache did not hold their whole prompt; none: it held all it could.",
+        "Requests by reason for an incomplete cache hit; none: the cache held all it could.",
     ),
 )
 _TOTALS = (

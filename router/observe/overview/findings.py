@@ -379,7 +379,7 @@ def _below_floor(view: wire.SpecialistView, reported: Container[FindingKey]) -> 
 
 def _demoted(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
     rate = f" ({format_percent(breaker.pass_rate)} pass)" if breaker.HasField("pass_rate") else ""
-    what = f"too many of its answers fail{rate}, so it only shadows; {fallback.what}"
+    what = f"too many of its answers fail{rate}, so it gets only shadow traffic; {fallback.what}"
     severity, name = WARNING if fallback.name else CRITICAL, breaker.specialist
     return Finding(severity, "breaker_open", name, what, "bad-refresh", name, breaker.since_unix_ms)
 
@@ -413,7 +413,7 @@ def _low_confidence(name: str, facts: OverviewFacts, ensemble: Ensemble, is_repo
         return ""
     if traffic.confidence >= (CONFIDENCE_CLEARS if is_reported else LOW_CONFIDENCE):
         return ""
-    return f"the classifier is on average only {format_percent(traffic.confidence)} confident in what it routes there"
+    return f"the classifier's decisions for it have a mean confidence of only {format_percent(traffic.confidence)}"
 
 
 def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ class AuditTail:
             try:
                 self._add(await self._source.audit(MOST_ENTRIES, ""))
             except Refusal as refusal:
-                _log.debug("Reading the audit failed and will be retried: %s", refusal)
+                _log.debug("Reading the audit log failed and will be retried: %s", refusal)
                 await asyncio.sleep(self._retry_seconds)
             else:
                 return

@@ -50,7 +50,9 @@ class ClassifierQueue:
     ) -> None:
         """`timeout` limits the seconds of a caller's wait and of a batch. `cache` is a number of distributions."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
-            raise ValueError(f"must be > 0: {timeout=:g}; >= 0: {cache=}; >= 1: {max_batch=}, {max_waiting=}")
+            raise ValueError(
+                f"expected timeout > 0, cache >= 0, others >= 1: {timeout=:g}, {cache=}, {max_batch=}, {max_waiting=}"
+            )
         self.digest = classifier.digest
         self._classifier = classifier
         self._breaker = CircuitBreaker(clock, failures=failures, cool_down=cool_down, max_cool_down=max_cool_down)
@@ -326,7 +328,7 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
             "descriptions and examples"
         )
     if unknown := [name for name in ensemble.names if name not in classifier.labels]:
-        _log.warning("classifier was not trained for %s: reachable only by rule, intent or force", ", ".join(unknown))
+        _log.warning("the classifier was not trained for %s; only rules, intents or force reach it", ", ".join(unknown))
     return classifier
 
 
