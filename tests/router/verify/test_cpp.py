@@ -5,7 +5,7 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from router.verify.cpp import CppVerifier
 from router.verify.cpp_compiler import PrecompiledHeaders, find_compiler, probe_compiler
 from router.verify.cpp_source import ANSWER_FILE
 from router.verify.pool import VerifierPool
-from router.verify.sandbox import Sandbox, SandboxedProgram, SandboxLimits, SandboxMode, SandboxResult
+from router.verify.sandbox import Sandbox, SandboxedProgram, SandboxLimits, SandboxResult
 from router.verify.verdict import VerifierLimits
 from tests.router.verify.conftest import all_judged, found, judged, make_cpp, run
 
@@ -238,12 +238,11 @@ def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
     assert [round(100 - seconds, 6) for seconds in run(allowed())] == [0, 2, 4, 6]
 
 
+@dataclass(frozen=True)
 class _Crowded(Sandbox):
     """A sandbox in which every run starts late, takes two seconds and reports an error."""
 
-    def __init__(self, mode: SandboxMode, pool: VerifierPool) -> None:
-        super().__init__(mode, pool)
-        self.allowed: list[float] = []
+    allowed: list[float] = field(default_factory=list)
 
     async def run(self, caged: SandboxedProgram, given: bytes, limits: SandboxLimits) -> SandboxResult:
         self.allowed.append(limits.seconds)
