@@ -193,7 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called with every content that was in flight when a connection broke. Raises ValueError."""
+        """`blame` is called with the content of a shadow that was in flight on a lost connection. Raises ValueError."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)

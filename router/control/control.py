@@ -50,7 +50,7 @@ class ControlPlane:
         clock: Clock | None = None,
         token: Callable[[], str] = lambda: secrets.token_hex(_TOKEN_BYTES),
     ) -> None:
-        """`wall` returns Unix seconds. The control plane starts and closes the store and takes its callbacks."""
+        """`wall` returns Unix seconds. The control plane starts and closes the store and sets its callbacks."""
         self._store = store
         self._wall = wall
         self._state = state = SharedState(ensemble, store, replicas, wall)

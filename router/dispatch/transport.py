@@ -38,7 +38,7 @@ class ReplicaChannel(Protocol):
 
 
 class GrpcChannel:
-    """A ReplicaChannel over grpcio: `dispatch.transport: grpc`."""
+    """A ReplicaChannel over grpcio, used with `dispatch.transport: grpc`."""
 
     def __init__(self, address: str, limits: ReadLimits, credentials: Any = None, authority: str = "") -> None:
         options: list[tuple[str, int | str]] = [

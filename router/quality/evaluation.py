@@ -144,7 +144,7 @@ class EvaluationTask:
 
     @property
     def did_shadow_run_away(self) -> bool:
-        """Whether the shadow was truncated although it had several times the tokens of the complete primary."""
+        """Whether the shadow was truncated although it had several times the tokens of the primary's answer."""
         if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
             return False
         primary = self.finished.receipt.usage

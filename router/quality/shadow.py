@@ -47,8 +47,8 @@ class ShadowDispatcher:
         clock: Callable[[], float] = time.monotonic,
         blame: Callable[[ContentKey, ReplicaConnection], None] | None = None,
     ) -> None:
-        """`lanes` is by specialist. `on_traced` receives finished shadows of traced requests; `blame` receives every
-        content that was in flight when a connection broke."""
+        """`lanes` has a specialist's replicas by its name. `on_traced` receives finished shadows of traced requests;
+        `blame` receives the content of each shadow that was in flight when a connection broke."""
         self._blame = blame
         self._on_traced = on_traced
         self._clock = clock

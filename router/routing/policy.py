@@ -161,7 +161,7 @@ class ClassifierClient(Protocol):
     def cached(self, text: str, tenant: str = "") -> Distribution | None: ...
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
-        """Raises ClassifierUnavailable within its time limit."""
+        """Returns, or raises ClassifierUnavailable, within the time limit."""
 
 
 class RoutingPolicy:
@@ -335,7 +335,7 @@ def choose_default(
 
 
 def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
-    """Return scores, most likely first, always with `reject`, summing to 1. The share of specialists that the ensemble
+    """Return scores that sum to 1 and include `reject`, the highest first. The share of specialists that the ensemble
     lacks counts as `reject`."""
     known = set(ensemble.names)
     scores = {REJECT: 0.0}

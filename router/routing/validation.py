@@ -45,7 +45,7 @@ RANGES: Mapping[str, Range] = {
     "timeout_ms": Range(1, MAX_TIMEOUT_MS),
     "first_token_timeout_ms": Range(1, MAX_TIMEOUT_MS),
 }
-"""By wire field."""
+"""The range of each number, by wire field."""
 SIZES: Mapping[str, int] = {
     **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id", "user_id"), 128),
     **dict.fromkeys(("intent", "force_specialists", "exclude_specialists", "adapters", "tenant_salt"), 64),

@@ -38,7 +38,7 @@ class HttpServer:
     """Belongs to a running event loop."""
 
     def __init__(self, app: App, settings: HttpSettings) -> None:
-        """Raise BindRefused, or OSError for a certificate that cannot be read."""
+        """Raise BindRefused if the address cannot be used, and OSError if a certificate cannot be read."""
         check_tls_configured(settings)
         self.app = app
         served = CrossOrigin(app, settings.allow_origins) if settings.allow_origins else app

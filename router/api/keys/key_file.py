@@ -248,7 +248,7 @@ class WatchedKeys:
 
 
 def open_keys(option: Path | None, environment: Mapping[str, str], configured: str | None) -> KeySource | None:
-    """The option takes precedence over the environment, then the configuration; None if none is set. The variable holds
+    """Use the option, else the environment, else the configuration; None if none of them is set. The variable holds
     a path, or the content of a key file if it begins with a brace. Raises KeysInvalid."""
     variable = environment.get(KEYS_VARIABLE, "").strip()
     if option is None and variable.startswith("{"):

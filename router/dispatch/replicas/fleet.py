@@ -40,7 +40,7 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` is by specialist; the order determines the replicas' names. Raises AddressInvalid."""
+        """`addresses` maps specialists to addresses, whose order determines names. Raises AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)

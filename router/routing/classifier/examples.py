@@ -108,7 +108,7 @@ class _Similarity:
         self._table = _SparseRows(vectors + [self._sum_texts(vectors, owner) for owner in range(self._num_owners)])
 
     def to(self, text: bytes) -> Floats:
-        """Return [specialists]."""
+        """Return the similarities as [specialists]."""
         seen = _text_features(text)
         similarity = self._table.dot(seen.bucket, self._vector(seen))
         nearest = np.zeros(self._num_owners)
@@ -158,7 +158,7 @@ class _SparseRows:
         self._value = np.concatenate([value for _, value in rows])[order]
 
     def dot(self, bucket: Buckets, value: Floats) -> Floats:
-        """Return [rows]."""
+        """Return the products as [rows]."""
         start = np.searchsorted(self._bucket, bucket, side="left")
         count = np.searchsorted(self._bucket, bucket, side="right") - start
         before = np.cumsum(count) - count

@@ -111,7 +111,7 @@ class LinearClassifier:
         return [Distribution.of(zip(self.labels, row, strict=True)) for row in rows]
 
     def probabilities(self, samples: Sequence[bytes]) -> Floats:
-        """Return [N, L]."""
+        """Return the probabilities as [N, L]."""
         terms = self._vectorizer.terms(samples)
         shares = self._weights[terms.row] * terms.value[:, None]  # [T, L]
         if len(samples) > 1:
@@ -178,7 +178,7 @@ def decode_model(data: bytes) -> LinearClassifier:
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
-    """Raises ClassifierInvalid, also if the digest differs, and OSError."""
+    """Raises OSError, and ClassifierInvalid for an invalid file or another digest."""
     classifier = decode_model(path.read_bytes())
     if digest is not None and classifier.digest != digest:
         raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")

@@ -36,7 +36,7 @@ _ASSIGNED = text_marks("CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS", "C
 _ASSIGNED_WORDS = frozenset(name.text.lower().encode() for name in _ASSIGNED)
 _RECIPE = TextMark("\n\t")
 _NOT_TARGETS = frozenset(("public", "protected", "private", "default", "signals", "slots", "else", "try", "finally"))
-"""Labels in other languages."""
+"""Words that precede a colon in other languages."""
 
 
 def build_text(scanned: ScannedText) -> RuleMatch | None:

@@ -70,7 +70,7 @@ def _vocabulary(samples: Sequence[bytes], min_prompts: int) -> tuple[NDArray[np.
 
 
 def feature_matrix(vectorizer: Vectorizer, samples: Sequence[bytes], width: int) -> "csr_matrix[Any]":
-    """Return [N, V]."""
+    """Return the features of the samples as [N, V]."""
     from scipy.sparse import csr_matrix
 
     rows = [vectorizer.terms([piece]) for piece in samples]
