@@ -298,10 +298,10 @@ class AnswerLengths:
     unknown amount: it counts as a survivor at that length (the Kaplan-Meier estimate).
 
     `max_tokens` is the longest an answer may be, and rarely its length. A deadline is judged by the 90th percentile of
-    lengths, a wait by their mean. Until enough answers have ended by themselves, each is expected to continue for a
-    modest while; beyond the longest answer seen, only `max_tokens` is known. Cuts have a separate window, and cuts
-    shorter than the shortest complete answer, which carry no information, are not kept; so many cuts cannot displace
-    what was learnt."""
+    lengths, a wait by their mean. Until the model has ended enough answers, each is expected to continue for a
+    modest number of tokens; beyond the longest answer seen, only `max_tokens` is known. Cuts have a separate window,
+    and cuts shorter than the shortest complete answer, which carry no information, are not kept. A large number of cuts
+    therefore cannot displace the learnt lengths."""
 
     def __init__(self) -> None:
         self._ends: deque[int] = deque(maxlen=_MOST)

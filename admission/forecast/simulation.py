@@ -34,7 +34,7 @@ _get_preemption_order = attrgetter("request.preemption_order")
 
 
 class Simulation:
-    """Simulates as far as requested and reports when each request begins, has its first token and ends."""
+    """Simulates until the requested outcome is known: when each request begins, has its first token and ends."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Simulation:
             self._turns.add(job)
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first victim, if it ranks below the head or there is no head."""
+        """Preempt the first victim, if it ranks below the head or there is no head. Return whether it was preempted."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
             self._lowest = victim.rank[0]

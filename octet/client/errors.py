@@ -246,8 +246,8 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
 
 
 def _is_listening(address: str) -> bool:
-    """Distinguish a stopped server from one that requires TLS, which gRPC reports alike. A process that is being killed
-    closes its connections before its listening socket, so one probe is not enough."""
+    """Whether a server listens: a stopped server and one that requires TLS look alike to gRPC. A process that is being
+    killed closes its connections before its listening socket, so one probe is not enough."""
     found = _HOST_PORT.match(address)
     if found is None:
         return True

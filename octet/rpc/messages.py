@@ -20,7 +20,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
-    """Whether there are at most `most` fields, also nested ones. Malformed bytes pass, because parsing reports them."""
+    """Whether there are at most `most` fields, with nested ones. Malformed bytes pass, because parsing reports them."""
     return _fields_left(most, memoryview(raw), descriptor) >= 0
 
 
