@@ -114,7 +114,7 @@ class ThresholdRow:
     disagreements: int
     saves: int
     losses: int
-    saves_interval: tuple[float, float]  # of the share of all saves that it catches
+    saves_interval: tuple[float, float]  # of the share of all saves that the threshold catches
 
 
 class ThresholdCurve:
@@ -277,7 +277,7 @@ def write_comparisons(comparisons: Iterable[Comparison], file: TextIO) -> Iterat
 def _parse_comparison(line: str, place: str) -> Comparison:
     try:
         found = json.loads(line)
-        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and protobuf stumbles
+        json.dumps(found, ensure_ascii=False).encode()  # protobuf cannot parse half of a surrogate pair
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{place}: a line must be JSON, as --export writes it: {error}") from None
     expected = f"{place}: a line must be an octet.v1.Comparison, as --export writes it"
