@@ -99,7 +99,8 @@ class Forecast:
         until: BookedRequest | None = None,
     ) -> Simulation:
         """Outcomes after the end of `until` may be unknown. An earlier simulation is continued, not repeated."""
-        key = (extra, frozenset(without), arrivals.rows, arrivals.prefill)
+        without = frozenset(without)
+        key = (extra, without, arrivals.rows, arrivals.prefill)
         if key in self._simulations:
             return self._simulations[key].run(until)
         self.num_simulations += 1
@@ -168,10 +169,10 @@ class Forecast:
         anyway is not counted. If that is uncertain, because it would be late or on time by less than the margin, it
         must not be delayed any further."""
         delayed = []
-        for request in self._timed:
+        for request in [each for each in self._timed if each.booking.key not in without]:
             times = _long_times(timeline, request)
             late = self.late_by(request, times)
-            if late > 0 and request.booking.key not in without and self._is_pushed(request, times):
+            if late > 0 and self._is_pushed(request, times):
                 delayed.append(DelayedRequest(request, late))
         return delayed
 
@@ -210,6 +211,7 @@ class Forecast:
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
         """Judge the new request's deadline with the expected arrivals, and all others with the known requests only:
         their estimates left room for arrivals, and the new request is such an arrival."""
+        without = frozenset(without)
         own_late = -inf
         missed: DeadlineKind = "end"
         if request.has_deadline:

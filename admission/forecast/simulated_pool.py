@@ -50,11 +50,8 @@ class SimulatedPool:
     ) -> None:
         """`prompts` and `decoding` are the seated requests. Their owner changes them in place."""
         self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
-        self._block_size, self._num_blocks, self.num_slots = (
-            capacity.block_size,
-            capacity.num_blocks,
-            capacity.num_slots,
-        )
+        self._block_size, self._num_blocks = capacity.block_size, capacity.num_blocks
+        self.num_slots = capacity.num_slots
         self._entry_blocks = capacity.num_blocks - capacity.headroom
         self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of blocks whose holders have left their seats
         self.used_slots = 0.0

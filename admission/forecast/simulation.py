@@ -216,17 +216,18 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """First check the tightest request that is possible: if it leaves the prompt enough time, so does every real
-        one."""
+        """If the tightest request that is possible would leave the prompt enough time, so does every real one."""
         hold = self._hold
         if hold is None or not self._timed:
             return inf
         now = self._start.now + self._now * self._slowdown
         num_chunks = ceil(prompt.left / self._chunk)
-        tightest = BEST_RANK, self._earliest_deadline, self._latest_round
-        margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
-        if 2 * num_chunks * hold.chunk_seconds < margin < inf:
-            return margin
+        enough = 2 * num_chunks * hold.chunk_seconds
+        if self._earliest_deadline - now - (self._latest_round - self._rounds) * hold.round_seconds > enough:
+            tightest = BEST_RANK, self._earliest_deadline, self._latest_round
+            margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
+            if enough < margin < inf:
+                return margin
         return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
