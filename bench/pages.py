@@ -1,17 +1,15 @@
 """The tables of the docs, written from result files: `python -m bench.pages` [--check]."""
 
 import argparse
-import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from bench.timing import ResultUnreadable, read_result, result_of
+from bench.timing import ResultUnreadable, read_result
 from simulation.results import BenchRecord, Result, format_figure
 
 KINDS = ("figures", "origin", "notes", "faults")
@@ -130,164 +128,6 @@ def _cell(record: BenchRecord) -> str:
     return f"{format_figure(record.value)} ({format_figure(record.low)}\u2013{format_figure(record.high)})"
 
 
-NOT_RUN = "**not run**"
-INVARIANTS = (
-    "requests that did not end exactly once with a reason",
-    "answers with a token lost, repeated or from another lane",
-    "requests whose receipt differs from what the caller saw",
-    "leaked blocks and slots",
-)
-"""Every live row measures these. If all hold, the table shows one phrase for them."""
-CONTEXT = (
-    "*, slow periods included*",
-    "*share of waits in slow periods",
-    "p50 TTFT afterwards*",
-    "random faults: *",
-    "*until the replica serves again",
-    "* over HTTP",
-    "first refusal*",
-    "digests that answered",
-    "connections held *",
-    "requests in flight, share*",
-    "* during the attack",
-    "CPU of the router for each*",
-    "CPU of the rules for a megabyte of *[a-z]*",
-)
-"""Figures that are shown only if they miss their bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    row: int
-    what: str
-    figure: float
-    unit: str
-    bound: str
-    held: bool
-
-    def words(self) -> str:
-        shown = f"{self.what}: {format_figure(self.figure)} {self.unit if self.figure else ''}".rstrip()
-        return shown if self.held else f"{shown} (**missed**: {self.bound})"
-
-    @property
-    def is_decisive(self) -> bool:
-        """Whether the table shows the figure."""
-        return not self.held or not (
-            self.what in INVARIANTS or any(fnmatchcase(self.what, pattern) for pattern in CONTEXT)
-        )
-
-    def is_better_than(self, other: "Finding") -> bool:
-        """Whether this is the better of two findings with the same name and bound."""
-        if self.held != other.held:
-            return self.held
-        direction = {"<": -1, ">": 1}.get(self.bound[:1], 0)
-        return direction * self.figure > direction * other.figure
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    number: int
-    fault: str
-    demand: str
-    tests: Sequence[str]
-    """Names as in pytest; a file stands for all tests in it."""
-
-
-@dataclass(slots=True)
-class Run:
-    """The output of one run of the suite."""
-
-    figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
-    """By row and name, in the order in which they were first written. If a figure was measured twice, the worse one."""
-    passed: dict[str, bool] = field(default_factory=dict)
-    """By test. A test that has failed once has not passed."""
-    seeds: dict[int, int] = field(default_factory=dict)
-    """Seeds of the rows whose faults are drawn at random."""
-    result: Result | None = None
-    """Machine and date; None if the run was cut off."""
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        if "run" in line:
-            self.result = result_of(line["run"])
-            return
-        if "test" in line:
-            self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
-            return
-        if "seed" in line:
-            self.seeds[line["row"]] = line["seed"]
-            return
-        found = Finding(**line)
-        before = self.figures.get((found.row, found.what))
-        if before is None or not found.is_better_than(before):
-            self.figures[found.row, found.what] = found
-
-    def words(self, row: Row) -> str:
-        found_here = [found for found in self.figures.values() if found.row == row.number]
-        said = [found.words() for found in found_here if found.is_decisive]
-        if any(found.what in INVARIANTS and found.held for found in found_here):
-            hold = all(found.held for found in found_here if found.what in INVARIANTS)
-            said.insert(0, "invariants hold" if hold else "other invariants hold")
-        if said and row.number in self.seeds:
-            said.append(f"seed {self.seeds[row.number]}")
-        ran = {test: found for test in row.tests if (found := self.outcomes(test))}
-        if not said and not ran:
-            return NOT_RUN
-        failed = sum(not all(outcomes) for outcomes in ran.values())
-        if len(ran) < len(row.tests):
-            said.append(f"{len(row.tests) - len(ran)} of {len(row.tests)} tests {NOT_RUN}")
-        if failed:
-            said.append(f"{failed} of {len(ran)} tests **failed**")
-        elif not said:
-            said.append("passed")
-        return "; ".join(said)
-
-    def outcomes(self, test: str) -> list[bool]:
-        """Return the outcomes of a test; a test with parameters has several."""
-        return [
-            passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
-        ]
-
-
-def latest_run(runs: Sequence[Run], row: Row) -> Run:
-    """Return the last run of the whole row, regardless of its outcome; or else the last run of a part of it."""
-    whole = [run for run in runs if all(map(run.outcomes, row.tests))]
-    parts = [run for run in runs if run.words(row) != NOT_RUN]
-    return (whole or parts or [Run()])[-1]
-
-
-def read_findings(path: Path) -> list[Run]:
-    """Read the runs from a file to which runs are only appended."""
-    runs = [Run()]
-    for line in path.read_text(encoding="utf-8").splitlines():
-        runs[-1].add(json.loads(line))
-        if runs[-1].result is not None:
-            runs.append(Run())
-    return runs
-
-
-def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
-    found = [(row, latest_run(runs, row)) for row in rows]
-    lines = [[str(row.number), row.fault, row.demand, run.words(row)] for row, run in found]
-    table = markdown(["row", "fault", "required", "result"], lines, "rlll")
-    return "\n".join((table, "", *_origins(found))).rstrip()
-
-
-def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
-    """Yield a line for each run from which a row is taken. A machine is described once."""
-    described: set[tuple[str, int, str, str]] = set()
-    for run in {id(run): run for _, run in found}.values():
-        if run.result is None:
-            continue
-        rows = ", ".join(str(row.number) for row, other in found if other is run)
-        machine = run.result.machine
-        line = f"- Rows {rows}: {run.result.date}, commit {machine.commit}, load {machine.load}"
-        key = (machine.cpu, machine.cores, machine.kernel, machine.python)
-        if key not in described:
-            described.add(key)
-            line += f". {machine.cpu}, {machine.cores} cores"
-        yield f"{line}."
-
-
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs"
 RESULTS = ROOT / "bench/results"
@@ -317,7 +157,10 @@ def main(words: list[str]) -> int:
 
 def _fill(marker: Marker) -> str:
     if marker.kind == "faults":
-        return fault_table(_rows(), read_findings(RESULTS / "faults.jsonl"))
+        from tests.faults.rows import ROWS  # a checkout's, not an installation's
+        from tests.faults.table import fault_table, read_findings
+
+        return fault_table(ROWS, read_findings(RESULTS / "faults.jsonl"))
     result = read_result(RESULTS / f"{marker.name}.json")
     if result.bench != marker.name.partition("-")[0]:
         raise MarkerRefused(f"{marker.name}.json: its name must begin with its bench, {result.bench}")
@@ -329,12 +172,6 @@ def _fill(marker: Marker) -> str:
         case "notes":
             return notes(result)
     raise MarkerRefused(f"{marker.kind}: unknown")
-
-
-def _rows() -> list[Row]:
-    from tests.faults.rows import ROWS  # available in a checkout, not in an installation
-
-    return [Row(row.number, row.fault, row.demand, row.tests) for row in ROWS]
 
 
 if __name__ == "__main__":
