@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from itertools import cycle, islice
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import uvloop
 from grpc import aio
 
+from bench import router_site
 from bench.http_client import HttpClient, chat_request
 from bench.processes import HOST, SiteFailed
 from bench.router_peers.orders import Order
 from bench.router_replicas import FASTEST
-from bench.router_site import ROUTER, Call, RouterSite, call_of, infer_request, named_ask, named_questions, site, steady
+from bench.router_site import ROUTER, Call, RouterSite
 from bench.timing import Board, Targets
 from router.dispatch.http2 import frames
 from simulation.results import BenchRecord, percentile
@@ -49,17 +51,9 @@ _ENDLESS = Order(100_000, joins=False)  # more than all buffers hold
 Hold = Callable[[], Coroutine[Any, Any, None]]  # holds one connection until the server closes it
 
 
-@asynccontextmanager
-async def holding(where: RouterSite, count: int) -> AsyncIterator[None]:
-    """Hold `count` idle connections, the same number of each kind. A closed connection is opened again."""
-    kinds = _kinds(where)
-    tasks = [asyncio.create_task(_again(kinds[number % len(kinds)])) for number in range(count)]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def holding(where: RouterSite, count: int) -> AbstractAsyncContextManager[None]:
+    """Holds `count` idle connections, of all kinds equally. One that is closed is opened again."""
+    return router_site.running(map(_again, islice(cycle(_kinds(where)), count)))
 
 
 def _kinds(where: RouterSite) -> list[Hold]:
@@ -121,7 +115,7 @@ def _half_a_call() -> bytes:
 
 
 def _unread_call() -> bytes:
-    request = infer_request(str(_ENDLESS), _ENDLESS.tokens, FASTEST)
+    request = router_site.infer_request(str(_ENDLESS), _ENDLESS.tokens, FASTEST)
     headers = frames.encode_call_headers("http", "octet", ROUTER)
     message = b"\0" + len(request).to_bytes(4, "big") + request
     opening = frames.PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: _WINDOW})
@@ -149,7 +143,7 @@ _IDLE = 0.1  # share of a core
 
 def measure_endpoints(runs: int, seconds: float) -> list[BenchRecord]:
     board = Board(BENCH)
-    with site() as where:
+    with router_site.site() as where:
         uvloop.run(_measure(where, runs, seconds, board))
     return board.records()
 
@@ -157,10 +151,10 @@ def measure_endpoints(runs: int, seconds: float) -> list[BenchRecord]:
 async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -> None:
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(aio.insecure_channel(where.router))
-        http, questions = HttpClient(HOST, where.http_port), named_questions()
+        http, questions = HttpClient(HOST, where.http_port), router_site.new_questions()
         stack.callback(http.close)
         calls: dict[str, Call] = {
-            "grpc": call_of(named_ask(channel, TOKENS)),
+            "grpc": router_site.call_of(router_site.router_ask(channel, router_site.new_questions(), TOKENS)),
             "http": lambda: first_token(http, *next(questions)),
         }
         await _round(calls, 0, 1.0)
@@ -192,7 +186,7 @@ async def _round(calls: dict[str, Call], number: int, seconds: float) -> dict[tu
     """Return milliseconds until the first token, by endpoint and percentile."""
     found: dict[tuple[str, int], float] = {}
     for door in Random(number).sample(_DOORS, len(_DOORS)):
-        taken = await steady(calls[door], RATE, seconds)
+        taken = await router_site.steady(calls[door], RATE, seconds)
         found |= {(door, percent): percentile(taken, percent) * 1e3 for percent in (50, 99)}
     return found
 

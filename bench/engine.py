@@ -12,9 +12,9 @@ from bench import engine_decode as decode
 from bench.engine_calibration import calibrate
 from bench.engine_parts import FULL_LOOP, FULL_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
 from bench.engine_rounds import OCTET, SERVED, Job
-from bench.findings import Findings, Say
 from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.peers.process import Peer, PeerFailed
+from bench.timing import Findings, Say
 from simulation.results import BenchRecord, write_atomically
 
 SHARES = "shares"

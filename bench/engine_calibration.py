@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +37,10 @@ class Fit:
 
 
 def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode, Fit]]:
-    """Fit both modes. Adapter switches and preemptions are not measured; they keep the defaults."""
-    prefill, decode = fit_mode(steps, "prefill"), fit_mode(steps, "decode")
-    cost = replace(
-        CostModel(),
-        prefill_step=prefill.step,
-        prefill_token=prefill.token,
-        prefill_pair=prefill.pair,
-        decode_step=decode.step,
-        decode_token=decode.token,
-        decode_pair=decode.pair,
-    )
-    return cost, {"prefill": prefill, "decode": decode}
+    """Adapter switches and preemptions are not measured: they keep the defaults."""
+    fits = {mode: fit_mode(steps, mode) for mode in get_args(Mode)}
+    costs = {f"{mode}_{part}": getattr(fit, part) for mode, fit in fits.items() for part in ("step", "token", "pair")}
+    return replace(CostModel(), **costs), fits
 
 
 def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:

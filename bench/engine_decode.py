@@ -7,9 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.engine_rounds import BENCH, LIMIT, OCTET, SERVED, Job, attempt, rotated, spread
-from bench.findings import Findings
 from bench.peers.process import Peer
-from bench.timing import Board, Figure, Key, Targets
+from bench.timing import Board, Figure, Findings, Key, Targets
 from simulation.results import BenchRecord
 
 DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"

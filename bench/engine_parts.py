@@ -9,9 +9,8 @@ from statistics import median
 from typing import Any
 
 from bench.engine_rounds import BENCH, OCTET, SERVED, Job, attempt, prompt_tokens, rotated, spread
-from bench.findings import Findings
 from bench.peers.process import Peer
-from bench.timing import Board, Figure, Key
+from bench.timing import Board, Figure, Findings, Key
 from simulation.results import BenchRecord
 
 ARRIVE = "arrive"

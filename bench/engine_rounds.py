@@ -6,9 +6,8 @@ from random import Random
 from statistics import median
 from typing import Any, TypeVar
 
-from bench.findings import Findings
 from bench.peers.process import Peer, PeerFailed
-from bench.timing import ENOUGH, Figure
+from bench.timing import ENOUGH, Figure, Findings
 from simulation.results import percentile
 
 BENCH = "engine"

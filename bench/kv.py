@@ -3,9 +3,9 @@
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from itertools import count
+from itertools import count, product
 
-from bench.timing import Subject, Targets, Work, interleave
+from bench.timing import Key, Subject, Targets, Work, interleave
 from kvpool import BlockPool, BlockTable, TokenChain, chain_root
 from octet.identity import Lane
 from simulation.results import BenchRecord
@@ -97,40 +97,31 @@ class SharedPrefix:
         self.pool.release(self.sharer)
 
 
-class Lookup:
-    """A prompt that is not hashed yet, and a pool that has cached all of it or none of it."""
+def lookup(length: int, block_size: int, *, cached: bool) -> Callable[[], Work]:
+    """A prompt that is not hashed yet, and a pool that has cached all of it or nothing."""
+    pool = new_pool(length // block_size + 1, block_size)
+    if cached:
+        pool.release(hold(pool, new_chain(0, length, block_size)))
 
-    def __init__(self, length: int, block_size: int, *, cached: bool) -> None:
-        self._length = length
-        self._block_size = block_size
-        self.pool = new_pool(length // block_size + 1, block_size)
-        if cached:
-            self.pool.release(hold(self.pool, self._new_chain()))
+    def ready() -> Work:
+        chain = new_chain(0, length, block_size)
+        return lambda: pool.admit(chain, length)
 
-    def ready(self) -> Work:
-        chain = self._new_chain()
-        return lambda: self.pool.admit(chain, self._length)
-
-    def _new_chain(self) -> TokenChain:
-        return new_chain(0, self._length, self._block_size)
+    return ready
 
 
-class BareHash:
+def bare_hash(length: int, block_size: int) -> Callable[[], Work]:
     """sha256 over the same bytes, chained in the same way."""
+    tokens = new_tokens(0, length)
+    pieces = [tokens[i * block_size : (i + 1) * block_size].tobytes() for i in range((length - 1) // block_size)]
 
-    def __init__(self, length: int, block_size: int) -> None:
-        tokens = new_tokens(0, length)
-        num_blocks = (length - 1) // block_size
-        self._pieces = [tokens[i * block_size : (i + 1) * block_size].tobytes() for i in range(num_blocks)]
-
-    def ready(self) -> Work:
-        return self._hash
-
-    def _hash(self) -> bytes:
+    def work() -> bytes:
         key = bytes(32)
-        for piece in self._pieces:
+        for piece in pieces:
             key = sha256(key + piece).digest()
         return key
+
+    return lambda: work
 
 
 BENCH = "kv"
@@ -148,21 +139,16 @@ COLD, HIT, LIMIT = "hash+match, all misses", "hash+match, all hits", "sha256 alo
 
 
 def measure_kv(runs: int, pool_sizes: Sequence[int] = POOL_SIZES) -> list[BenchRecord]:
-    timings = interleave([*_pool_subjects(pool_sizes), *_prefix_subjects()], runs)
-    found = {(timing.subject.case, timing.subject.metric): timing for timing in timings}
+    board = interleave(BENCH, [*_pool_subjects(pool_sizes), *_prefix_subjects()], runs)
+    records = board.records()
     smallest, largest = min(pool_sizes), max(pool_sizes)
-    growth = [
-        found[_pool_case(largest), metric].ratio(
-            found[_pool_case(smallest), metric], BENCH, f"pool of {largest:,} blocks vs {smallest:,}", metric
-        )
-        for metric in POOL_METRICS
-    ]
-    above_limit = [
-        timing.ratio(found[case, LIMIT], BENCH, f"{case} vs limit", metric)
-        for (case, metric), timing in found.items()
-        if metric in (COLD, HIT)
-    ]
-    return [*(timing.record(BENCH) for timing in timings), *growth, *above_limit]
+    for metric in POOL_METRICS:
+        few, many = (Key(_pool_case(size), "octet", metric) for size in (smallest, largest))
+        records += board.ratio(many, few, f"pool of {largest:,} blocks vs {smallest:,}")
+    for block_size, length, metric in product(BLOCK_SIZES, PREFIX_LENGTHS, (COLD, HIT)):
+        case = _prefix_case(length, block_size)
+        records += board.ratio(Key(case, "octet", metric), Key(case, "limit", LIMIT), f"{case} vs limit")
+    return records
 
 
 def kv_targets() -> Targets:
@@ -178,12 +164,11 @@ def _pool_subjects(pool_sizes: Sequence[int]) -> Iterator[Subject]:
 
 
 def _prefix_subjects() -> Iterator[Subject]:
-    for block_size in BLOCK_SIZES:
-        for length in PREFIX_LENGTHS:
-            case = _prefix_case(length, block_size)
-            yield Subject(case, COLD, "µs", Lookup(length, block_size, cached=False).ready)
-            yield Subject(case, HIT, "µs", Lookup(length, block_size, cached=True).ready)
-            yield Subject(case, LIMIT, "µs", BareHash(length, block_size).ready, system="limit")
+    for block_size, length in product(BLOCK_SIZES, PREFIX_LENGTHS):
+        case = _prefix_case(length, block_size)
+        yield Subject(case, COLD, "µs", lookup(length, block_size, cached=False))
+        yield Subject(case, HIT, "µs", lookup(length, block_size, cached=True))
+        yield Subject(case, LIMIT, "µs", bare_hash(length, block_size), system="limit")
 
 
 def _pool_case(size: int) -> str:

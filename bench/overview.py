@@ -11,7 +11,7 @@ from grpc import aio
 
 from bench.http_client import HttpClient, http_request
 from bench.processes import HOST
-from bench.router_site import SPECIALISTS, Call, RouterSite, call_of, named_ask, site, steady
+from bench.router_site import SPECIALISTS, Call, RouterSite, call_of, new_questions, router_ask, running, site, steady
 from bench.timing import Board, Targets
 from octet.v1 import operator_pb2 as wire
 from simulation.results import BenchRecord
@@ -40,7 +40,7 @@ def measure_overview(runs: int, seconds: float) -> list[BenchRecord]:
 
 async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -> None:
     async with aio.insecure_channel(where.router) as channel:
-        call = call_of(named_ask(channel, TOKENS))
+        call = call_of(router_ask(channel, new_questions(), TOKENS))
         await steady(call, RATE, 1.0)
         for number in range(runs):
             board.add(number, CASE, "octet", await _round(where, call, seconds, number))
@@ -74,18 +74,10 @@ async def _share(where: RouterSite, call: Call, seconds: float) -> float:
 @asynccontextmanager
 async def _watched(where: RouterSite) -> AsyncIterator[list[int]]:
     counted = [0]
-    tasks = [asyncio.create_task(_read_events(where.http_port, counted)), asyncio.create_task(_poll(where.http_port))]
-    try:
+    async with running([_read_events(where.http_port, counted), _poll(where.http_port)]):
         while not counted[0]:
             await asyncio.sleep(0.01)
         yield counted
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read_events(port: int, counted: list[int]) -> None:

@@ -69,12 +69,17 @@ def started(
         try:
             found = re.search(ready, process.stdout.readline() if process.stdout else "")
             if found is None:
-                lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
                 what = " ".join(("octet", arguments[0]) if module == "octet.cli" else (module,))
-                raise SiteFailed(f"{what} did not start: {lines[-1][-300:] if lines else 'no output'}")
+                raise SiteFailed(f"{what} did not start: {last_line(log)[-300:] or 'no output'}")
             yield Started(found, process.pid)
         finally:
             process.terminate()
+
+
+def last_line(log: Path) -> str:
+    """The last that is not blank; empty if there is none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next(filter(None, map(str.strip, reversed(lines))), "")
 
 
 @contextmanager
@@ -86,16 +91,16 @@ def scratch_folder() -> Iterator[Path]:
 @contextmanager
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
-) -> Iterator[tuple[Started, Started | None]]:
-    """Start a specialist with these options, and a router in front of it. `more` are options of both."""
+) -> Iterator[tuple[Started, Started]]:
+    """A specialist with these options, and the router before it, or itself again. `more` are options of both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")
         replica_options = ["specialist", "--name", name, "--socket", str(folder / "replica.sock"), *options, *more]
         replica = stack.enter_context(started("octet.cli", replica_options, folder / "replica.log", checkout=checkout))
         router_options = ["router", "--config", str(config), "--port", "0", "--replica", f"{name}={replica.address}"]
-        router = None
-        if routed:
-            log = folder / "router.log"
-            router = stack.enter_context(started("octet.cli", [*router_options, *more], log, checkout=checkout))
-        yield replica, router
+        if not routed:
+            yield replica, replica
+            return
+        log = folder / "router.log"
+        yield replica, stack.enter_context(started("octet.cli", [*router_options, *more], log, checkout=checkout))

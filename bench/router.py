@@ -1,30 +1,20 @@
 """The router's overhead: on the first token, on every token, in memory, and for a decision."""
 
-from collections.abc import Callable, Iterator
-from itertools import count, cycle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import count, product
 from random import Random
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import uvloop
 from grpc import aio
 
+from bench import router_site
 from bench.router_peers.orders import Order
 from bench.router_replicas import FASTEST
-from bench.router_site import (
-    REPLICA,
-    ROUTER,
-    TOPICS,
-    Ask,
-    RouterSite,
-    at_once,
-    call_of,
-    infer_request,
-    replica_request,
-    site,
-    steady,
-)
-from bench.timing import Targets
+from bench.router_site import REPLICA, ROUTER, TOPICS, Ask, RouterSite
+from bench.timing import Board, Targets
 from octet.clock import SystemClock
 from octet.config.loader import default_ensemble
 from octet.v1 import inference_pb2 as wire
@@ -32,10 +22,9 @@ from router.request import Tracer
 from router.routing.classifier.queue import open_classifier_queue
 from router.routing.policy import RoutingPolicy
 from router.routing.validation import RequestValidator
-from simulation.results import BenchRecord, percentile, summary
+from simulation.results import BenchRecord, percentile
 
 BENCH = "router"
-_Round = dict[str, list[float]]  # seconds to the first token, by path
 RATE = 100
 STREAMS = 64
 WORDS = 1000  # tokens of an answer of the fastest replica
@@ -43,6 +32,7 @@ ANSWERS = (4, 16)  # tokens of an answer; with the longer ones, replicas and cal
 RELAY = f"{STREAMS} streams at once, a token a message"
 DECISION = "a decision"
 _DECISIONS = 200
+_ADDED = {"routed": "added to the first token", "named": "added where the caller names the specialist"}
 _LINKER = "main.cpp:(.text+0x1f): undefined reference to `vtable for Shape'\ncollect2: error: ld returned 1 exit status"
 _LONG = "for (std::size_t i = 0; i < values.size(); ++i) total += values[i] * weights[i];\n" * 2500
 
@@ -63,15 +53,14 @@ TARGETS: Targets = {
 
 
 def measure(runs: int, *, quick: bool) -> list[BenchRecord]:
-    with site() as where:
-        records = uvloop.run(_measure(where, runs, 1.0 if quick else 6.0, WORDS // 10 if quick else WORDS))
-    decisions = uvloop.run(_decide(runs))
-    records += [summary(each, BENCH, DECISION, f"{how}, p50", "ms", "octet") for how, each in decisions.items()]
-    return records
+    board = Board(BENCH, ("limit", "octet"))
+    with router_site.site() as where:
+        uvloop.run(_measure(where, runs, 1.0 if quick else 6.0, WORDS // 10 if quick else WORDS, board))
+    uvloop.run(_decide(runs, board))
+    return board.records()
 
 
-async def _decide(runs: int) -> dict[str, list[float]]:
-    """Return milliseconds, the median of each round."""
+async def _decide(runs: int, board: Board) -> None:
     numbers, question = count(), TOPICS["concurrency"]
     prompts: dict[str, Callable[[], str]] = {
         "by the classifier": lambda: f"{question} (case {next(numbers)})",
@@ -82,7 +71,6 @@ async def _decide(runs: int) -> dict[str, list[float]]:
     ensemble, clock = default_ensemble(), SystemClock()
     policy = RoutingPolicy(ensemble)
     validator = RequestValidator(clock, lambda: "bench", Tracer(bytes), default_timeout=60.0)
-    samples: dict[str, list[float]] = {name: [] for name in prompts}
     async with open_classifier_queue(ensemble, clock) as opinions:
 
         async def decide(prompt: str) -> float:
@@ -92,91 +80,58 @@ async def _decide(runs: int) -> dict[str, list[float]]:
             return (perf_counter() - start) * 1e3
 
         await decide(question)
-        for _ in range(runs):
-            for name, prompt in prompts.items():
-                samples[name].append(percentile([await decide(prompt()) for _ in range(_DECISIONS)], 50))
-    return samples
+        for number, (name, prompt) in product(range(runs), prompts.items()):
+            p50 = percentile([await decide(prompt()) for _ in range(_DECISIONS)], 50)
+            board.add(number, DECISION, "octet", [(f"{name}, p50", "ms", p50)])
 
 
-async def _measure(where: RouterSite, runs: int, seconds: float, tokens: int) -> list[BenchRecord]:
-    async with _Callers(where) as callers:
-        await steady(call_of(callers.routed(ANSWERS[0])), RATE, 1.0)
-        rounds = {
-            tokens: [await _first_tokens(callers, tokens, seconds, number) for number in range(runs)]
-            for tokens in ANSWERS
+async def _measure(where: RouterSite, runs: int, seconds: float, words: int, board: Board) -> None:
+    async with AsyncExitStack() as stack:
+        router = await stack.enter_async_context(aio.insecure_channel(where.router))
+        replicas = {
+            name: (await stack.enter_async_context(aio.insecure_channel(address))).unary_stream(REPLICA)
+            for name, (address, *_) in where.replicas.items()
         }
-        relays = [await _relay(where, callers, tokens) for _ in range(runs)]
-    first = [record for tokens in ANSWERS for record in _first_token_records(steady_case(tokens), rounds[tokens])]
-    return [
-        *first,
-        summary([by_clock for by_clock, _ in relays], BENCH, RELAY, "relayed", "tok/s", "octet"),
-        summary([by_core for _, by_core in relays], BENCH, RELAY, "relayed a second of CPU", "tok/s", "octet"),
-        summary([where.router_memory() / 1e6], BENCH, "memory", "router", "MB", "octet"),
-    ]
+        questions = router_site.new_questions()
+
+        def direct(tokens: int) -> Ask:
+            def ask() -> Any:
+                name, prompt = next(questions)
+                return replicas[name](router_site.replica_request(prompt, tokens))
+
+            return ask
+
+        warm_up = router_site.router_ask(router, questions, ANSWERS[0], named=False)
+        await router_site.steady(router_site.call_of(warm_up), RATE, 1.0)
+        for number, tokens in product(range(runs), ANSWERS):
+            paths = {
+                "direct": direct(tokens),
+                "routed": router_site.router_ask(router, questions, tokens, named=False),
+                "named": router_site.router_ask(router, questions, tokens),
+            }
+            order = Random(number).sample(list(paths), len(paths))
+            calls = {path: router_site.call_of(paths[path]) for path in order}
+            found = {path: await router_site.steady(call, RATE, seconds) for path, call in calls.items()}
+            _add_first_tokens(board, number, tokens, found)
+        for number in range(runs):
+            board.add(number, RELAY, "octet", await _relay(where, router, words))
+    board.add(0, "memory", "octet", [("router", "MB", where.router_memory() / 1e6)])
 
 
-class _Callers:
-    """Callers that send new prompts only, so that the classifier has not cached them."""
-
-    def __init__(self, where: RouterSite) -> None:
-        self._router = aio.insecure_channel(where.router)
-        self._replicas = {name: aio.insecure_channel(addresses[0]) for name, addresses in where.replicas.items()}
-        self._generate = self._router.unary_stream(ROUTER)
-        self._numbers = count()
-        self._topics = cycle(TOPICS.items())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for channel in (self._router, *self._replicas.values()):
-            await channel.close()
-
-    def routed(self, tokens: int, *, named: bool = False) -> Ask:
-        def ask() -> Any:
-            name, prompt = self._question()
-            return self._generate(infer_request(prompt, tokens, name if named else ""))
-
-        return ask
-
-    def direct(self, tokens: int) -> Ask:
-        calls = {name: each.unary_stream(REPLICA) for name, each in self._replicas.items()}
-
-        def ask() -> Any:
-            name, prompt = self._question()
-            return calls[name](replica_request(prompt, tokens))
-
-        return ask
-
-    def fastest(self, tokens: int) -> Ask:
-        request = infer_request(str(Order(tokens, joins=False)), tokens, FASTEST)
-        return lambda: self._generate(request)
-
-    def _question(self) -> tuple[str, str]:
-        name, topic = next(self._topics)
-        return name, f"{topic} (case {next(self._numbers)})"
-
-
-async def _first_tokens(callers: _Callers, tokens: int, seconds: float, number: int) -> _Round:
-    named = callers.routed(tokens, named=True)
-    paths = {"direct": callers.direct(tokens), "routed": callers.routed(tokens), "named": named}
-    order = Random(number).sample(list(paths), len(paths))
-    return {path: await steady(call_of(paths[path]), RATE, seconds) for path in order}
-
-
-def _first_token_records(case: str, rounds: list[_Round]) -> Iterator[BenchRecord]:
+def _add_first_tokens(board: Board, number: int, tokens: int, found: Mapping[str, Sequence[float]]) -> None:
+    """Seconds to the first token, by path."""
+    case = steady_case(tokens)
     for percent in (50, 99):
-        found = {path: [percentile(each[path], percent) * 1e3 for each in rounds] for path in rounds[0]}
-        yield summary(found["direct"], BENCH, case, f"first token of a replica, p{percent}", "ms", "limit")
-        for path, shown in (
-            ("routed", "added to the first token"),
-            ("named", "added where the caller names the specialist"),
-        ):
-            added = [mine - bare for mine, bare in zip(found[path], found["direct"], strict=True)]
-            yield summary(added, BENCH, case, f"{shown}, p{percent}", "ms", "octet")
+        at = {path: percentile(each, percent) * 1e3 for path, each in found.items()}
+        board.add(number, case, "limit", [(f"first token of a replica, p{percent}", "ms", at["direct"])])
+        for path, shown in _ADDED.items():
+            board.add(number, case, "octet", [(f"{shown}, p{percent}", "ms", at[path] - at["direct"])])
 
 
-async def _relay(where: RouterSite, callers: _Callers, tokens: int) -> tuple[float, float]:
+async def _relay(where: RouterSite, router: Any, words: int) -> list[tuple[str, str, float]]:
+    generate = router.unary_stream(ROUTER)
+    request = router_site.infer_request(str(Order(words, joins=False)), words, FASTEST)
     before = where.router_cpu()
-    num_chunks, seconds = await at_once([callers.fastest(tokens)] * STREAMS)
-    return num_chunks / seconds, num_chunks / (where.router_cpu() - before)
+    num_chunks, seconds = await router_site.at_once([lambda: generate(request)] * STREAMS)
+    cpu = where.router_cpu() - before
+    return [("relayed", "tok/s", num_chunks / seconds), ("relayed a second of CPU", "tok/s", num_chunks / cpu)]

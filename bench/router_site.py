@@ -3,8 +3,8 @@
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -49,20 +49,35 @@ def replica_request(prompt: str, tokens: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def named_questions() -> Iterator[tuple[str, str]]:
-    """Yield the specialists in turn, each with a new prompt."""
-    for number, name in enumerate(cycle(SPECIALISTS)):
-        yield name, f"case {number}"
+def new_questions() -> Iterator[tuple[str, str]]:
+    """The specialists in turn, each with a prompt that no classifier has cached."""
+    for number, (name, topic) in enumerate(cycle(TOPICS.items())):
+        yield name, f"{topic} (case {number})"
 
 
-def named_ask(channel: Any, tokens: int) -> Ask:
-    generate, questions = channel.unary_stream(ROUTER), named_questions()
+def router_ask(channel: Any, questions: Iterator[tuple[str, str]], tokens: int, *, named: bool = True) -> Ask:
+    generate = channel.unary_stream(ROUTER)
 
     def ask() -> Any:
         name, prompt = next(questions)
-        return generate(infer_request(prompt, tokens, name))
+        return generate(infer_request(prompt, tokens, name if named else ""))
 
     return ask
+
+
+@asynccontextmanager
+async def running(tasks: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Tasks that run meanwhile and are then cancelled. Raises what ended one of them before."""
+    started = [asyncio.create_task(task) for task in tasks]
+    try:
+        yield
+        for task in started:
+            if task.done():
+                task.result()
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
 
 
 async def steady(call: Call, rate: float, seconds: float) -> list[float]:

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 
 from bench.kv import BLOCK_SIZE, LANE, hold, new_pool
-from bench.timing import Subject, Targets, Work, interleave
+from bench.timing import Key, Subject, Targets, Work, interleave
 from kvpool import BlockTable, TokenChain, chain_root
 from octet.clock import ManualClock
 from simulation.results import BenchRecord
@@ -183,13 +183,14 @@ LONG_CONTEXT = 4_096
 
 
 def measure_scheduler(runs: int, nums_waiting: ListLike[int] = NUMS_WAITING) -> list[BenchRecord]:
-    timings = interleave(list(_subjects(nums_waiting)), runs)
-    steps = {timing.subject.case: timing for timing in timings if timing.subject.metric == STEP}
+    board = interleave(BENCH, list(_subjects(nums_waiting)), runs)
+    running = {number: Key(_running_case(number), "octet", STEP) for number in NUMS_RUNNING}
     fewest, most = min(nums_waiting), max(nums_waiting)
+    few, many = (Key(_waiting_case(number), "octet", STEP) for number in (fewest, most))
     return [
-        *(timing.record(BENCH) for timing in timings),
-        *(steps[_running_case(each)].scaled(BENCH, "step per sequence", 1 / each) for each in NUMS_RUNNING),
-        steps[_waiting_case(most)].ratio(steps[_waiting_case(fewest)], BENCH, _growth_case(fewest, most), STEP),
+        *board.records(),
+        *(board.scaled(key, "step per sequence", 1 / number) for number, key in running.items()),
+        *board.ratio(many, few, _growth_case(fewest, most)),
     ]
 
 
@@ -216,45 +217,35 @@ def _subjects(nums_waiting: ListLike[int]) -> Iterator[Subject]:
         yield _steps(case, partial(blocked, NUM_RUNNING, 50_000, prompt_length=context, more_important=True))
     yield _steps("chunks of 2,048 of a prompt of 50,000", partial(prefilling, 50_000, 2_048))
     build = partial(prefilling, 50_000, 256, NUM_RUNNING)
-    yield _steps(f"{NUM_RUNNING} running, in turns with chunks of 256", build, _in_turns)
+    yield _steps(f"{NUM_RUNNING} running, in turns with chunks of 256", build, in_turns=True)
     for context in (SHORT_PROMPT, LONG_CONTEXT):
         for kept, accepted in (("all", True), ("none", False)):
             case = f"{NUM_RUNNING} running on {context:,} tokens, {DRAFT_WINDOW} drafts, {kept} accepted"
             yield _steps(case, partial(speculating, NUM_RUNNING, context, accepted=accepted))
     for context in (SHORT_PROMPT, LONG_CONTEXT):
         case = f"{NUM_RUNNING} running on {context:,} tokens, 1 preempted to grow"
-        yield _steps(case, partial(outgrowing, NUM_RUNNING, context), _one)
+        yield _steps(case, partial(outgrowing, NUM_RUNNING, context), number=1)
     for num_victims in (1, 16):
         case = f"{NUM_RUNNING} running, {num_victims} preempted to admit"
-        yield _steps(case, partial(overtaken, NUM_RUNNING, num_victims), _one)
-
-
-def _same(replica: Replica) -> list[StepOutcome]:
-    return [replica.answer()] * STEPS_A_RUN
+        yield _steps(case, partial(overtaken, NUM_RUNNING, num_victims), number=1)
 
 
 def _in_turns(replica: Replica) -> list[StepOutcome]:
     return [replica.answer(), StepOutcome(((ANSWER,),) * NUM_RUNNING)] * (STEPS_A_RUN // 2)
 
 
-def _one(replica: Replica) -> list[StepOutcome]:
-    return [replica.answer()]
+def _steps(case: str, build: Callable[[], Replica], number: int = STEPS_A_RUN, *, in_turns: bool = False) -> Subject:
+    def ready() -> Work:
+        replica = build()
+        outcomes = _in_turns(replica) if in_turns else [replica.answer()] * number
 
+        def work() -> None:
+            for outcome in outcomes:
+                replica.step(outcome)
 
-def _steps(case: str, build: Callable[[], Replica], answers: Callable[[Replica], list[StepOutcome]] = _same) -> Subject:
-    operations = 1 if answers is _one else STEPS_A_RUN
-    return Subject(case, STEP, "µs", partial(_ready_to_step, build, answers), operations)
+        return work
 
-
-def _ready_to_step(build: Callable[[], Replica], answers: Callable[[Replica], list[StepOutcome]]) -> Work:
-    replica = build()
-    outcomes = answers(replica)
-
-    def work() -> None:
-        for outcome in outcomes:
-            replica.step(outcome)
-
-    return work
+    return Subject(case, STEP, "µs", ready, number)
 
 
 def _ready_to_submit(num_waiting: int) -> Work:

@@ -99,7 +99,5 @@ def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: i
 def _site(model: Path | None, *, reuse: bool) -> Iterator[Client]:
     options = [] if model is None else ["--model", str(model)]
     options += [] if reuse else ["--no-prefix-cache"]
-    with replica_and_router(_NAME, options) as (_, router):
-        if router is not None:
-            with Client(router.address) as client:
-                yield client
+    with replica_and_router(_NAME, options) as (_, router), Client(router.address) as client:
+        yield client

@@ -6,12 +6,12 @@ python -m bench.structure [MODEL] [--rounds N] [--cpu]
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count, product
 from pathlib import Path
-from statistics import median, quantiles
-from typing import NamedTuple
+from statistics import median
 
+from bench.timing import Board, table_of_spreads
 from octet.clock import SystemClock
 from specialist.models.demo import cache_directory, demo_model
 from specialist.scheduling.scheduler import StepLoop
@@ -43,14 +43,9 @@ SAMPLINGS = {
     "sampled": Sampling(temperature=0.8),
     "served": Sampling(temperature=0.6, top_p=0.95, repetition_penalty=1.1),
 }
+NO_STRUCTURE = "none"
 STEPS = 48
 BATCHES = (1, 16)
-
-
-class Case(NamedTuple):
-    sampling: str
-    structure: str  # empty for none
-    batch: int
 
 
 def main() -> None:
@@ -64,31 +59,41 @@ def main() -> None:
     clock = time.thread_time if arguments.cpu else time.perf_counter
     model = arguments.model or demo_model(cache_directory())
     replica = create_native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
-    for batch in BATCHES:
-        cases = [Case(*kind, batch) for kind in product(SAMPLINGS, ("", *STRUCTURES))]
-        _tell(cases, _measured(replica, cases, arguments.rounds, clock))
+    board, names = Board("structure"), count()
+    for number, batch in product(range(arguments.rounds + 1), BATCHES):
+        found = {
+            kind: _round(replica, *kind, batch, names, clock)
+            for kind in product(SAMPLINGS, (NO_STRUCTURE, *STRUCTURES))
+        }
+        if number:
+            board.add(number, f"batch {batch}", "octet", _figures(found))
+    print(table_of_spreads(board.records(), {}))
 
 
-def _measured(
-    replica: AssembledReplica, cases: list[Case], rounds: int, clock: Callable[[], float]
-) -> dict[Case, list[float]]:
-    names = count()
-    for case in cases:
-        _round(replica, case, names, clock)
-    found: dict[Case, list[float]] = {case: [] for case in cases}
-    for _ in range(rounds):
-        for case in cases:
-            found[case].append(_round(replica, case, names, clock))
-    return found
+def _figures(found: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str, float]]:
+    """Of seconds a step by sampling and structure."""
+    greedy = found["greedy", NO_STRUCTURE]
+    for (sampling, structure), seconds in found.items():
+        name = f"{sampling}, {structure}"
+        yield name, "ms a step", seconds * 1e3
+        yield f"{name}: for the structure", "%", (seconds / found[sampling, NO_STRUCTURE] - 1) * 100
+        yield f"{name}: in all", "%", (seconds / greedy - 1) * 100
 
 
-def _round(replica: AssembledReplica, case: Case, names: "count[int]", clock: Callable[[], float]) -> float:
+def _round(
+    replica: AssembledReplica,
+    sampling: str,
+    structure: str,
+    batch: int,
+    names: "count[int]",
+    clock: Callable[[], float],
+) -> float:
     loop = StepLoop(replica.scheduler, replica.engine)
     prompt = replica.codec.encode("People of the village, one by one:")
-    for index in range(case.batch):
+    for index in range(batch):
         guide = None
-        if case.structure:
-            guide = Guide(replica.grammars.compile(STRUCTURES[case.structure]), may_stop=False)
+        if structure != NO_STRUCTURE:
+            guide = Guide(replica.grammars.compile(STRUCTURES[structure]), may_stop=False)
         replica.scheduler.submit(
             Request(
                 f"r{next(names)}",
@@ -96,7 +101,7 @@ def _round(replica: AssembledReplica, case: Case, names: "count[int]", clock: Ca
                 (*prompt, index),
                 max_tokens=STEPS,
                 seed=index,
-                sampling=SAMPLINGS[case.sampling],
+                sampling=SAMPLINGS[sampling],
                 guide=guide,
             )
         )
@@ -107,21 +112,8 @@ def _round(replica: AssembledReplica, case: Case, names: "count[int]", clock: Ca
         if step is None:
             replica.scheduler.take_events()
             return median(taken)
-        if step.mode == "decode" and len(step.rows) == case.batch:
+        if step.mode == "decode" and len(step.rows) == batch:
             taken.append(clock() - started)
-
-
-def _tell(cases: list[Case], found: dict[Case, list[float]]) -> None:
-    greedy = median(found[cases[0]])
-    for case in cases:
-        low, middle, high = quantiles(found[case], n=4)
-        plain = median(found[case._replace(structure="")])
-        print(
-            f"batch {case.batch:2}  {case.sampling:8} {case.structure or 'none':8}"
-            f"  {middle * 1e3:7.3f} ms a step ({low * 1e3:.3f} to {high * 1e3:.3f})"
-            f"  {(middle / plain - 1) * 100:+6.1f} % for the structure  {(middle / greedy - 1) * 100:+6.1f} % in all",
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

@@ -4,18 +4,21 @@ import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from simulation.results import BenchRecord, MachineInfo, Result, format_figure, format_table, summary, write_atomically
+import msgspec
+
+from simulation.results import BenchRecord, Result, format_figure, format_table, summary, write_atomically
 
 Work = Callable[[], object]
 ENOUGH = 200  # fewest samples for a 99th percentile
 _UNITS_A_SECOND = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
-Targets = Mapping[tuple[str, str], str]  # the target of a figure, by case and metric
+Targets = Mapping[tuple[str, str], str]  # what a figure should be, by case and metric
+Say = Callable[[str], None]  # prints a line
 
 
 def lines_of(records: Iterable[BenchRecord]) -> str:
@@ -37,40 +40,6 @@ class Subject:
     ready: Callable[[], Work]
     operations: int = 1  # how many operations the work does; the figure is the time of one
     system: str = "octet"
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    subject: Subject
-    samples: tuple[float, ...]  # time of one operation in the subject's unit, one sample per round
-
-    def record(self, bench: str) -> BenchRecord:
-        subject = self.subject
-        return summary(self.samples, bench, subject.case, subject.metric, subject.unit, subject.system)
-
-    def scaled(self, bench: str, metric: str, factor: float) -> BenchRecord:
-        """Return the same samples as another metric of the same case."""
-        samples = [sample * factor for sample in self.samples]
-        return summary(samples, bench, self.subject.case, metric, self.subject.unit, self.subject.system)
-
-    def ratio(self, base: "Timing", bench: str, case: str, metric: str) -> BenchRecord:
-        """Return the time as a multiple of the base, round by round, so that effects on a whole round cancel out."""
-        samples = [mine / its for mine, its in zip(self.samples, base.samples, strict=True)]
-        return summary(samples, bench, case, metric, "x", self.subject.system)
-
-
-def interleave(subjects: Sequence[Subject], runs: int) -> list[Timing]:
-    """Time every subject once per round, after a round that does not count."""
-    rounds = [_round(subjects, number) for number in range(runs + 1)][1:]
-    return [Timing(subject, samples) for subject, samples in zip(subjects, zip(*rounds, strict=True), strict=True)]
-
-
-def _round(subjects: Sequence[Subject], number: int) -> list[float]:
-    """Time the subjects, in a different order in every round."""
-    order = Random(number).sample(range(len(subjects)), len(subjects))
-    with _no_collector():
-        samples = {i: _time(subjects[i]) for i in order}
-    return [samples[i] for i in range(len(subjects))]
 
 
 def _time(subject: Subject) -> float:
@@ -135,11 +104,43 @@ class Board:
             for key in sorted(self._samples, key=place)
         ]
 
+    def scaled(self, key: Key, metric: str, factor: float) -> BenchRecord:
+        """The same samples as another metric of the same case."""
+        samples = [sample * factor for sample in self._samples[key].values()]
+        return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
+
     def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
+        """Round by round: what slows a whole round down cancels out."""
         ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
         samples = [value / theirs[number] for number, value in ours.items() if number in theirs]
         if samples:
             yield summary(samples, self._bench, case, mine.metric, "x", mine.system)
+
+
+def interleave(bench: str, subjects: Sequence[Subject], runs: int) -> Board:
+    """Time every subject once a round, after a round that does not count, in an order that changes."""
+    board = Board(bench, ("octet", "limit"))
+    for number in range(runs + 1):
+        with _no_collector():
+            samples = {subject: _time(subject) for subject in Random(number).sample(subjects, len(subjects))}
+        for subject in subjects if number else ():
+            board.add(number, subject.case, subject.system, [(subject.metric, subject.unit, samples[subject])])
+    return board
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a bench beside peers found, and the peers that it had to leave out."""
+
+    say: Say
+    records: list[BenchRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # kept in the result, as the settings of each system
+    failures: list[str] = field(default_factory=list)  # already printed
+
+    def fail(self, why: str) -> None:
+        self.say(why)
+        self.failures.append(why)
+        self.notes.append(f"left out: {why}")
 
 
 def table_of_spreads(records: Iterable[BenchRecord], targets: Targets) -> str:
@@ -178,16 +179,6 @@ class ResultUnreadable(ValueError):
 
 def read_result(path: Path) -> Result:
     try:
-        return result_of(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except msgspec.DecodeError as error:
         raise ResultUnreadable(f"{path}: not a result of a bench ({error})") from error
-
-
-def result_of(fields: dict[str, Any]) -> Result:
-    """Read a result that `asdict` wrote. Raises TypeError, KeyError and AttributeError for other content."""
-    parts = {
-        "machine": MachineInfo(**fields["machine"]),
-        "records": tuple(BenchRecord(**record) for record in fields["records"]),
-        "notes": tuple(fields["notes"]),
-    }
-    return Result(**{**fields, **parts})

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import uvloop
@@ -18,27 +18,18 @@ from grpc import aio
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 
-from bench.processes import ROOT, SiteFailed, cpu_seconds, replica_and_router
+from bench.processes import ROOT, SiteFailed, Started, cpu_seconds, replica_and_router
 from bench.router_site import ROUTER, Ask, at_once, infer_request
-from bench.timing import Subject, Targets, Work, interleave
+from bench.timing import Board, Figure, Subject, Targets, Work, interleave
 from octet.telemetry.otlp import to_sdk_span
 from octet.telemetry.requests import ClockAnchor, Span, SpanIds
 from octet.v1 import inference_pb2 as wire
 from router.observe.traces import build_spans
 from router.request import TraceContext
-from simulation.results import BenchRecord, summary
+from simulation.results import BenchRecord
 from specialist.engines.sim.engine import CostModel, cost_model_to_json
 
 NAME = "talker"
-
-
-@dataclass(frozen=True, slots=True)
-class TracedSite:
-    address: str  # of the router
-    pids: tuple[int, ...]
-
-    def cpu(self) -> float:
-        return sum(map(cpu_seconds, self.pids))
 
 
 class Collector:
@@ -66,15 +57,6 @@ def collecting() -> Iterator[Collector]:
         server.stop(0)
 
 
-@contextmanager
-def traced_site(engine: Sequence[str], otlp: str, checkout: Path | None = None) -> Iterator[TracedSite]:
-    """`engine` holds options of `octet specialist`; `checkout` is another checkout of this project."""
-    traces = ["--otlp", otlp] if otlp else []
-    with replica_and_router(NAME, engine, more=traces, checkout=checkout or ROOT) as (replica, router):
-        if router is not None:
-            yield TracedSite(router.address, (router.pid, replica.pid))
-
-
 _REQUESTS = 640
 _BATCH = 64
 _CASE = "the router's part of one request"
@@ -97,7 +79,7 @@ def drawing_records(runs: int) -> list[BenchRecord]:
         Subject(_CASE, "spans drawn", "µs", lambda: draw, _REQUESTS),
         Subject(_CASE, "spans written out", "µs", ready_to_write, _REQUESTS),
     ]
-    return [timing.record(_BENCH) for timing in interleave(subjects, runs)]
+    return interleave(_BENCH, subjects, runs).records()
 
 
 def _ended(request_id: str) -> tuple[TraceContext, float, wire.Receipt]:
@@ -139,40 +121,38 @@ TARGETS: Targets = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TracedRound:
+class TracedRound(NamedTuple):
     throughput: float  # per second
     cpu: float  # CPU seconds of both processes per thousand tokens
 
 
 def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | None) -> list[BenchRecord]:
+    """`engine` holds options of `octet specialist`; `beside` is another state of this project."""
+    board = Board(_BENCH)
     with collecting() as collector, ExitStack() as stack:
-        sites = {
-            OFF: stack.enter_context(traced_site(engine, "")),
-            ON: stack.enter_context(traced_site(engine, collector.url)),
-        }
+
+        def start(more: Sequence[str] = (), checkout: Path = ROOT) -> tuple[Started, Started]:
+            return stack.enter_context(replica_and_router(NAME, engine, more=more, checkout=checkout))
+
+        sites = {OFF: start(), ON: start(["--otlp", collector.url])}
         if beside is not None:
-            sites[BESIDE] = stack.enter_context(traced_site(engine, "", beside))
-        rounds = uvloop.run(_rounds(sites, load, runs))
+            sites[BESIDE] = start(checkout=beside)
+        for number in range(runs + 1):
+            order = Random(number).sample(list(sites), len(sites))
+            found = {way: uvloop.run(_round(*sites[way], load, number)) for way in order}
+            if number:
+                board.add(number, load.case, "octet", figures_of(found))
         if not collector.num_bytes:
-            raise SiteFailed("no trace has arrived")
-    return list(_records(load.case, rounds))
+            raise SiteFailed("no trace has come")
+    return board.records()
 
 
-async def _rounds(sites: Mapping[str, TracedSite], load: TracedLoad, runs: int) -> Sequence[Mapping[str, TracedRound]]:
-    found = []
-    for number in range(runs + 1):
-        order = Random(number).sample(list(sites), len(sites))
-        found.append({way: await _round_tracing(sites[way], load, number) for way in order})
-    return found[1:]
-
-
-async def _round_tracing(site: TracedSite, load: TracedLoad, number: int) -> TracedRound:
-    async with aio.insecure_channel(site.address) as channel:
+async def _round(replica: Started, router: Started, load: TracedLoad, number: int) -> TracedRound:
+    async with aio.insecure_channel(router.address) as channel:
         asks = [_ask(channel, load, f"tell me about number {number}, part {n}") for n in range(load.streams)]
-        before = site.cpu()
+        before = cpu_seconds(router.pid) + cpu_seconds(replica.pid)
         brought = [await at_once(asks) for _ in range(load.requests)]
-        cpu = site.cpu() - before
+        cpu = cpu_seconds(router.pid) + cpu_seconds(replica.pid) - before
     tokens = load.streams * load.requests * load.tokens
     return TracedRound(tokens / sum(seconds for _, seconds in brought), cpu / tokens * 1000)
 
@@ -181,15 +161,15 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
     return partial(channel.unary_stream(ROUTER), infer_request(prompt, load.tokens, NAME))
 
 
-def _records(case: str, rounds: Sequence[Mapping[str, TracedRound]]) -> Iterator[BenchRecord]:
-    for metric, unit, name in ((_THROUGHPUT, "tok/s", "throughput"), (_CPU, "s", "cpu")):
-        samples = {site: [getattr(each[site], name) for each in rounds] for site in rounds[0]}
-        for site in samples:
-            yield summary(samples[site], _BENCH, case, f"{site}, {metric}", unit, "octet")
-        for site, base in ((ON, OFF), (OFF, BESIDE)):
-            if base in samples:
-                ratios = [mine / its for mine, its in zip(samples[site], samples[base], strict=True)]
-                yield summary(ratios, _BENCH, case, f"{site} over {base}, {metric}", "x", "octet")
+def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
+    """Of one round, by site."""
+    for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
+        for way in (OFF, ON, BESIDE):
+            if way in found:
+                yield Figure(f"{way}, {metric}", unit, found[way][index])
+        for way, base in ((ON, OFF), (OFF, BESIDE)):
+            if base in found:
+                yield Figure(f"{way} over {base}, {metric}", "x", found[way][index] / found[base][index])
 
 
 def measure_tracing(runs: int, model: Path | None, beside: Path | None) -> list[BenchRecord]:

@@ -41,24 +41,15 @@ def to_replica(channel: ReplicaChannel) -> Stream:
 
 
 def to_router(channel: aio.Channel) -> Stream:
-    generate = channel.unary_stream(
-        "/octet.v1.Inference/Generate",
-        request_serializer=router_wire.InferRequest.SerializeToString,
-        response_deserializer=router_wire.InferEvent.FromString,
-    )
-    return lambda offer: generate(
-        router_wire.InferRequest(prompt=_text(offer), force_specialists=[LANE.specialist], **_limits(offer))
-    )
+    request, event = router_wire.InferRequest, router_wire.InferEvent
+    generate = channel.unary_stream("/octet.v1.Inference/Generate", request.SerializeToString, event.FromString)
+    named = [LANE.specialist]
+    return lambda offer: generate(request(prompt=_text(offer), force_specialists=named, **_limits(offer)))
 
 
 def _limits(offer: Offer) -> dict[str, Any]:
     timeout_ms = max(1, round(offer.patience * 1000))
-    return {
-        "max_tokens": offer.max_tokens,
-        "ignore_eos": True,
-        "priority": offer.priority,
-        "timeout_ms": timeout_ms,
-    }
+    return {"max_tokens": offer.max_tokens, "ignore_eos": True, "priority": offer.priority, "timeout_ms": timeout_ms}
 
 
 async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
@@ -116,7 +107,7 @@ def live_site(setup: ReplicaSetup, *, routed: bool) -> Iterator[LiveSite]:
             *("--max-running", str(setup.max_running), "--max-waiting", str(setup.max_waiting)),
         ]
         with replica_and_router(LANE.specialist, options, routed=routed) as (replica, router):
-            yield LiveSite(replica.address, None if router is None else router.address)
+            yield LiveSite(replica.address, router.address if routed else None)
 
 
 _PATIENT = 600.0
@@ -180,22 +171,14 @@ def rate_between(done: Sequence[OfferOutcome], low: float, high: float) -> float
 
 
 async def _errors(replica: aio.Channel) -> EstimateErrors | None:
-    watch = replica.unary_stream(
-        "/octet.v1.Specialist/WatchLoad",
-        request_serializer=wire.WatchLoadRequest.SerializeToString,
-        response_deserializer=wire.LoadReport.FromString,
-    )
-    reports = watch(wire.WatchLoadRequest())
+    request, answer = wire.WatchLoadRequest, wire.LoadReport
+    watch = replica.unary_stream("/octet.v1.Specialist/WatchLoad", request.SerializeToString, answer.FromString)
+    reports = watch(request())
     report = await reports.read()
     reports.cancel()
     if not report.HasField("estimate_error"):
         return None
     error = report.estimate_error
     has_totals = error.HasField("total_p90")
-    return EstimateErrors(
-        error.step_p50,
-        error.step_p90,
-        error.total_p50 if has_totals else None,
-        error.total_p90 if has_totals else None,
-        error.num_requests,
-    )
+    totals: tuple[float | None, float | None] = (error.total_p50, error.total_p90) if has_totals else (None, None)
+    return EstimateErrors(error.step_p50, error.step_p90, *totals, error.num_requests)

@@ -186,9 +186,9 @@ class Tally:
         return self.offered - self.ends["refused"]
 
 
-def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], keep: Callable[[OfferOutcome], bool]) -> Tally:
-    """Count all outcomes, and compute rates from the answers within the window."""
-    kept = [outcome for outcome in outcomes if keep(outcome)]
+def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
+    """Of one priority or of all. Counts are of all outcomes; rates are of answers within the window."""
+    kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
     return Tally(

@@ -1,6 +1,6 @@
 """`octet bench admission`: the plan, and its runs in simulated or real time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -40,15 +40,13 @@ _PROBE = 1_000_003  # the seed for measuring capacity, which no run uses
 
 def simulate(plan: Plan) -> tuple[float, list[Run]]:
     rate = capacity(plan.setup, plan.source, _PROBE)
-    return rate, [run for load in plan.loads for run in _runs(plan, load, rate)]
-
-
-def _runs(plan: Plan, load: float, rate: float) -> Iterator[Run]:
-    asked = {seed: plan.offers(load, rate, seed) for seed in plan.seeds}
-    for seed, offers in asked.items():
-        for system in ("octet", "fcfs", "priority"):
-            yield run(plan, offers, load, system, seed)
-    yield from tuned(plan, asked, load)
+    runs: list[Run] = []
+    for load in plan.loads:
+        asked = {seed: plan.offers(load, rate, seed) for seed in plan.seeds}
+        systems: tuple[System, ...] = ("octet", "fcfs", "priority")
+        runs += [run(plan, offers, load, system, seed) for seed, offers in asked.items() for system in systems]
+        runs += tuned(plan, asked, load)
+    return rate, runs
 
 
 def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
@@ -57,11 +55,7 @@ def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
         [run(plan, offers, load, "fcfs tuned", seed, length) for seed, offers in asked.items()]
         for length in plan.lengths
     )
-    return max(tries, key=lambda runs: sum(_answers(each) for each in runs))
-
-
-def _answers(one: Run) -> float:
-    return tally(one.outcomes, one.window, lambda outcome: True).answers
+    return max(tries, key=lambda runs: sum(tally(each.outcomes, each.window).answers for each in runs))
 
 
 def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, length: int = QUEUE) -> Run:

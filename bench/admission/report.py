@@ -43,7 +43,7 @@ def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[Be
     for load, system, group in _grouped(runs):
         for priority in priorities:
             case = class_case(load, priority)
-            tallies = [tally(run.outcomes, run.window, _of_class(priority)) for run in group]
+            tallies = [tally(run.outcomes, run.window, priority) for run in group]
             for metric, unit, value in _CLASS_FIGURES:
                 yield summary([value(each) for each in tallies], BENCH, case, metric, unit, system)
 
@@ -105,12 +105,8 @@ def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float
     return sum(each is not None and 1 / factor <= each <= factor for each in ratios) / len(ratios)
 
 
-def _of_class(priority: int) -> Callable[[OfferOutcome], bool]:
-    return lambda outcome: outcome.offer.priority == priority
-
-
 def _whole(run: Run) -> Tally:
-    return tally(run.outcomes, run.window, lambda outcome: True)
+    return tally(run.outcomes, run.window)
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
@@ -159,8 +155,8 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("queue length", "", lambda run: run.length),
         ("most admitted at once", "", lambda run: run.most_admitted),
         ("admitted and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
-        ("missed after admission", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
-        ("missed in the top class", "", lambda run: sum(_of_class(top)(o) and o.end in MISSED for o in run.outcomes)),
+        ("missed after admission", "", _missed),
+        ("missed in the top class", "", lambda run: _missed(run, top)),
         ("missed while a lower class was served", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         *((f"{name}, p{p}", "ms", _milliseconds(of, p)) for name, of in REFUSAL_TIMES.items() for p in (50, 99)),
         ("refusals in slow periods", "%", _share_disturbed),
@@ -174,6 +170,10 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("retry-after, stated over true, p50", "x", _median_ratio),
         ("admitted after the stated wait", "%", lambda run: _percent(_welcome(run))),
     )
+
+
+def _missed(run: Run, priority: int | None = None) -> int:
+    return sum(each.end in MISSED and priority in (None, each.offer.priority) for each in run.outcomes)
 
 
 def _share_disturbed(run: Run) -> float | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from bench.plots import View, plot_views
 from bench.processes import SiteFailed
-from bench.timing import Targets, lines_of, table_of_spreads, write_records
+from bench.timing import Findings, Targets, lines_of, table_of_spreads, write_records
 from octet.cli.arguments import parse_float
 from octet.terminal import format_os_error
 from simulation.plots import PlotUnavailable
@@ -118,6 +119,14 @@ def publish(
         meter: RunMeter = arguments.meter
         write_result(arguments.result, meter.result(arguments.bench, _command_line(arguments), records, notes))
     return 0
+
+
+def publish_findings(arguments: argparse.Namespace, findings: Findings, targets: Targets, *views: View) -> int:
+    """Publish what a bench beside peers found, and plot it with --plot. Returns the exit code: 1 if a peer failed."""
+    publish(arguments, findings.records, targets, findings.notes)
+    if arguments.plot is not None:
+        plot_views(arguments.plot, views, findings.records)
+    return 1 if findings.failures else 0
 
 
 def add_words(arguments: argparse.Namespace, words: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish, say
+from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish_findings, say
 from octet.cli.arguments import parse_positive
 from specialist.engines.native.settings import DType
 
@@ -56,7 +56,7 @@ def add(benches: Benches) -> None:
 def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.engine import PARTS, EngineOptions, measure_engine
     from bench.engine_decode import TARGETS, open_model
-    from bench.plots import ENGINE, plot_views
+    from bench.plots import ENGINE
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.progress import bar
 
@@ -81,8 +81,5 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         octet=() if arguments.device == "cpu" else ("--device", arguments.device, "--dtype", arguments.dtype),
         parts=arguments.parts,
     )
-    outcome = measure_engine(open_model(model, cache), options, say)
-    publish(arguments, outcome.records, TARGETS, outcome.notes)
-    if arguments.plot is not None:
-        plot_views(arguments.plot, ENGINE, outcome.records)
-    return 1 if outcome.failures else 0
+    findings = measure_engine(open_model(model, cache), options, say)
+    return publish_findings(arguments, findings, TARGETS, *ENGINE)

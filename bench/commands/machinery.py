@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from bench import hit_rate, kv, scheduler
-from bench.commands.common import Benches, add_bench, add_model, names, publish, runs_of, say
+from bench.commands.common import Benches, add_bench, add_model, names, publish, publish_findings, runs_of, say
 from bench.timing import table_by_metric
 from octet.cli.arguments import parse_positive
 from simulation.traces import read_trace
@@ -75,73 +75,31 @@ _RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
 
 
 def add_kv(benches: Benches) -> None:
+    def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        if arguments.trace is not None:
+            return _replay_trace(arguments)
+        if arguments.plot is not None or arguments.pool_sizes is not None:
+            parser.error("--plot and --pool-sizes need --trace")
+        sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
+        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.kv_targets())
+
     smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
     summary = "the block pool: its operations, and hit rates on a trace"
-    parser = add_bench(benches, "kv", KV, summary, smaller, 31, _run_kv)
+    parser = add_bench(benches, "kv", KV, summary, smaller, 31, run)
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
-    trace.add_argument("--pool-sizes", type=_pool_size, nargs="+", metavar="N", help=sizes)
+    trace.add_argument("--pool-sizes", type=_parse_pool_size, nargs="+", metavar="N", help=sizes)
     trace.add_argument("--plot", type=Path, metavar="FILE", help="draw the hit rates as .svg or .png")
 
 
-def add_scheduler(benches: Benches) -> None:
-    summary = "the scheduler: its steps and its queue"
-    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, _run_scheduler)
-
-
-def add_router(benches: Benches) -> None:
-    summary = "the router in front of simulated replicas, beside its peers on request"
-    parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, _run_router)
-    parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")
-
-
-def add_doors(benches: Benches) -> None:
-    summary = "gRPC and HTTP, also with many idle connections"
-    add_bench(benches, "doors", DOORS, summary, "shorter ones", 5, _run_doors)
-
-
-def add_overview(benches: Benches) -> None:
-    summary = "what an open dashboard costs the router"
-    add_bench(benches, "overview", OVERVIEW, summary, "shorter ones", 5, _run_overview)
-
-
-def add_sessions(benches: Benches) -> None:
-    summary = "a conversation as it grows, with and without reuse"
-    parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", 5, _run_sessions)
-    add_model(parser)
-    parser.add_argument("--runs", type=parse_positive, metavar="N", help="conversations (default: 5)")
-
-
-def add_receipts(benches: Benches) -> None:
-    smaller = f"{_QUICK_RECEIPTS:,} receipts"
-    summary = "listing receipts among very many"
-    parser = add_bench(benches, "receipts", RECEIPTS, summary, smaller, 15, _run_receipts)
-    parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
-    receipts = f"number of receipts (default: {_RECEIPTS:,})"
-    parser.add_argument("--receipts", type=parse_positive, metavar="N", help=receipts)
-
-
-def add_tracing(benches: Benches) -> None:
-    summary = "what traces cost, off and on"
-    parser = add_bench(benches, "tracing", TRACING, summary, "nothing else", 31, _run_tracing)
-    add_model(parser)
-    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")
-
-
-def _pool_size(text: str) -> int:
+def _parse_pool_size(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a pool size is a number of blocks, at least 1, got {text!r}")
     return int(text)
 
 
-def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    if arguments.trace is None:
-        if arguments.plot is not None or arguments.pool_sizes is not None:
-            parser.error("--plot and --pool-sizes need --trace")
-        sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
-        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.kv_targets())
+def _replay_trace(arguments: argparse.Namespace) -> int:
     usual = hit_rate.POOL_SIZES[-1:] if arguments.quick else hit_rate.POOL_SIZES
     requests = read_trace(arguments.trace)
     infinite = hit_rate.replay_infinite(requests)
@@ -153,69 +111,96 @@ def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> i
     return 0
 
 
-def _run_scheduler(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
-    records = scheduler.measure_scheduler(runs_of(arguments), sizes)
-    return publish(arguments, records, scheduler.scheduler_targets())
+def add_scheduler(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
+        records = scheduler.measure_scheduler(runs_of(arguments), sizes)
+        return publish(arguments, records, scheduler.scheduler_targets())
+
+    summary = "the scheduler: its steps and its queue"
+    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
 
 
-def _run_router(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    if arguments.peers:
-        return _run_beside_peers(arguments)
-    if arguments.plot is not None:
-        say("--plot needs --peers")
-        return 2
-    from bench.router import TARGETS, measure
+def add_router(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        if arguments.peers:
+            return _run_beside_peers(arguments)
+        if arguments.plot is not None:
+            say("--plot needs --peers")
+            return 2
+        from bench.router import TARGETS, measure
 
-    return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
+        return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
+
+    summary = "the router in front of simulated replicas, beside its peers on request"
+    parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, run)
+    parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")
 
 
 def _run_beside_peers(arguments: argparse.Namespace) -> int:
-    from bench.plots import ADDED, plot_views
+    from bench.plots import ADDED
     from bench.router_peers.cases import FULL, QUICK
     from bench.router_peers.measure import TARGETS, measure_router_peers
     from specialist.models.demo import cache_directory
 
     size = QUICK if arguments.quick else FULL
-    outcome = measure_router_peers(arguments.peers, cache_directory(), say, size)
-    publish(arguments, outcome.records, TARGETS, outcome.notes)
-    if arguments.plot is not None:
-        plot_views(arguments.plot, [ADDED], outcome.records)
-    return 1 if outcome.failures else 0
+    findings = measure_router_peers(arguments.peers, cache_directory(), say, size)
+    return publish_findings(arguments, findings, TARGETS, ADDED)
 
 
-def _run_doors(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.endpoints import TARGETS, measure_endpoints
+def add_doors(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        from bench.endpoints import TARGETS, measure_endpoints
 
-    records = measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0)
-    return publish(arguments, records, TARGETS)
+        return publish(arguments, measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
 
-
-def _run_overview(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.overview import TARGETS, measure_overview
-
-    records = measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0)
-    return publish(arguments, records, TARGETS)
+    add_bench(benches, "doors", DOORS, "gRPC and HTTP, also with many idle connections", "shorter ones", 5, run)
 
 
-def _run_sessions(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
+def add_overview(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        from bench.overview import TARGETS, measure_overview
 
-    length = QUICK_ANSWER if arguments.quick else ANSWER
-    records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
-    return publish(arguments, records, SESSION_TARGETS)
+        return publish(arguments, measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0), TARGETS)
 
-
-def _run_receipts(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.receipts import measure_receipts  # loads the store
-
-    usual = _QUICK_RECEIPTS if arguments.quick else _RECEIPTS
-    records = measure_receipts(arguments.store, arguments.receipts or usual, runs_of(arguments))
-    return publish(arguments, records)
+    add_bench(benches, "overview", OVERVIEW, "what an open dashboard costs the router", "shorter ones", 5, run)
 
 
-def _run_tracing(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.tracing import TARGETS, measure_tracing
+def add_sessions(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
 
-    records = measure_tracing(runs_of(arguments), arguments.model, arguments.beside)
-    return publish(arguments, records, TARGETS)
+        length = QUICK_ANSWER if arguments.quick else ANSWER
+        records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
+        return publish(arguments, records, SESSION_TARGETS)
+
+    summary = "a conversation as it grows, with and without reuse"
+    parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", 5, run)
+    add_model(parser)
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help="conversations (default: 5)")
+
+
+def add_receipts(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        from bench.receipts import measure_receipts  # loads the store
+
+        number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
+        return publish(arguments, measure_receipts(arguments.store, number, runs_of(arguments)))
+
+    summary = "listing receipts among very many"
+    parser = add_bench(benches, "receipts", RECEIPTS, summary, f"{_QUICK_RECEIPTS:,} receipts", 15, run)
+    parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
+    receipts = f"number of receipts (default: {_RECEIPTS:,})"
+    parser.add_argument("--receipts", type=parse_positive, metavar="N", help=receipts)
+
+
+def add_tracing(benches: Benches) -> None:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+        from bench.tracing import TARGETS, measure_tracing
+
+        return publish(arguments, measure_tracing(runs_of(arguments), arguments.model, arguments.beside), TARGETS)
+
+    parser = add_bench(benches, "tracing", TRACING, "what traces cost, off and on", "nothing else", 31, run)
+    add_model(parser)
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")

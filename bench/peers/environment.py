@@ -15,8 +15,9 @@ from time import monotonic
 from typing import Literal
 
 import bench
-from bench.findings import Say
 from bench.peers.process import Peer, PeerFailed, Trial, keep_fastest
+from bench.processes import last_line
+from bench.timing import Say
 from simulation.results import write_atomically
 
 VLLM_VERSION = "0.32.0"
@@ -63,19 +64,9 @@ PEERS: Mapping[str, PeerSpec] = {
 }
 
 
-# A ggml option, and the flag in /proc/cpuinfo that shows whether the processor has it.
-_EXTENSIONS = {
-    "AVX": "avx",
-    "AVX2": "avx2",
-    "FMA": "fma",
-    "F16C": "f16c",
-    "BMI2": "bmi2",
-    "AVX_VNNI": "avx_vnni",
-    "AVX512": "avx512f",
-    "AVX512_VBMI": "avx512vbmi",
-    "AVX512_VNNI": "avx512_vnni",
-    "AVX512_BF16": "avx512_bf16",
-}
+# A ggml option, and the flag in /proc/cpuinfo that says the processor has it.
+_SAME_NAMES = ("AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI", "AVX512_VNNI", "AVX512_BF16")
+_EXTENSIONS = {name: name.lower() for name in _SAME_NAMES} | {"AVX512": "avx512f", "AVX512_VBMI": "avx512vbmi"}
 
 
 def without_amx(cpu_flags: Iterable[str]) -> str:
@@ -138,30 +129,26 @@ def _installed(spec: Installable, directory: Path) -> str | None:
 
 def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
     if spec.compiled and not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
-        raise PeerUnavailable(f"{spec.name}: has to be compiled, and there is no C++ compiler (apt install g++)")
-    environment = dict(os.environ)
+        raise PeerUnavailable(f"{spec.name}: has to be compiled and there is no C++ compiler (apt install g++)")
+    environment: dict[str, str] = dict(os.environ)
+    fresh: tuple[str, ...] = ()
     if build != "native":
+        fresh = ("--no-cache-dir",)  # a cached wheel may be from another build
         environment["CMAKE_ARGS"] = without_amx(cpu_flags())
         say(f"{spec.name}: building {build}: CMAKE_ARGS={environment['CMAKE_ARGS']!r}")
     log = directory.with_suffix(".log")
     log.write_bytes(b"")
+    pip = (str(directory / "bin" / "python"), "-m", "pip")
     stages: list[tuple[str, Sequence[str]]] = [
         ("creating its environment", (sys.executable, "-m", "venv", "--clear", str(directory))),
-        (f"installing {' '.join(spec.packages)}", _pip(spec, directory, build)),
+        (f"installing {' '.join(spec.packages)}", (*pip, "install", *fresh, *spec.packages)),
     ]
     if spec.unwanted:
-        pip = (str(directory / "bin" / "python"), "-m", "pip", "uninstall", "--yes", *spec.unwanted)
-        stages.append((f"removing {' '.join(spec.unwanted)}", pip))
+        stages.append((f"removing {' '.join(spec.unwanted)}", (*pip, "uninstall", "--yes", *spec.unwanted)))
     for doing, command in stages:
         _run(spec.name, doing, command, environment, log, say)
     marker = {"packages": list(spec.packages), "build": build}
     write_atomically(directory / "ready.json", json.dumps(marker).encode())
-
-
-def _pip(spec: Installable, directory: Path, build: str) -> Sequence[str]:
-    """Return the command, without pip's cache if the build is not native: a cached wheel may be from another build."""
-    fresh = () if build == "native" else ("--no-cache-dir",)
-    return (str(directory / "bin" / "python"), "-m", "pip", "install", *fresh, *spec.packages)
 
 
 def _run(name: str, doing: str, command: Sequence[str], environment: Mapping[str, str], log: Path, say: Say) -> None:
@@ -181,13 +168,9 @@ def _run(name: str, doing: str, command: Sequence[str], environment: Mapping[str
             process.kill()
             raise
     if process.returncode:
-        why = f"failed with exit code {process.returncode}{_last_line(log)}; see {log}"
+        said = f" ({last[-200:]})" if (last := last_line(log)) else ""
+        why = f"failed with exit code {process.returncode}{said}; see {log}"
         raise PeerUnavailable(f"{name}: {doing} {why}")
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return f" ({lines[-1][-200:]})" if lines else ""
 
 
 _TRIAL_PROMPTS, _TRIAL_LENGTH, _TRIAL_ANSWER = 16, 32, 16

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -122,8 +123,25 @@ class Octet(ScheduledEngine):
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generate, and return mode, tokens, pairs and seconds of each step, including scheduling."""
-        steps: list[tuple[str, int, int, float]] = []
+        """Generate, and return mode, tokens, pairs and seconds of each step, scheduling included."""
+        return [
+            (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), seconds)
+            for step, seconds in self._timed_steps(prompts, new_tokens)
+        ]
+
+    def shares(self, work: Callable[[], Mapping[str, float]], prompts: Prompts, new_tokens: int) -> Mapping[str, float]:
+        """Generate, and return the seconds of the decode steps by kind of work."""
+        spent: Counter[str] = Counter()
+        before = work()
+        for step, seconds in self._timed_steps(prompts, new_tokens):
+            after = work()
+            if step.mode == "decode":
+                parts = {kind: after[kind] - before[kind] for kind in after}
+                spent.update({**parts, "around it": seconds - sum(parts.values())})
+            before = after
+        return spent
+
+    def _timed_steps(self, prompts: Prompts, new_tokens: int) -> Iterator[tuple[Step, float]]:
         for prompt in prompts:
             self.submit(prompt, new_tokens)
         start = perf_counter()
@@ -131,26 +149,8 @@ class Octet(ScheduledEngine):
             self.finish(step)
             settle(self._opened.device)
             now = perf_counter()
-            num_pairs = sum(len(row.tokens) * row.stop for row in step.rows)
-            steps.append((step.mode, step.num_tokens, num_pairs, now - start))
+            yield step, now - start
             start = now
-        return steps
-
-    def shares(self, work: Callable[[], Mapping[str, float]], prompts: Prompts, new_tokens: int) -> Mapping[str, float]:
-        """Generate, and return the seconds of the decode steps by kind of work."""
-        spent: dict[str, float] = {}
-        for prompt in prompts:
-            self.submit(prompt, new_tokens)
-        before, start = work(), perf_counter()
-        while (step := self._loop.run_once()) is not None:
-            self.finish(step)
-            after, now = work(), perf_counter()
-            if step.mode == "decode":
-                parts = {kind: after[kind] - before[kind] for kind in after}
-                parts["around it"] = now - start - sum(parts.values())
-                spent = {kind: spent.get(kind, 0.0) + seconds for kind, seconds in parts.items()}
-            before, start = after, now
-        return spent
 
     def linear(self, linear_only: Callable[[int, int], object], tokens: int, outputs: int) -> dict[str, float]:
         return {"seconds": mean_seconds(partial(linear_only, tokens, outputs))}

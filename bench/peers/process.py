@@ -13,29 +13,19 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bench.processes import HOST, cpu_seconds
+from bench.processes import HOST, cpu_seconds, last_line
 
 _WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
-class Guard:
+def _guard(group: int) -> "subprocess.Popen[bytes]":
     """A process that kills a process group when the pipe from here closes.
 
     The signal that the kernel sends at the death of a parent would reach only the first process of the group.
     """
-
-    def __init__(self, group: int) -> None:
-        self._process = subprocess.Popen(  # noqa: S603
-            (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def dismiss(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+    command = (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group))
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)  # noqa: S603
 
 
 def free_ports(number: int) -> list[int]:
@@ -65,7 +55,7 @@ class _ProcessGroup:
             settings: dict[str, Any] = {"stderr": errors, "stdout": errors, "start_new_session": True, **options}
             self._process = subprocess.Popen(command, **settings)  # noqa: S603
         try:
-            self._guard = Guard(self.pid)
+            self._guard = _guard(self.pid)
         except BaseException:
             self._signal(signal.SIGKILL)
             raise
@@ -86,7 +76,8 @@ class _ProcessGroup:
     def close(self) -> None:
         self._signal(signal.SIGKILL)
         self._process.wait()
-        self._guard.dismiss()
+        self._guard.kill()
+        self._guard.communicate()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has died already
@@ -95,9 +86,8 @@ class _ProcessGroup:
     def _death(self, doing: str = "") -> PeerFailed:
         code = self._process.wait()
         cause = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        words = [line.strip() for line in self.output().split("\n") if line.strip()]
-        last = f"; its last words: {words[-1][-_LAST_WORDS:]}" if words else ""
-        return PeerFailed(self.name, f"died {cause}{doing}{last}; see {self._log}", signalled=code < 0)
+        words = f"; its last words: {last[-_LAST_WORDS:]}" if (last := last_line(self._log)) else ""
+        return PeerFailed(self.name, f"died {cause}{doing}{words}; see {self._log}", signalled=code < 0)
 
 
 class Peer(_ProcessGroup):

@@ -138,14 +138,8 @@ def _whole(order: Order) -> object:
     message = {"role": "assistant", "content": WORD * order.tokens}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
     usage = {"prompt_tokens": 1, "completion_tokens": order.tokens, "total_tokens": order.tokens + 1}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": MODEL,
-        "choices": [choice],
-        "usage": usage,
-    }
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL}
+    return {**head, "choices": [choice], "usage": usage}
 
 
 async def _serve(number: int) -> None:

@@ -1,19 +1,19 @@
 """Figures of Octet's router and its peers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import sub, truediv
 from pathlib import Path
 from random import Random
 from statistics import median
 
 import uvloop
 
-from bench.findings import Findings, Say
 from bench.router_peers import cases
 from bench.router_peers.cases import OCTET, FirstTokens, Flood
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import ROUTER_PEERS, RouterPeer, site
-from bench.timing import ENOUGH, Targets
+from bench.timing import ENOUGH, Findings, Say, Targets
 from simulation.results import BenchRecord, percentile, summary
 
 BENCH = "router peers"
@@ -122,28 +122,17 @@ def _comparisons(found: RoundResults, floods: Sequence[Flood], peer: str) -> Ite
     for name in (cases.SERIAL, *map(cases.prompt_case, cases.PROMPTS), *_AT_ONCE):
         case = f"{name} vs {peer}"
         ours, its = (_whole_p50(found, name, system) for system in (OCTET, peer))
-        yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, _WHOLE, "ms")
+        yield from _compare(ours, its, case, _WHOLE, "ms")
         ours, its = (added_p50(found, name, system) for system in (OCTET, peer))
-        if peer == LITELLM:
-            yield from _together(ours, its, lambda mine, theirs: mine / theirs, case, P50, "x")
-        else:
-            yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, P50, "ms")
+        yield from _compare(ours, its, case, P50, "x" if peer == LITELLM else "ms")
     for flood in floods:
         ours, its = (_by_cpu(found, flood, system) for system in (OCTET, peer))
-        metric = f"{flood.counts} a second of CPU"
-        yield from _together(ours, its, lambda mine, theirs: mine / theirs, f"{flood.name} vs {peer}", metric, "x")
+        yield from _compare(ours, its, f"{flood.name} vs {peer}", f"{flood.counts} a second of CPU", "x")
 
 
-def _together(
-    ours: Sequence[float],
-    its: Sequence[float],
-    compared: Callable[[float, float], float],
-    case: str,
-    metric: str,
-    unit: str,
-) -> Iterator[BenchRecord]:
-    samples = [compared(mine, theirs) for mine, theirs in zip(ours, its, strict=False)]
-    if samples:
+def _compare(ours: Sequence[float], its: Sequence[float], case: str, metric: str, unit: str) -> Iterator[BenchRecord]:
+    """Round by round: the ratio if the unit is "x", else the difference."""
+    if samples := list(map(truediv if unit == "x" else sub, ours, its)):
         yield summary(samples, BENCH, case, metric, unit, OCTET)
 
 

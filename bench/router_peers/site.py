@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.findings import Findings, Say
 from bench.peers.environment import Installable, PeerUnavailable, peer_variables, prepare
 from bench.peers.process import PeerFailed, free_ports
 from bench.processes import HOST, ROOT, SiteFailed, pinned, scratch_folder, started
@@ -19,6 +18,7 @@ from bench.router_peers.callers import GrpcCaller, HttpCaller, RoutePath, Router
 from bench.router_peers.cases import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
 from bench.router_peers.http_backend import MODEL
 from bench.router_site import READY, REPLICA, ROUTER, SPECIALISTS, infer_request, replica_request, router_arguments
+from bench.timing import Findings, Say
 
 
 @contextmanager

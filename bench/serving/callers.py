@@ -118,15 +118,10 @@ class GrpcCaller:
     def __init__(self, address: str, model: str, key: str | None, give_up: float) -> None:
         self._address = address
         self._channel = aio.insecure_channel(address, options=channel_options())
-        self._generate = self._channel.unary_stream(
-            "/octet.v1.Inference/Generate",
-            request_serializer=wire.InferRequest.SerializeToString,
-            response_deserializer=wire.InferEvent.FromString,
-        )
+        service, serialize = "/octet.v1.Inference", wire.InferRequest.SerializeToString
+        self._generate = self._channel.unary_stream(f"{service}/Generate", serialize, wire.InferEvent.FromString)
         self._count_tokens = self._channel.unary_unary(
-            "/octet.v1.Inference/CountTokens",
-            request_serializer=wire.InferRequest.SerializeToString,
-            response_deserializer=wire.CountResponse.FromString,
+            f"{service}/CountTokens", serialize, wire.CountResponse.FromString
         )
         self._pinned = [name] if (name := model.partition("/")[2]) else []
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()

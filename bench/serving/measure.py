@@ -7,13 +7,13 @@ from random import Random
 
 import uvloop
 
-from bench.findings import Findings, Say
 from bench.peers.environment import PeerUnavailable
 from bench.peers.process import PeerFailed
 from bench.serving import systems
 from bench.serving.callers import Endpoint, named_apart
 from bench.serving.systems import CROWD, CROWDS, LoadRound, OwnEnsemble, System, play
 from bench.serving.workload import Ask, CallerClass, ServeMistake, Source, asks_of
+from bench.timing import Findings, Say
 from specialist.models.fields import ModelRefused
 
 _WARM_UP = 4

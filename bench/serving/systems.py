@@ -13,12 +13,12 @@ from statistics import median
 from time import monotonic, perf_counter, process_time
 from typing import TYPE_CHECKING, Literal
 
-from bench.findings import Say
 from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, cpu_flags, peer_variables, prepare
 from bench.peers.process import PeerFailed, ServerProcess, Trial, cpu_of_tree, free_ports, keep_fastest
 from bench.processes import HOST, scratch_folder, started
 from bench.serving.callers import Caller, Endpoint, ServedAnswer, Unreachable, caller_of
 from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, to_vllm
+from bench.timing import Say
 
 if TYPE_CHECKING:
     from specialist.models.checkpoint import Checkpoint

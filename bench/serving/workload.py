@@ -1,7 +1,7 @@
 """The requests of a load: arrival times, lengths, classes of callers and their deadlines."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -110,7 +110,7 @@ def read_classes(path: Path) -> tuple[CallerClass, ...]:
     if not isinstance(table, dict) or not table:
         raise ServeMistake(f"{path}: must be a table of classes by name")
     try:
-        return checked([_entry(str(name), fields) for name, fields in table.items()])
+        return checked([_class_of(str(name), fields) for name, fields in table.items()])
     except ServeMistake as mistake:
         raise ServeMistake(f"{path}: {mistake}") from mistake
 
@@ -123,13 +123,9 @@ def checked(classes: Sequence[CallerClass]) -> tuple[CallerClass, ...]:
     return tuple(classes)
 
 
-def _entry(name: str, fields: Any) -> CallerClass:
+def _class_of(name: str, fields: Any) -> CallerClass:
     if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
         raise ServeMistake(f"class {name}: must have {', '.join(_FIELDS)}, and nothing else")
-    return _class_of(name, fields)
-
-
-def _class_of(name: str, fields: Mapping[str, Any]) -> CallerClass:
     try:
         share, ttft_ms, total_ms = (float(fields[field]) for field in ("share", "ttft_ms", "total_ms"))
         priority = int(fields["priority"])

@@ -67,7 +67,7 @@ def _late_by_half(trial: Forecast, entry: BookedRequest, times: ForecastTimes) -
 
 
 def answers(one: Run) -> float:
-    return tally(one.outcomes, one.window, lambda outcome: True).answers
+    return tally(one.outcomes, one.window).answers
 
 
 @pytest.mark.parametrize("load", [3.0, pytest.param(10.0, marks=pytest.mark.slow)])
@@ -83,7 +83,7 @@ def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: f
 
 
 def work_in_time(one: Run) -> float:
-    return tally(one.outcomes, one.window, lambda outcome: True).work
+    return tally(one.outcomes, one.window).work
 
 
 def missed(one: Run, priority: int) -> int:

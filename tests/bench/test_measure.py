@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.timing import Subject, Timing, interleave
+from bench.timing import Board, Key, Subject, interleave
 from simulation.results import percentile
 
 
@@ -21,8 +21,8 @@ def test_every_subject_is_prepared_and_run_once_per_round_after_a_warm_up() -> N
 
         return ready
 
-    timings = interleave([subject("a", ready_as("a")), subject("b", ready_as("b"))], runs=5)
-    assert [len(timing.samples) for timing in timings] == [5, 5]
+    board = interleave("kv", [subject("a", ready_as("a")), subject("b", ready_as("b"))], runs=5)
+    assert [record.runs for record in board.records()] == [5, 5]
     rounds = [log[i : i + 4] for i in range(0, len(log), 4)]
     assert len(rounds) == 6
     assert {tuple(r) for r in rounds} == {
@@ -39,7 +39,7 @@ def test_garbage_collector_is_off_during_timing_and_on_after_a_failure() -> None
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
-        interleave([subject("a", lambda: fail)], runs=1)
+        interleave("kv", [subject("a", lambda: fail)], runs=1)
     assert seen == [False]
     assert gc.isenabled()
 
@@ -50,12 +50,21 @@ def test_a_percentile_is_one_of_the_samples() -> None:
     assert (percentile([3.0, 1.0], 10), percentile([3.0, 1.0], 90)) == (1.0, 3.0)
 
 
+def board_of(**samples: tuple[float, ...]) -> Board:
+    """By case."""
+    board = Board("kv")
+    for case, values in samples.items():
+        for number, value in enumerate(values):
+            board.add(number, case, "octet", [("call", "µs", value)])
+    return board
+
+
 def test_a_record_is_the_median_with_its_spread() -> None:
-    record = Timing(subject("a", lambda: lambda: None), (4.0, 1.0, 2.0)).record("kv")
+    (record,) = board_of(a=(4.0, 1.0, 2.0)).records()
     assert (record.value, record.low, record.high, record.runs) == (2.0, 1.0, 4.0, 3)
 
 
 def test_ratio_is_computed_per_round() -> None:
-    base = Timing(subject("a", lambda: lambda: None), (1.0, 10.0, 1.0))
-    record = Timing(subject("b", lambda: lambda: None), (2.0, 20.0, 3.0)).ratio(base, "kv", "b vs a", "call")
+    board = board_of(a=(1.0, 10.0, 1.0), b=(2.0, 20.0, 3.0))
+    (record,) = board.ratio(Key("b", "octet", "call"), Key("a", "octet", "call"), "b vs a")
     assert (record.value, record.low, record.high, record.unit) == (2.0, 2.0, 3.0, "x")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.kv import TABLE_BLOCKS, BareHash, EmptyPool, FullPool, Lookup, SharedPrefix, new_tokens
+from bench.kv import TABLE_BLOCKS, EmptyPool, FullPool, SharedPrefix, bare_hash, lookup, new_tokens
 from kvpool import AdmissionPlan, TokenChain
 
 
@@ -37,7 +37,7 @@ def test_a_shared_prefix_is_shared_in_full() -> None:
 
 @pytest.mark.parametrize(("cached", "num_hit"), [(True, 62), (False, 0)])
 def test_lookup_hits_all_blocks_or_none(cached: bool, num_hit: int) -> None:
-    plan = Lookup(1_000, 16, cached=cached).ready()()
+    plan = lookup(1_000, 16, cached=cached)()()
     assert isinstance(plan, AdmissionPlan)
     assert len(plan.hit) == num_hit
     assert plan.misses == ({} if cached else {"cold": 62})
@@ -45,4 +45,4 @@ def test_lookup_hits_all_blocks_or_none(cached: bool, num_hit: int) -> None:
 
 def test_limit_hashes_the_same_blocks_as_a_lookup() -> None:
     chain = TokenChain(bytes(32), 16, new_tokens(0, 1_000))
-    assert BareHash(1_000, 16).ready()() == chain.keys(62)[61]
+    assert bare_hash(1_000, 16)()() == chain.keys(62)[61]

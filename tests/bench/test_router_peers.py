@@ -11,7 +11,6 @@ from typing import Self
 
 import pytest
 
-from bench.findings import Findings
 from bench.peers.environment import Environment, PeerUnavailable
 from bench.peers.process import PeerFailed, tree
 from bench.plots import ADDED, plot_views
@@ -35,6 +34,7 @@ from bench.router_peers.measure import P50, P99, STALL, records_of
 from bench.router_peers.orders import Order
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import RouterPeer, RouterPeersSite, RouterPlace
+from bench.timing import Findings
 from octet.cli import main
 from simulation.results import BenchRecord
 from tests.bench.test_serve_peers import become

@@ -1,6 +1,7 @@
 import pytest
 
-from bench.tracing import BESIDE, MODEL, OFF, ON, TracedRound, _records, drawing_records
+from bench.timing import Board
+from bench.tracing import BESIDE, OFF, ON, TracedRound, drawing_records, figures_of
 
 
 def test_ratios_are_computed_per_round() -> None:
@@ -9,14 +10,16 @@ def test_ratios_are_computed_per_round() -> None:
         {OFF: TracedRound(10.0, 20.0), ON: TracedRound(9.9, 20.2), BESIDE: TracedRound(20.0, 10.0)},
         {OFF: TracedRound(1.0, 1.0), ON: TracedRound(0.99, 1.01), BESIDE: TracedRound(1.0, 1.0)},
     ]
-    found = {record.metric: record for record in _records(MODEL.case, rounds)}
+    board = Board("tracing")
+    for number, each in enumerate(rounds):
+        board.add(number, "x", "octet", figures_of(each))
+    found = {record.metric: record for record in board.records()}
     assert found["on over off, throughput"].value == pytest.approx(0.99)
     assert found["on over off, CPU a thousand tokens"].value == pytest.approx(1.01)
     assert found["off over beside, throughput"].value == pytest.approx(1.0)
     assert found["off, throughput"].value == 10.0 and found["off, throughput"].runs == 3
-    assert "off over beside, throughput" not in {
-        record.metric for record in _records("x", [{OFF: each[OFF], ON: each[ON]} for each in rounds])
-    }
+    without = figures_of({OFF: rounds[0][OFF], ON: rounds[0][ON]})
+    assert "off over beside, throughput" not in {figure.metric for figure in without}
 
 
 def test_drawing_and_writing_are_timed_separately() -> None:

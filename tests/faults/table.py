@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bench.pages import markdown
-from bench.timing import result_of
 from simulation.results import Result, format_figure
 from tests.faults.rows import Row
 
@@ -81,7 +82,7 @@ class Run:
 
     def add(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
-            self.result = result_of(line["run"])
+            self.result = msgspec.convert(line["run"], Result)
             return
         if "test" in line:
             self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
