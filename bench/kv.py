@@ -98,7 +98,7 @@ class SharedPrefix:
 
 
 def lookup(length: int, block_size: int, *, cached: bool) -> Callable[[], Work]:
-    """A prompt that is not hashed yet, and a pool that has cached all of it or nothing."""
+    """A prompt that is not hashed yet, and a pool that has cached all of it or none of it."""
     pool = new_pool(length // block_size + 1, block_size)
     if cached:
         pool.release(hold(pool, new_chain(0, length, block_size)))
