@@ -39,7 +39,7 @@ async def operating(*keys: Any) -> AsyncIterator[tuple[Fronted, FakeControl]]:
     settings = keyed(keys) if keys else fronting({"writer": ["127.0.0.1:1"]}, warm=False)
     async with settings as fronted:
         memory = FakeControl()
-        fronted.routed.server.operator_api.controls = memory
+        fronted.routed.server.operator_api.controls = memory  # type: ignore[assignment]
         yield fronted, memory
 
 
@@ -65,7 +65,8 @@ async def test_change_is_the_same_over_http_and_grpc() -> None:
             (await post(fronted, OPERATOR_CHANGES[name].path.format(**place), {**body, **SIGNED})).json
             for name, _, place, body in STEPS
         ]
-        there = fronted.routed.server.operator_api.controls = FakeControl()
+        there = FakeControl()
+        fronted.routed.server.operator_api.controls = there  # type: ignore[assignment]
         for (name, _, place, body), response in zip(STEPS, result, strict=True):
             assert message_to_json(await over_grpc(fronted, name, {**place, **body}, SIGNED)) == response, name
         assert here.entries == there.entries and len(here.entries) == len(STEPS)
