@@ -217,7 +217,7 @@ async def test_a_router_presents_its_certificate_to_replicas(pki: Path) -> None:
     [
         ({}, "no addresses are configured for writer"),
         ({"unknown": ("127.0.0.1:1",)}, "there is no specialist 'unknown'"),
-        ({"writer": ("127.0.0.1",)}, "an address is"),
+        ({"writer": ("127.0.0.1",)}, "an address must be"),
     ],
 )
 def test_invalid_replica_addresses_are_refused_at_the_start(given: dict[str, tuple[str, ...]], complaint: str) -> None:
