@@ -68,8 +68,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "xml"}}, "response_format.type", "json_schema"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.name", "missing"),
     ({"response_format": json_schema(None)}, "response_format.json_schema.schema", "a JSON Schema"),
-    ({"response_format": json_schema({"not": {}})}, "response_format", "fits"),
-    ({"response_format": json_schema({"$ref": "#"})}, "response_format", "fits"),
+    ({"response_format": json_schema({"not": {}})}, "response_format", "satisfies"),
+    ({"response_format": json_schema({"$ref": "#"})}, "response_format", "satisfies"),
     ({"response_format": json_schema({"enum": ["x" * 70_000]})}, "response_format", "65,536 bytes"),
     (
         {"response_format": {"type": "json_object"}, "extra_body": {"octet": {"structure": {"regex": "a"}}}},

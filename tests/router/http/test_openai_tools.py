@@ -125,7 +125,7 @@ async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
         ({"tools": [CLOCK] * 129}, "tools", "128"),
         ({"tools": [with_schema({"type": "string"})]}, "tools.function.parameters", "type object"),
         ({"tools": [with_schema({"enum": ["x" * 70_000]})]}, "tools.function.parameters", "65,536"),
-        ({"tools": [with_schema({"not": {}})], "tool_choice": "required"}, "tools", "fits"),
+        ({"tools": [with_schema({"not": {}})], "tool_choice": "required"}, "tools", "satisfies"),
         ({"tools": []}, "parallel_tool_calls", "no tools"),
         ({"tools": [], "tool_choice": "auto"}, "tool_choice", "without tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", "required"),

@@ -79,13 +79,13 @@ class ControlLaws:
     def _watch_ladders(self) -> None:
         step, ladders = self._ladders._advance, self._ladders
 
-        async def watched(specialist: str, counts: Any, now: float, rules: Any, top: int) -> None:
+        async def watched(specialist: str, now: float) -> None:
             if not self._is_held:
-                await step(specialist, counts, now, rules, top)
+                await step(specialist, now)
                 return
             laws = self._escalation[specialist]
             least = laws.looks(now)
-            await step(specialist, counts, now, rules, top)
+            await step(specialist, now)
             laws.looked(now, least, ladders.ladder(specialist).level)
 
         ladders._advance = watched
