@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 WINDOW_BYTES = 1 << 20  # the connection's receive window, refilled as used; the windows of its calls limit the buffer
 PING_AFTER_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
+_CLOCK_RESOLUTION = 1e-6  # seconds; a shorter pause might not advance the clock
 _LATE_SECONDS = 1.0  # the process was paused if a timer fires this late: received data may be unread
 _MAX_UNSENT_BYTES = 1 << 20  # the most replies held for a server that sends requests and does not read
 _GOAWAY_SECONDS = 0.1
@@ -335,12 +336,15 @@ class _Keepalive:
                 self._schedule(PING_TIMEOUT_SECONDS)
             return
         self._pinged = None
-        if silent >= PING_AFTER_SECONDS and self._connection.calls.open:
+        remaining = PING_AFTER_SECONDS - silent
+        if remaining > _CLOCK_RESOLUTION:
+            self._schedule(remaining)
+        elif self._connection.calls.open:
             self._connection.send_ping()
             self._pinged = now
             self._schedule(PING_TIMEOUT_SECONDS)
         else:
-            self._schedule(PING_AFTER_SECONDS - silent if silent < PING_AFTER_SECONDS else PING_AFTER_SECONDS)
+            self._schedule(PING_AFTER_SECONDS)
 
 
 def _check_window(window: int) -> None:
