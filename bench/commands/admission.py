@@ -31,7 +31,7 @@ in which the machine was much slower, or stood still, are shown separately.
 
 def add(benches: Benches) -> None:
     summary = "a replica under overload, beside first come, first served"
-    parser = add_bench(benches, "admission", ABOUT, summary, "shorter ones", RUNS, lambda arguments: _run_admission(parser, arguments))
+    parser = add_bench(benches, "admission", ABOUT, summary, "shorter ones", RUNS, _run_admission)
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
     parser.add_argument("--router", action="store_true", help="with --live: through a router")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals and lengths of an Azure LLM trace (CSV)")

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench.plots import View, plot_views
-from bench.findings import Findings
-from bench.plots import View, plot_views
 from bench.processes import SiteFailed
 from bench.timing import Findings, Targets, lines_of, table_of_spreads, write_records
 from octet.cli.arguments import parse_float
@@ -19,7 +17,7 @@ from simulation.traces import TraceError
 from specialist.models.fields import ModelRefused
 
 Benches: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-Run = Callable[[argparse.Namespace], int]
+Run = Callable[[argparse.ArgumentParser, argparse.Namespace], int]
 QUICK_RUNS = 2
 FIGURES = """\
 Every figure is the median of its runs; p10 and p90, in JSON low and high, are
@@ -51,7 +49,7 @@ def add_bench(
     parser.add_argument("--result", type=Path, metavar="FILE", help=document)
     quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to test that it works, not its speed"
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.set_defaults(run=lambda arguments: _report_errors(run, arguments), usual_runs=runs)
+    parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments), usual_runs=runs)
     return parser
 
 
@@ -80,11 +78,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
-def _report_errors(run: Run, arguments: argparse.Namespace) -> int:
+def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """Print errors that a user can correct in one line."""
     arguments.meter = RunMeter()
     try:
-        return run(arguments)
+        return run(parser, arguments)
     except BrokenPipeError:
         raise
     except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
@@ -125,14 +123,6 @@ def publish(
 
 def publish_findings(arguments: argparse.Namespace, findings: Findings, targets: Targets, *views: View) -> int:
     """Publish what a bench beside peers found, and plot it with --plot. Returns the exit code: 1 if a peer failed."""
-    publish(arguments, findings.records, targets, findings.notes)
-    if arguments.plot is not None:
-        plot_views(arguments.plot, views, findings.records)
-    return 1 if findings.failures else 0
-
-
-def publish_findings(arguments: argparse.Namespace, findings: Findings, targets: Targets, *views: View) -> int:
-    """Publish what a bench beside peers found, with a plot where --plot asks for it. The exit code is 1 after a failure."""
     publish(arguments, findings.records, targets, findings.notes)
     if arguments.plot is not None:
         plot_views(arguments.plot, views, findings.records)

@@ -37,7 +37,7 @@ code is then 1.
 
 def add(benches: Benches) -> None:
     summary = "the engine on a real model, beside its peers"
-    parser = add_bench(benches, "engine", ABOUT, summary, "small prompts and answers", RUNS, lambda arguments: _run_engine(parser, arguments))
+    parser = add_bench(benches, "engine", ABOUT, summary, "small prompts and answers", RUNS, _run_engine)
     add_model(parser)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")
     parts = "decode, open-loop, adapters (default: decode)"

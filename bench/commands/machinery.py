@@ -75,7 +75,7 @@ _RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
 
 
 def add_kv(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if arguments.trace is not None:
             return _replay_trace(arguments)
         if arguments.plot is not None or arguments.pool_sizes is not None:
@@ -89,8 +89,14 @@ def add_kv(benches: Benches) -> None:
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
-    trace.add_argument("--pool-sizes", type=parse_positive, nargs="+", metavar="N", help=sizes)
+    trace.add_argument("--pool-sizes", type=_parse_pool_size, nargs="+", metavar="N", help=sizes)
     trace.add_argument("--plot", type=Path, metavar="FILE", help="draw the hit rates as .svg or .png")
+
+
+def _parse_pool_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a pool size is a number of blocks, at least 1, got {text!r}")
+    return int(text)
 
 
 def _replay_trace(arguments: argparse.Namespace) -> int:
@@ -106,7 +112,7 @@ def _replay_trace(arguments: argparse.Namespace) -> int:
 
 
 def add_scheduler(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
         records = scheduler.measure_scheduler(runs_of(arguments), sizes)
         return publish(arguments, records, scheduler.scheduler_targets())
@@ -116,7 +122,7 @@ def add_scheduler(benches: Benches) -> None:
 
 
 def add_router(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if arguments.peers:
             return _run_beside_peers(arguments)
         if arguments.plot is not None:
@@ -139,11 +145,12 @@ def _run_beside_peers(arguments: argparse.Namespace) -> int:
     from specialist.models.demo import cache_directory
 
     size = QUICK if arguments.quick else FULL
-    return publish_findings(arguments, measure_router_peers(arguments.peers, cache_directory(), say, size), TARGETS, ADDED)
+    findings = measure_router_peers(arguments.peers, cache_directory(), say, size)
+    return publish_findings(arguments, findings, TARGETS, ADDED)
 
 
 def add_doors(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.endpoints import TARGETS, measure_endpoints
 
         return publish(arguments, measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
@@ -152,7 +159,7 @@ def add_doors(benches: Benches) -> None:
 
 
 def add_overview(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.overview import TARGETS, measure_overview
 
         return publish(arguments, measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0), TARGETS)
@@ -161,7 +168,7 @@ def add_overview(benches: Benches) -> None:
 
 
 def add_sessions(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
 
         length = QUICK_ANSWER if arguments.quick else ANSWER
@@ -175,7 +182,7 @@ def add_sessions(benches: Benches) -> None:
 
 
 def add_receipts(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.receipts import measure_receipts  # loads the store
 
         number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
@@ -189,7 +196,7 @@ def add_receipts(benches: Benches) -> None:
 
 
 def add_tracing(benches: Benches) -> None:
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.tracing import TARGETS, measure_tracing
 
         return publish(arguments, measure_tracing(runs_of(arguments), arguments.model, arguments.beside), TARGETS)

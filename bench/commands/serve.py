@@ -55,7 +55,7 @@ the exit code is then 1.
 def add(benches: Benches) -> None:
     summary = "any endpoint under load: goodput within deadlines"
     smaller = "shorter ones, on simulated engines by default"
-    parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, lambda arguments: _run_serve(parser, arguments))
+    parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, _run_serve)
     _add_endpoints(parser)
     _add_load(parser)
     runs = f"rounds (default: {RUNS}, with --peers {PEER_RUNS})"
