@@ -13,7 +13,7 @@ from octet.v1 import specialist_pb2 as specialist_wire
 from router.refusals import unknown_intent, unknown_specialist
 from router.request import DecisionSource, Request, RoutingDecision
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
-from router.routing.rules.rule import compile_rule
+from router.routing.rules.detectors import rule_detector
 from router.routing.rules.text import ScannedText
 
 DEFAULT_TASK = "default"
@@ -171,7 +171,7 @@ class RoutingPolicy:
         self.ensemble = ensemble
         self.digest = ensemble_digest(ensemble)
         self.specialists = {each.name: each for each in ensemble.specialists}
-        self._rules = tuple(compile_rule(rule) for rule in ensemble.rules)
+        self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
         """Decide, and ask the classifier only if nothing else decides; its failure is tolerated. Raises Refusal for
@@ -207,8 +207,8 @@ class RoutingPolicy:
                 return RuleResult(self._choose("intent", intent.name, why, intent.specialist, request))
             notes.append(f"intent {intent.name!r} belongs to {intent.specialist}, which the caller excluded")
         scanned = ScannedText(request.text)
-        for rule in self._rules:
-            match = rule.detect(scanned)
+        for rule, detect in self._rules:
+            match = detect(scanned)
             if match is None:
                 continue
             why = f"rule {rule.name!r} matched {match}"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
-from router.routing.rules.rule import DETECTORS
+from router.routing.rules.detectors import DETECTORS
 from router.routing.rules.text import ScannedText
 from router.routing.validation import USER, routing_text
 from tests.faults.figures import Figure

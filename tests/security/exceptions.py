@@ -76,6 +76,5 @@ EXCEPTIONS = (
         "open_packed",
         "a checksum of our own cache, no secret",
     ),
-    Allowed("everywhere", "router/routing/rules/diagnostics.py", "_is_symbol", "C++ writes scopes with two colons"),
     Allowed("everywhere", "router/verify/cpp_source.py", "_leading_name", "C++ writes scopes with two colons"),
 )

@@ -1,22 +1,24 @@
 """Text scanned for literal marks, once for all detectors.
 
-Nothing here backtracks. The words of a text are collected once, and a mark is searched for only if all its whole words
-are among them. The work is linear in the length of the text, plus a bounded number of checks around each mark.
+The words of a text are collected once, and a mark is searched for only if all its whole words are among them. The line
+around a mark may have to match patterns. The work is linear in the length of the text, plus a bounded number of checks
+around each mark.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
+MAX_OCCURRENCES = 64  # the most occurrences of one mark that are examined
+LINE_START = r"^[ \t>|]*$"
+"""Allowed before the first word of a line: indentation, and quotation marks of mail and Markdown."""
+_MAX_LINE_CHARS = 400
+_MAX_MARK_CHARS = 60
 _WORD = b"abcdefghijklmnopqrstuvwxyz0123456789_"
-
-
 _FOLDED = bytes(range(0x80)).lower() + bytes(range(0x80, 256))
 _WORD_TABLE = bytes(byte if byte >= 0x80 or byte in _WORD else 0x20 for byte in _FOLDED)
 """Maps ASCII words to lower case and other ASCII bytes to spaces. Bytes above 0x7F belong to words."""
-
-
-def split_words(text: str) -> frozenset[bytes]:
-    return frozenset(text.encode("utf-8", "replace").translate(_WORD_TABLE).split())
 
 
 def _whole_words(piece: str) -> frozenset[bytes]:
@@ -30,22 +32,21 @@ def _whole_words(piece: str) -> frozenset[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class TextMark:
+    """A literal piece of text. The patterns must not backtrack far, because a caller controls the text."""
+
     text: str
+    before: str = ""  # a pattern to be found in the same line before the mark
+    after: str = ""  # a pattern that the rest of the line must begin with
+    least: int = 1  # the fewest occurrences
+    shown: str = ""  # what a match shows; empty for the mark itself, with the first group of each pattern
     words: frozenset[bytes] = field(init=False)  # a text that lacks any of these words cannot contain the mark
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", _whole_words(self.text))
 
 
-def text_marks(*pieces: str) -> tuple[TextMark, ...]:
-    return tuple(TextMark(piece) for piece in pieces)
-
-
-MAX_OCCURRENCES = 64  # the most occurrences of one mark that are examined
-_MAX_LINE_CHARS = 400
-_MAX_MARK_CHARS = 60
-_LINE_PREFIX_CHARS = " \t>|"
-"""Allowed before the first word of a line: indentation, and quotation marks of mail and Markdown."""
+def text_marks(*pieces: str, before: str = "", after: str = "") -> tuple[TextMark, ...]:
+    return tuple(TextMark(piece, before, after) for piece in pieces)
 
 
 class ScannedText:
@@ -53,23 +54,26 @@ class ScannedText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words = split_words(text)  # in lower case
+        self.words = frozenset(text.encode("utf-8", "replace").translate(_WORD_TABLE).split())  # in lower case
 
     def find(self, mark: TextMark) -> int:
-        """Return -1 if the mark is absent."""
+        """Return the first position of the mark's text; -1 if it is absent."""
         return self.text.find(mark.text) if mark.words <= self.words else -1
 
     def occurrences(self, mark: TextMark) -> Iterator[int]:
+        """Yield the positions of the mark in lines that match its patterns."""
         at = self.find(mark)
         for _ in range(MAX_OCCURRENCES):
             if at < 0:
                 return
-            yield at
-            at = self.text.find(mark.text, at + len(mark.text))
+            end = at + len(mark.text)
+            if re.search(mark.before, self.before(at)) and re.match(mark.after, self.after(end)):
+                yield at
+            at = self.text.find(mark.text, end)
 
-    def line_starts(self, mark: TextMark) -> Iterator[int]:
-        """Yield occurrences that start their line, apart from indentation and quotation."""
-        return (at for at in self.occurrences(mark) if not self.before(at).strip(_LINE_PREFIX_CHARS))
+    def first(self, mark: TextMark) -> int:
+        """Return the first occurrence; -1 if there is none."""
+        return next(self.occurrences(mark), -1)
 
     def before(self, at: int) -> str:
         start = max(0, at - _MAX_LINE_CHARS)
@@ -79,19 +83,23 @@ class ScannedText:
         end = self.text.find("\n", at, at + _MAX_LINE_CHARS)
         return self.text[at : end if end >= 0 else at + _MAX_LINE_CHARS]
 
-    def match(self, kind: str, mark: str, at: int) -> "RuleMatch | None":
-        """Return None if the position is -1."""
-        if at < 0:
-            return None
-        return RuleMatch(kind, " ".join(mark.split())[:_MAX_MARK_CHARS], self.text.count("\n", 0, at) + 1)
+    def match(self, kind: str, shown: str, at: int) -> "RuleMatch":
+        return RuleMatch(kind, " ".join(shown.split())[:_MAX_MARK_CHARS], self.text.count("\n", 0, at) + 1)
 
-    def match_any(self, kind: str, marks: Iterable[TextMark], *, line_start: bool = False) -> "RuleMatch | None":
-        """Match the first mark that occurs; with `line_start`, the first that starts a line."""
+    def match_any(self, kind: str, marks: Iterable[TextMark]) -> "RuleMatch | None":
+        """Match the first mark that occurs often enough."""
         for mark in marks:
-            at = next(self.line_starts(mark), -1) if line_start else self.find(mark)
-            if at >= 0:
-                return self.match(kind, mark.text.rstrip("'"), at)  # without an opening quote
+            if self.find(mark) < 0:
+                continue
+            found = list(islice(self.occurrences(mark), mark.least))
+            if len(found) == mark.least:
+                return self.match(kind, mark.shown or self._shown(mark, found[0]), found[0])
         return None
+
+    def _shown(self, mark: TextMark, at: int) -> str:
+        parts = (re.search(mark.before, self.before(at)), re.match(mark.after, self.after(at + len(mark.text))))
+        before, after = ("".join(part.groups()) if part else "" for part in parts)
+        return f"{before}{mark.text}{after}".rstrip("': ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from octet.rpc.refusal import Refusal
 from octet.terminal import replace_unprintable
 from router.routing.classifier.base import sample_text
 from router.routing.classifier.features import extract_features
-from router.routing.rules.rule import DETECTORS
+from router.routing.rules.detectors import DETECTORS
 from router.routing.rules.text import ScannedText
 from router.routing.validation import fill_template
 from router.verify.checks import find_json_error as json_trouble

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from octet.config.annotations import DETECTORS as NAMED
 from octet.config.ensemble import RuleConfig
-from router.routing.rules.rule import DETECTORS, compile_rule
+from router.routing.rules.detectors import DETECTORS, rule_detector
 from router.routing.rules.text import RuleMatch, ScannedText, TextMark
 from tests.router.routing import texts
 
@@ -71,14 +71,14 @@ def test_any_text_is_scanned_without_errors(text: str) -> None:
     st.integers(1, 4),
 )
 def test_literal_pieces_count_once_each(pieces: list[str], words: list[str], at_least: int) -> None:
-    rule = compile_rule(RuleConfig("sql", "sql", contains=tuple(pieces), at_least=at_least))
-    matched = rule.detect(ScannedText("\n".join(words))) is not None
+    detect = rule_detector(RuleConfig("sql", "sql", contains=tuple(pieces), at_least=at_least))
+    matched = detect(ScannedText("\n".join(words))) is not None
     assert matched == (len(set(pieces) & set(words)) >= at_least)
 
 
 def test_a_rule_needs_a_known_detector() -> None:
     with pytest.raises(KeyError, match="crystal-ball"):
-        compile_rule(RuleConfig("x", "y", detect="crystal-ball"))
+        rule_detector(RuleConfig("x", "y", detect="crystal-ball"))
 
 
 PIECES = st.sampled_from(

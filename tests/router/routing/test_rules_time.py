@@ -5,7 +5,7 @@ from time import thread_time
 
 import pytest
 
-from router.routing.rules.rule import DETECTORS
+from router.routing.rules.detectors import DETECTORS
 from router.routing.rules.text import ScannedText
 from tests.router.routing import texts
 
