@@ -104,8 +104,8 @@ BreakerState = Literal["closed", "shadow_only", "recovering"]
 BreakerHold = Literal["open", "closed"]
 BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
 BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
-"""The correctness breaker moves from closed to shadow-only, recovering, and back to closed. Only a rate over enough
-samples moves it. A state lasts a whole window, after which no earlier result is counted."""
+"""The correctness breaker moves from closed to shadow-only to recovering, and back to closed. Only a rate over enough
+samples moves it. A state lasts at least a whole window, after which no earlier result is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def advance_breaker(
 ) -> tuple[BreakerRecord, BreakerTransition | None]:
     """Apply the counts of the last `rules.window` seconds. With too few samples the record is unchanged.
 
-    A gap without a check, or with too few samples, counts as a breach if the rate was below the floor before and after
-    it, and as a recovery if it was not; unless the gap is so long that no earlier sample remains. Applying the same
+    A gap without checks, or with too few samples, counts as part of a breach or recovery if the rate was on the same
+    side of the floor before and after it, unless the gap is so long that no earlier sample remains. Applying the same
     counts twice has no further effect."""
     rate = counts.rate
     if rules.floor is None or rate is None or counts.total < rules.min_samples:
@@ -228,8 +228,8 @@ def _timed(record: BreakerRecord, is_below: bool, now: float, rules: Correctness
 
 def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
     """Return when the current condition began. A check is expected at least once per window, so a start longer ago than
-    the wait plus a window means that checks were missed. A start more than a window in the future comes from a wrong
-    clock."""
+    the wait (or the window, if longer) plus a window means that checks were missed. A start more than a window in the
+    future comes from a wrong clock."""
     if since is None or now - since > max(wait, rules.window) + rules.window or since - now > rules.window:
         return now
     return since

@@ -128,8 +128,8 @@ class RetryBudget:
     """Limits retries in proportion to traffic, so that they cannot overload a failing specialist.
 
     Answers fill one bucket, up to a fixed burst. Arriving requests fill a second one, up to a share of the requests in
-    flight: if a replica fails with many requests, many may be retried. At any time
-    retries <= burst + ratio * answered + share * entered."""
+    flight: if a replica fails with many requests in flight, many may be retried. At any time retries <= burst + ratio *
+    answered + share * entered."""
 
     def __init__(self, burst: float, ratio: float, share: float) -> None:
         """Allow at most `burst` retries at once; every answer earns `ratio` of a retry. In addition, `share` of the
@@ -166,13 +166,13 @@ class RetryBudget:
         self.tokens = min(self.tokens + self._ratio, self._burst)
 
 
-_WHOLE = 1_000_000  # parts of one shadow, so that shares add up without rounding errors
+_WHOLE = 1_000_000  # credit for one shadow: an integer, so that shares add up without rounding errors
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowRules:
-    share: float  # the most shadows per answered request
-    most: int  # the most shadows in flight
+    share: float  # maximum number of shadows per answered request
+    most: int  # maximum number of shadows in flight
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -186,8 +186,8 @@ def load_shadow_rules(config: ShadowConfig) -> ShadowRules:
 
 
 class ShadowBudget:
-    """Limits shadows to a share of the traffic. It starts with credit for one shadow and saves no more credit than may
-    be in flight at once. At any time counted shadows <= 1 + share * answered."""
+    """Limits shadows to a share of the traffic. It starts with credit for one shadow and saves credit for at most as
+    many as may be in flight. At any time counted shadows <= 1 + share * answered."""
 
     def __init__(self, rules: ShadowRules) -> None:
         self._rules = rules

@@ -37,7 +37,7 @@ class KnobName:
 
     @classmethod
     def parse(cls, text: str) -> "KnobName":
-        """Names of intents and specialists may contain dots. Raises KnobError."""
+        """Names of intents and specialists may contain dots. Raises KnobError for an invalid name."""
         owner, _, last = text.rpartition(".")
         knob = next((each for each in KNOBS if each == last), None)
         intent, slash, specialist = owner.partition("/")
@@ -92,7 +92,7 @@ class EffectiveKnobs:
 
 
 def parse_knob(text: str, intents: Collection[str], specialists: Collection[str]) -> KnobName:
-    """Return the name of an existing knob. Raises KnobError."""
+    """Return the name of an existing knob. Raises KnobError if there is none under this name."""
     name = KnobName.parse(text)
     if name.intent != UNSPECIFIED_INTENT and name.intent not in intents:
         raise KnobError("name", f"a knob of an intent ({_join_names({*intents, UNSPECIFIED_INTENT})})", repr(text))

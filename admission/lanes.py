@@ -29,7 +29,7 @@ class LaneRecord:
     adapters: tuple[AdapterRef, ...]
     revision: str  # sha256 of the model's content, hex
     status: LaneState
-    since: float  # Unix seconds of the last change of status; `by` and `why` are of that change
+    since: float  # Unix seconds of the last change of status, which `by` and `why` describe
     by: str
     why: str
     fresh: bool  # whether it has too few evaluated answers to be trusted
@@ -55,7 +55,7 @@ def lane_id(specialist: str, lane: LaneRecord) -> str:
 
 
 def has_name_clash(lane: LaneRecord, adapters: Sequence[AdapterRef]) -> bool:
-    """Whether a replica would hold different contents under one name."""
+    """Whether a replica would hold different contents under the same name."""
     known = {adapter.load_name: adapter.digest for adapter in lane.adapters}
     return any(known.get(adapter.load_name, adapter.digest) != adapter.digest for adapter in adapters)
 
@@ -167,7 +167,7 @@ class SpecialistLanes:
         return next((lane for lane in self.lanes if lane.status == "previous"), None)
 
     def lane(self, number: int) -> LaneRecord:
-        """Raises KeyError."""
+        """Raises KeyError for an unknown number."""
         for lane in self.lanes:
             if lane.number == number:
                 return lane
@@ -182,7 +182,7 @@ class SpecialistLanes:
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
     ) -> tuple["SpecialistLanes", LaneMove]:
         """Add a candidate on the serving model or on another; a former candidate is retired. Raises LaneError if this
-        content is already serving or a candidate, or if its `load_name` has other content."""
+        content is already serving or a candidate, or if its `load_name` is in use for different content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
@@ -193,7 +193,7 @@ class SpecialistLanes:
         return book._with(lane), LaneMove(now, "load", lane.number, before, f"{lane} candidate", by, why)
 
     def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Let the candidate serve. Raises LaneError if there is none, or if it has another name."""
+        """Let the candidate serve. Raises LaneError if there is none, or if its name is not `name`."""
         candidate = self.candidate
         if candidate is None:
             raise LaneError(f"{self.specialist} has no candidate to promote; load an adapter first")
@@ -242,7 +242,7 @@ class SpecialistLanes:
         return self, None
 
     def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
-        """Describe the next possible move of a lane. `counts` are as for `judge`. Raises KeyError."""
+        """Describe the next possible move of a lane. `counts` are as for `judge`. Raises KeyError if there is none."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
         so_far = f"{min(own.total, rules.min_samples)} of {rules.min_samples} samples"
@@ -342,8 +342,8 @@ class SpecialistLanes:
 def configure_lanes(
     book: SpecialistLanes | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
 ) -> tuple[SpecialistLanes, LaneMove | None]:
-    """Compare the configuration with the known lanes. The first lane ever is trusted: the operator chose it. If the
-    model or the configured adapters have changed, a fresh lane serves; lanes on other models are never restored.
+    """Apply the configuration to the known lanes. The first lane ever is trusted: the operator chose it. If the model
+    or the configured adapters have changed, a fresh lane begins to serve, and lanes on other models are retired.
     Otherwise all lanes stay, including promoted ones."""
     origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:

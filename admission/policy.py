@@ -39,7 +39,7 @@ def due_time(arrival: float, deadline: float | None) -> float:
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the request takes no turns with equals. With so little time, turns would make all of them late."""
+    """Whether the request takes no turns with equals: with so little time, turns would make all of them late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -51,8 +51,8 @@ def earliest_deadline(*deadlines: float | None) -> float | None:
 
 
 def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float = 0) -> tuple[float, ...]:
-    """The sort key of victims, smallest first: the lowest priority, then pure attention before hybrid, the newest, and
-    the cheapest to restore."""
+    """The sort key of victims, smallest first: the lowest priority, pure attention before hybrid models, the newest,
+    and the cheapest to restore."""
     negative_priority, _, arrival, index = rank
     return -negative_priority, has_state, -arrival, num_computed, -index
 
@@ -180,7 +180,7 @@ class PrefillTurns(Generic[ItemT]):
             del self._stack_sizes[item.stack]
 
     def passed_over(self, item: ItemT) -> int:
-        """Turns of others since the last turn of the request; 0 if it has no prompt to compute."""
+        """Turns of other requests since the last turn of this one; 0 if it has no prompt to compute."""
         return self._ticks - self._last_served.get(item, self._ticks)
 
     def pick(self) -> list[ItemT]:

@@ -62,7 +62,7 @@ class TokenChain:
         return len(self._tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add the tokens. Raises ValueError without adding any."""
+        """Add the tokens. Raises ValueError for an invalid token; then none is added."""
         if len(tokens) == 1:
             self._append(tokens[0])
         else:
@@ -80,7 +80,7 @@ class TokenChain:
         return tuple(self._tokens[start:stop])
 
     def view(self) -> Sequence[int]:
-        """Return all tokens without a copy. Do not change them, nor keep them past the next append."""
+        """Return all tokens without a copy. Do not change them, or keep them past the next append."""
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:

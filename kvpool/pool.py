@@ -307,7 +307,7 @@ class Reclaim:
     """Counts the blocks that releasing tables one by one would free, without changing the pool."""
 
     def __init__(self, pool: BlockPool, keep: Iterable[Block] = ()) -> None:
-        """`keep` are blocks that are taken again at once and therefore do not count as freed."""
+        """`keep` are blocks that are taken again immediately and therefore do not count as freed."""
         self._blocks = pool.blocks
         self._kept = {block.block_id for block in keep}
         self._holders: dict[int, int] = {}

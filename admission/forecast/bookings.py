@@ -63,7 +63,7 @@ class ReplicaCapacity:
     block_size: int
     headroom: int = 0  # blocks that an admission leaves free once something runs
     max_step_tokens: int = 512  # prompt tokens in a step while nothing decodes
-    age_bound: int = 8  # how many turns of others a prompt or an adapter stack may wait
+    age_bound: int = 8  # turns of other prompts or adapter stacks for which a prompt or a stack may wait
 
     @property
     def max_booked(self) -> int:
@@ -94,7 +94,7 @@ class Booking:
     adapters: tuple[str, ...] = ()
     shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they take no more room while it holds them
     holder: str = ""
-    caller: str = ""  # the same text for repeated attempts of one caller; empty if unknown
+    caller: str = ""  # the same string for repeated attempts by the same caller; empty if unknown
     first_deadline: float | None = None  # of the first token
 
 
@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this request may be shed for the other: a shadow for any, a lower priority for a higher one."""
+        """Whether this request may be shed for the other: a shadow for a caller, a lower priority for a higher one."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)
@@ -185,8 +185,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Let the sharer share at most `most` tokens with the holder. Return the slots that the sharer gains, because it
-    now holds its other tokens itself."""
+    """Let the sharer share at most `most` tokens with the holder. Return the number of slots that it now fills itself,
+    for tokens that it no longer shares."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -209,7 +209,7 @@ get_rank = attrgetter("rank")
 
 
 class BookedRequests:
-    """All booked requests. Each one waits in line, runs, or is suspended for a more important one."""
+    """All booked requests. Each waits in line, runs, or is suspended for a more important one."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -277,7 +277,7 @@ class BookedRequests:
         self._leave(request)
 
     def resume(self, key: str) -> None:
-        """Return the request to where it was: the scheduler may not have taken it out of its slot yet."""
+        """Return the request to the running requests if the scheduler had not stopped it yet, otherwise to the line."""
         request = self._active[key] = self._suspended.pop(key)
         if request.is_running:
             self._seat(request)
@@ -338,7 +338,7 @@ class BookedRequests:
                 share_blocks(each, leaver.holder, leaver.shared)
 
     def _hold_cached(self, request: BookedRequest) -> None:
-        """If no other request holds the blocks that this one shared with a request that has left, hold them."""
+        """Hold the blocks shared with a request that has left, unless another request holds them."""
         holder = request.holder
         if holder is not None and holder.booking.key not in self._running:
             pass_on_blocks(holder, [request], self._sharers(holder))
@@ -346,8 +346,8 @@ class BookedRequests:
 
 class SimulationStart(NamedTuple):
     """The state in which the simulation begins: the end of the step in flight. Deadlines must hold even if everything
-    takes `slowdown` times as long. Because the scheduler holds prompts for deadlines, the factor decides how long they
-    are held; it does not change the prices."""
+    takes `slowdown` times as long. The factor affects how long the scheduler holds prompts back for deadlines; it does
+    not change the prices."""
 
     now: float = 0.0  # on the clock of the deadlines
     delay: float = 0.0  # seconds until the step in flight ends
@@ -360,7 +360,7 @@ START_NOW = SimulationStart()
 
 
 class ExpectedArrivals(NamedTuple):
-    """The load to expect besides the known work: a free seat is soon taken again."""
+    """The load to expect besides the known work: when a request ends, another soon takes its place."""
 
     rows: float = 0.0  # rows that usually decode
     prefill: float = 0.0  # share of the time that usually goes into prompts

@@ -1,4 +1,4 @@
-"""The admission controller: admits or refuses a request, with the arithmetic of the decision."""
+"""The admission controller: admits or refuses a request, with the calculation behind the decision."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -49,7 +49,7 @@ from admission.forecast.forecast import (
 )
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
-SHARED_RETRY_SECONDS = 0.1  # requests of one kind that are shed within this time get the same retry hint
+SHARED_RETRY_SECONDS = 0.1  # requests of the same kind that are shed within this time get the same retry hint
 _MAX_RETRY_KINDS = 512
 _KEPT_FOR_HIGHER = 0.5
 """Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
@@ -87,7 +87,7 @@ class AdmissionController:
         self._hopeless: frozenset[str] = frozenset()  # requests that seemed hopeless at the last sweep
         self._callers = RecentCallers()
         self._retry_hints: dict[tuple[int, bool], tuple[float, float | None]] = {}
-        """The time and the seconds of the last hint, by kind."""
+        """When the last hint was given, and its seconds, by (priority, whether there is a deadline)."""
 
     # Decisions
 
@@ -170,7 +170,7 @@ class AdmissionController:
         return [*self.bookings.active, *self.bookings.suspended]
 
     def _has_room(self, request: BookedRequest) -> bool:
-        """Whether there are enough seats and blocks for all booked requests and this one."""
+        """Whether all booked requests and this one can run at the same time, with enough blocks."""
         if self.bookings.num_live > len(self.bookings):
             return False
         slots = sum(other.slots for other in self.bookings.active) + request.slots
@@ -208,7 +208,7 @@ class AdmissionController:
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
         """Whether to admit the request only to measure again: refused requests take no steps, so prices would not
-        change. If an idle replica has no recent measurement, a request on time at the best prices is admitted."""
+        change. An idle replica without a recent measurement admits a request that is on time at the best prices."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
             return False
@@ -220,8 +220,8 @@ class AdmissionController:
     def _shadows_in_the_way(
         self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return the shadows whose seats or blocks the request needs. If shadows would make any request late, return
-        all of them."""
+        """Return the shadows that must leave so that the request can run. If shadows would make any request late,
+        return all of them."""
         if not self.bookings.num_shadows or request.booking.shadow:
             return ()
         keys = shadows_to_displace(request, displaced, self.bookings, self.capacity)
@@ -311,7 +311,7 @@ class AdmissionController:
             self.bookings.suspend(key)
         self._has_suspended = self._has_suspended or bool(decision.suspended)
 
-    # Reports of the scheduler. A report on a request that is no longer booked changes nothing.
+    # Reports from the scheduler. A report on a request that is no longer booked changes nothing.
 
     def report_started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         request = self.bookings.get(key)
@@ -320,7 +320,7 @@ class AdmissionController:
             self.bookings.start(request)
 
     def report_turn(self, keys: Collection[str]) -> None:
-        """Record that a step computed prompts of these requests."""
+        """Record that a step computed prompt tokens of these requests."""
         self.bookings.take_turn(keys)
 
     def report_prompt_left(self, key: str, num_left: int) -> None:
@@ -371,9 +371,9 @@ class AdmissionController:
         return self._has_suspended or (not len(self.bookings) and self.bookings.num_live > 0)
 
     def sweep(self, now: float) -> QueueSweep:
-        """Return the changes that are due. The bookings are already updated, except for requests to be shed. Requests
-        leave if they make a more important one late, if they can no longer meet their deadlines, or if they are shadows
-        that lost their seats. Suspended requests are resumed."""
+        """Return the changes that are due. Preempted shadows are shed. Requests that make a more important one late are
+        shed or suspended; those that can no longer meet their deadlines are shed. If no deadline requires a change,
+        suspended requests are resumed. The bookings are already updated, except for requests to be shed."""
         self._has_suspended = False
         unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
         forecast = self.forecast(now)

@@ -1,4 +1,4 @@
-"""Learns from measured steps and ended answers: prices, lengths, and estimation errors."""
+"""Step prices, answer lengths and estimation errors, learnt from measured steps and ended answers."""
 
 from bisect import bisect_right
 from collections import deque
@@ -386,7 +386,7 @@ _MIN_SPREAD = 0.05  # bounds that are relatively closer together are not used fo
 
 
 class EstimateBound(NamedTuple):
-    """A bound in seconds."""
+    """A bound on the times of an answer, in seconds."""
 
     wait: float
     first: float  # seconds to the first token
@@ -421,14 +421,14 @@ class AnswerEstimate(NamedTuple):
 
 
 class LoadCorrection:
-    """Learns how close answers came to the busy bound, by load and by time to the end. Near the end, fewer requests can
-    still overtake."""
+    """Learns how close answers came to the busy bound, by load and by expected time to the end: near the end, fewer
+    requests can still overtake."""
 
     def __init__(self) -> None:
         self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
 
     def share(self, load: float, horizon: float) -> float:
-        """Until enough answers have been seen, this is the load beyond capacity, growing with the horizon."""
+        """The median of similar answers; until there are enough, the load beyond capacity, scaled by the horizon."""
         seen = self._of(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:

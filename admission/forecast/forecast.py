@@ -1,4 +1,4 @@
-"""The fate of every booked request if another is admitted or some leave, and which ones have to leave."""
+"""The times of every booked request if another is admitted or some leave, and which requests have to leave."""
 
 from bisect import insort
 from collections.abc import Collection
@@ -84,7 +84,7 @@ class Forecast:
             running |= {each: 0 for each in line if each.booking.key in begun}
             line = [each for each in line if each.booking.key not in begun]
         self._running, self._line = running, line
-        # A chunk of prompt and the round behind it: the difference that one turn makes.
+        # The duration of one turn: a chunk of a prompt and the round after it.
         self.grace = prices.prefill_step + pace.chunk * prices.prefill_token + self._round_seconds()
         self._timed = [request for request in bookings.active if request.has_deadline]
         self.has_deadlines = bool(self._timed)
@@ -143,9 +143,7 @@ class Forecast:
         return ForecastTimes(first * factor, end * factor)
 
     def _own_times(self, timeline: Simulation, request: BookedRequest, higher: float) -> ForecastTimes:
-        """Return the new request's times, with the margin. `higher` is the share of time that higher priorities take. A
-        lone request whose answer may be short meets its deadline if its first token does: refusing it helps no
-        other."""
+        """Return the new request's times, with the margin; `higher` is the share of time for higher priorities."""
         factor = (1 + self.margin) / (1 - higher)
         grace = self.grace if len(self.bookings) else 0.0
         first = timeline[request].first_at
@@ -153,7 +151,8 @@ class Forecast:
         return ForecastTimes(first * factor + grace, end * factor + grace)
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
-        """Whether the deadline of the whole answer is judged by the first token."""
+        """Whether the first token decides if the deadline of the whole answer is met: nothing is known about the
+        length, or the request is alone and its answer may be short, so that refusing it helps no other."""
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
@@ -205,12 +204,12 @@ class Forecast:
         return min(ends, default=0.0)
 
     def work(self, request: BookedRequest) -> float:
-        """Seconds that are saved if the request leaves."""
+        """Seconds of work that are saved if the request leaves."""
         return request.prompt_left * self._prices.prefill_token + request.expected_left * self._prices.decode_token
 
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
-        """Judge the new request's deadline with the expected arrivals, and all others with the known requests only:
-        their estimates left room for arrivals, and the new request is such an arrival."""
+        """Judge the new request's deadline with the expected arrivals, and the deadlines of all others with the known
+        requests only: their own checks left room for arrivals, and the new request is such an arrival."""
         without = frozenset(without)
         own_late = -inf
         missed: DeadlineKind = "end"
@@ -252,7 +251,7 @@ def estimate_bound(timeline: Simulation, request: BookedRequest) -> EstimateBoun
 
 MAX_RETRY_SECONDS = 30.0
 _MIN_RETRY_SECONDS = 0.05
-_RETRY_SPREAD = 0.25  # requests that are refused together return spread over this share of the retry time
+_RETRY_SPREAD = 0.25  # the share of the retry time over which the retries of requests refused together are spread
 
 
 def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
@@ -276,7 +275,7 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
     """Seconds until this fraction of the others has gone. A request in line waits for their work, which shrinks
-    steadily; a request with a seat shares its steps with them until they end."""
+    steadily; a running request shares its steps with them until they end."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -293,14 +292,14 @@ def add_jitter(seconds: float | None, draw: float) -> float | None:
 
 SWEEP_SECONDS = 0.1  # between two sweeps of the waiting requests
 MAX_RESUMED = 4  # suspended requests that one sweep resumes: each costs a decision
-RECHECK_SECONDS = 1.0  # the maximum between two checks whether a suspended request can still meet its deadline
+RECHECK_SECONDS = 1.0  # maximum seconds between two checks whether a suspended request can still meet its deadline
 SUSPEND_SLACK_FACTOR = 3.0  # a request that has this many times the time it needs alone can wait for others
 _MAX_SIMULATIONS = 14
 _MIN_SIMULATIONS = 7
 _MAX_SIMULATED = 2000  # requests simulated for one decision: a limit on the time that the decision takes
 _HASTE = 6.0  # if few simulations are left, each step is this much larger than the one before
 _MAX_RESCUED = 4  # late requests that a sweep tries to rescue: each costs some simulations
-_MAX_SUCCESSIONS = 4  # attempts to find which requests take the seats of those that leave
+_MAX_SUCCESSIONS = 4  # attempts to find which requests take the places of those that leave
 
 
 class Displacement(NamedTuple):
@@ -327,7 +326,7 @@ class Displacement(NamedTuple):
         return self.forecast.check(self.request, keys, self.arrivals).is_fine
 
     def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
-        """Return the first requests whose work makes up for the delay, or more; None after `most` simulations."""
+        """Return the first candidates, at least as many as make up for the delay; None after `most` simulations."""
         chosen, check, effort = self.already, self.check, 1.0
         while not check.is_fine:
             if self.forecast.num_simulations >= most:
@@ -373,7 +372,7 @@ def remaining_shadows(displaced: tuple[str, ...], bookings: BookedRequests) -> t
 def shadows_to_displace(
     request: BookedRequest, displaced: tuple[str, ...], bookings: BookedRequests, capacity: ReplicaCapacity
 ) -> tuple[str, ...]:
-    """Return shadows whose seats or blocks the request needs once the displaced requests have left."""
+    """Return the shadows that must leave, besides the displaced requests, so that the request can run."""
     staying = [each for each in bookings.active if each.booking.key not in displaced]
     num_free = capacity.max_running - len(staying)
     slots = capacity.entry_slots - sum(each.slots for each in staying)
@@ -414,9 +413,9 @@ class QueueSweep(NamedTuple):
 def sweep_queue(
     forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
 ) -> QueueSweep:
-    """Rescue a more important request that would be late. If there is none, shed requests that were hopeless at the
-    previous sweep too. A request is hopeless if its answer cannot be done in time; if the answer may be short, or has a
-    separate deadline, the first token counts. `least_factor` is the factor by which a forecast may shrink."""
+    """Rescue the best-ranked late request that can be helped. If there is none, shed requests that were hopeless at the
+    previous sweep too. A request is hopeless if it cannot meet a deadline; unless the length of its answer is known
+    exactly, its first token counts as the end of the answer. A forecast may shrink by `least_factor`."""
     rescue = find_rescue(forecast, bookings)
     if rescue is not None:
         beneficiary, displaced = rescue
@@ -441,8 +440,8 @@ def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
 
 
 def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
-    """Return the best-ranked request that would be late, and the requests that have to leave so that it meets its
-    deadline; None if no request is late or can be helped."""
+    """Return the best-ranked request that would be late and can be helped, and the requests that have to leave so that
+    it meets its deadline; None if there is none."""
     timeline = forecast.unchanged
     late = [each for each in bookings.active if forecast.late_by(each, expected_times(timeline, each)) > 0]
     above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
@@ -455,7 +454,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return requests that begin before it ends, then requests that would take their seats, each in `shed_order`."""
+    """Return the lower requests that begin before it ends, then those that would take their places, in `shed_order`."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))
@@ -475,7 +474,7 @@ def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str
     if not keys:
         return []
     times = times_without(len(keys))
-    if forecast.late_by(request, times) > 0:  # the margin is lost, the deadline perhaps not
+    if forecast.late_by(request, times) > 0:  # late within the margin; it may still meet the deadline
         return keys if forecast.slack(request, times) >= 0 else []
     count = 1
     while count < len(keys) and forecast.late_by(request, times_without(count)) > 0:

@@ -38,8 +38,8 @@ class SimulatedRequest:
 
 
 class SimulatedPool:
-    """Counts whole blocks, as the real pool does. A prompt has blocks for all its tokens and a step from the start; a
-    decoding request takes another block when its last one is full."""
+    """Counts whole blocks, as the real pool does. From the start, a prompt has blocks for all its tokens and the next
+    one; a decoding request takes another block when its last one is full."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class SimulatedPool:
         prompts: list[tuple[Rank, SimulatedRequest]],
         decoding: list[tuple[float, int, SimulatedRequest]],
     ) -> None:
-        """`prompts` and `decoding` are the seated requests. Their owner changes them in place."""
+        """`prompts` and `decoding` are the running requests. Their owner changes them in place."""
         self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
         self._block_size, self._num_blocks = capacity.block_size, capacity.num_blocks
         self.num_slots = capacity.num_slots
         self._entry_blocks = capacity.num_blocks - capacity.headroom
-        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # of blocks whose holders have left their seats
+        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # the present holder, by the first holder
         self.used_slots = 0.0
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether its prompt and a step have enough blocks, besides the headroom, after `rounds` rounds."""
+        """Whether there are blocks, besides the headroom, for its prompt and the next token after `rounds` rounds."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
@@ -101,7 +101,7 @@ class SimulatedPool:
             self.used_slots += sum(each.slots for each in sharers) - before
 
     def share_blocks(self, job: SimulatedRequest) -> None:
-        """If no seated request holds the blocks that this one shares, it holds them, from the cache, from now on."""
+        """If no running request holds the blocks that this one shares, it takes them from the cache and holds them."""
         holder, shared = self._find_holder(job)
         self.used_slots += share_blocks(job, holder, shared)
         if holder is not None:
@@ -110,7 +110,7 @@ class SimulatedPool:
             self._heirs[job.request.holder] = job
 
     def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the seated request that holds the blocks that this one shares, and their number of tokens."""
+        """Return the running request that holds the blocks that this one shares, and their number of tokens."""
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)

@@ -2,7 +2,7 @@
 
 The simulation jumps from event to event instead of from step to step: a prompt ends, an answer ends, a request enters.
 A round is one decode step of every adapter stack. The distant future is approximated: turns between long prompts become
-shares of the chunks, and the far end of the line becomes a stream through the seats.
+shares of the chunks, and the far end of the line becomes a steady stream of requests.
 """
 
 from bisect import bisect_left
@@ -69,8 +69,8 @@ class Simulation:
         self._line = [self._jobs[request] for request in line]
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
-        self._may_enter = True  # whether a seat or slots came free since the first in line did not fit
-        self._lowest = -inf  # no seated request has a lower priority; negated
+        self._may_enter = True  # whether a place or slots became free since the first in line did not fit
+        self._lowest = -inf  # negated priority: no running request has a lower one
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
@@ -171,7 +171,7 @@ class Simulation:
             self._lowest = job.rank[0]
 
     def _enter(self) -> None:
-        """Let the first in line enter if a seat and its slots are free, or if lower priorities can be preempted."""
+        """Let the first in line run if a place and its slots are free, or if lower priorities can be preempted."""
         self._may_enter = False
         while self._next < len(self._line):
             job = self._line[self._next]
@@ -216,7 +216,7 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """If the tightest request that is possible would leave the prompt enough time, so does every real one."""
+        """If an imaginary request, tighter than every real one, leaves the prompt enough time, so do all real ones."""
         hold = self._hold
         if hold is None or not self._timed:
             return inf
@@ -306,7 +306,8 @@ class Simulation:
             self._take_rounds(count, after_chunk=True)
 
     def _shares(self) -> dict[SimulatedRequest, float]:
-        """Each prompt's share of many chunks: one turn in `age_bound` for each, and the rest for the first."""
+        """Each prompt's share of many chunks: one turn in `age_bound + 1` for each but the first, and the rest for
+        it."""
         first, *others = self._turns.sharing()
         turns = max(1 + len(others), self._capacity.age_bound + 1)
         return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}
@@ -377,8 +378,8 @@ class Simulation:
         return num_grown
 
     def _stream_rest(self) -> None:
-        """Approximate the rest as a stream: each request begins when the work before it is done, and every seat is
-        refilled as soon as it is free. As many requests as are seated now share each round."""
+        """Approximate the rest as a stream: each request begins when the work before it is done, and as many requests
+        as run now share each round."""
         rest, prices, now, rounds = self._line[self._next :], self._prices, self._now, self._rounds
         num_rows, num_stacks = len(self._decoding) + len(self._prompts), max(1, len(self._stacks))
         look_back = self._context / max(1, len(self._decoding))
@@ -408,9 +409,9 @@ class Simulation:
             job.end_round = rounds + (job.finish_at - now) / cycle
             last = max(last, job.finish_at)
             at += job.left * prompt_token
-        # Work in the seats beyond the usual work, which is half of a request's work for each seat.
+        # Work of the running requests beyond the usual amount, which is half of a mean request's work for each.
         at = now + max(0.0, work - num_rows * (prompts + answers) / len(rest) / 2)
-        for job in rest:  # there are hundreds of them for every decision
+        for job in rest:  # a hot loop: every decision has hundreds of them
             left, to_go = job.left, job.to_go
             at += left * prompt_token + to_go * answer_token
             first_at = at + left * slow_token
