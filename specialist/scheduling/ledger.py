@@ -45,7 +45,7 @@ class PureAttention:
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Take the planned blocks. Raises SnapshotUnusable after releasing them; plan again without the snapshot."""
+        """Take the planned blocks. Raises SnapshotUnusable, with the blocks released: plan without the snapshot."""
         seq.table = self.pool.apply(plan)
         seq.num_computed = plan.num_hit_tokens
 
@@ -69,7 +69,7 @@ class PureAttention:
 class Hybrid(PureAttention):
     """States of a model that interleaves attention and recurrent layers: a prefix can be resumed only at a snapshot. A
     hit needs every KV block and a snapshot at exactly that boundary. A preempted sequence keeps its state and its
-    partial block on the host; if one of its full blocks is evicted meanwhile, they are useless."""
+    partial block on the host; if one of its full blocks is evicted meanwhile, both are useless."""
 
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
@@ -82,7 +82,7 @@ class Hybrid(PureAttention):
 
     @property
     def num_snapshot_bytes(self) -> int:
-        """Bytes for later prompts and for preempted sequences together; never more than `max_snapshot_bytes`."""
+        """Bytes of snapshots, for later prompts and for preempted sequences; never more than `max_snapshot_bytes`."""
         return self._num_bytes
 
     def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
@@ -118,8 +118,8 @@ class Hybrid(PureAttention):
             raise SnapshotUnusable(f"{seq.request.request_id}: {error}") from error
         self._forget_saved(seq)
         seq.state, seq.table, seq.num_computed = state, table, state.num_tokens
-        # A later prompt may want to resume after the last block that its own lookup could cover, and where this prompt
-        # diverged from blocks that are cached but have no snapshot.
+        # A later prompt may resume after the last block that a lookup can cover, or where this one diverged from blocks
+        # that are cached but have no snapshot.
         seq.snapshot_at = (plan.num_cached * size, (seq.num_tokens - 1) // size * size)
 
     def _forget(self, seq: Sequence, plan: AdmissionPlan) -> None:
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Raises SnapshotUnusable. The sequence then still waits, without blocks, and the snapshot is dropped."""
+        """Raises SnapshotUnusable; the sequence then still waits, without blocks, and its snapshot is dropped."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -344,7 +344,7 @@ class Ledger:
             return self._roll_back(row, f"the engine sampled {sampled!r:.40} where {num_samples} tokens were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
-            # Tokens known before the step stay, so that other requests can hit them.
+            # Tokens known before the step stay in the cache, so that other requests can hit them.
             self.pool.register(table, seq.chain, row.stop - num_drafts)
             self._release(seq)
             return None
@@ -415,7 +415,7 @@ class Ledger:
         return True
 
     def _release(self, seq: Sequence) -> None:
-        """Free everything that a finished sequence holds. If a step writes to its blocks, its commit does this."""
+        """Free everything that a finished sequence holds, or leave it to the commit of a step that uses its blocks."""
         if seq.num_scheduled:
             return
         if seq.table is not None:

@@ -58,7 +58,7 @@ class SchedulerReport(NamedTuple):
 
 
 class StepReporter:
-    """Owned by the thread that takes the steps."""
+    """Builds the reports. Owned by the thread that takes the steps."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -104,10 +104,10 @@ def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:
 
 
 class PrefixHits(NamedTuple):
-    """Numbers of prompt tokens."""
+    """Prompt tokens found in the prefix cache."""
 
-    found: int = 0  # in the prefix cache
-    shared: int = 0  # hits in blocks that another sequence holds; the other hits take room once they are held again
+    found: int = 0  # all of them
+    shared: int = 0  # those in blocks that another sequence holds; the others take room once they are held again
     holder: str = ""  # the request that holds the last of these blocks
 
 
@@ -163,7 +163,7 @@ def prices_from_cost_model(cost: CostModel) -> StepPrices:
 
 
 def load_calibrated_prices(file: Path | None) -> StepPrices | None:
-    """Return None without a file; prices are then learnt from the first steps. Raises CalibrationInvalid, OSError."""
+    """Return None without a file: prices are then learnt from steps. Raises CalibrationInvalid or OSError."""
     return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
 
 
@@ -235,7 +235,7 @@ class AdmissionGate:
 
 
 class ReplicaCore:
-    """Deterministic. An admitted request enters the scheduler at once; a displaced request is shed or suspended."""
+    """The deterministic part of a replica. Admitted requests are scheduled; displaced ones are shed or suspended."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class ReplicaCore:
         return events
 
     def _report_events(self) -> None:
-        """Report the events between two steps, without a pause."""
+        """Report the events between two steps, which are not a pause."""
         SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
 
     def _take_scheduler_events(self) -> list[Event]:

@@ -46,7 +46,7 @@ class SchedulerConfig:
     max_step_tokens: int = 2048  # prompt tokens in a step while nothing decodes
     watermark: float = 0.05
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
-    age_bound: int = 8  # how many turns of others a prompt or an adapter stack may wait
+    age_bound: int = 8  # turns of other prompts or adapter stacks for which a prompt or a stack may wait
 
     def __post_init__(self) -> None:
         if self.lane.adapters:
@@ -64,9 +64,9 @@ class Scheduler:
 
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
     sequences and blocks. The first in line enters when its whole prompt, one step and its draft window fit, with a
-    watermark to spare while others run. If not, running sequences of strictly lower priority are preempted; if that
-    is not enough, all wait. Neither the only running sequence nor one whose blocks would not be freed is preempted.
-    A suspended sequence leaves its seat and the line, and keeps its rank, until it is resumed."""
+    watermark to spare while others run. If not, running sequences of strictly lower priority are preempted; if that is
+    not enough, all wait. Neither the only running sequence nor one whose blocks would not be freed is preempted. A
+    suspended sequence neither runs nor waits in line until it is resumed; it keeps its rank."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Choose pending decode steps first; then a suspect, alone; then the next chunk; then further decode steps."""
+        """Choose pending decode steps; else a suspect of a failed step, alone; else a chunk; else decode steps."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:
@@ -170,7 +170,7 @@ class Scheduler:
         return self.hold.margin(prompt.rank, decoding, self.clock.now(), num_chunks) < 0
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
-        """Build the rows of a chunk of prompts of one adapter stack."""
+        """Build the rows of a chunk, from prompts with the same adapter stack."""
         budget = prefill_tokens(
             self.budget.tokens(),
             self._num_chunked,
@@ -200,8 +200,8 @@ class Scheduler:
             self._num_chunked, self._computed = 0, (0, 0.0)
 
     def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
-        """Build a decode row for each of these sequences of one adapter stack. If the pool is full, drafts are dropped
-        first, then sequences are preempted."""
+        """Build a decode row for each of these sequences, which have the same adapter stack. If the pool is full,
+        drafts are dropped first, then sequences are preempted."""
         if not seqs:
             return []
         drafts = self.rows.drafts(seqs)
@@ -341,8 +341,8 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
 def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
-    """Return the first sequences in order whose blocks make the plan possible; none if even `most` of them are not
-    enough. A sequence whose blocks would not be freed, because others share them, is skipped."""
+    """Return the first sequences in victim order whose blocks make the plan possible; none if even `most` of them are
+    not enough. A sequence whose blocks would not be freed, because others share them, is skipped."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)
@@ -359,7 +359,7 @@ def choose_admission_victims(
 
 
 def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
-    """Return the first sequence in order that would free a block, up to the first of the growing sequences."""
+    """Return the first sequence in victim order that would free a block, but none after the first growing one."""
     weakest = min(growing, key=victim_order)
     for seq in sorted(running, key=victim_order):
         if seq is weakest or pool.frees_a_block(seq.running_table()):

@@ -76,8 +76,8 @@ class TokenGuide(Protocol):
     earlier calls."""
 
     def allowed(self, generated: Tokens[int], guessed: Tokens[int] = ()) -> bytes | None:
-        """Return one bit for each token of the vocabulary, lowest first: set if the token may follow. Return None after
-        a guess that does not fit, because no token drawn there counts. Raises GuideExhausted."""
+        """Return a bit for each token of the vocabulary, lowest token first: set if the token may follow. Return None
+        if a guessed token does not fit, because tokens sampled after it are discarded. Raises GuideExhausted."""
 
     def takes(self, generated: Tokens[int], guessed: Tokens[int], token: int) -> bool:
         """Return True if the token is known to be allowed without computing all allowed tokens. False means unknown."""
@@ -100,8 +100,8 @@ class Request:
     max_tokens: int
     priority: int = 0  # higher is served first
     arrival: float = 0.0
-    deadline: float | None = None  # on the replica's clock; a request that is past it ends in any state
-    first_deadline: float | None = None  # a request that is past it ends unless it has its first token
+    deadline: float | None = None  # on the replica's clock; a request past it ends, whatever its state
+    first_deadline: float | None = None  # a request past it ends unless it has its first token
     stop_ids: frozenset[int] = frozenset()  # tokens that end the answer and are not part of it
     sampling: Sampling = GREEDY
     seed: int = 0
@@ -144,7 +144,7 @@ class Request:
 
 
 class SnapshotUnusable(RuntimeError):
-    """A snapshot is corrupt or has another shape; the tokens that it covers must be computed again."""
+    """A snapshot is corrupt or has the wrong shape; the tokens that it covers must be computed again."""
 
 
 class Snapshot(Protocol):
@@ -180,7 +180,7 @@ class SequenceState(Protocol):
         no room for a copy; the tokens are then computed again."""
 
     def restore(self, snapshot: Snapshot, tail: int | None) -> None:
-        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable, changing nothing."""
+        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable before any change."""
 
 
 class Sequence:
@@ -250,7 +250,7 @@ class Sequence:
 
     @property
     def reserve(self) -> int:
-        """Slots that it needs before it may run: for all known tokens, one step, and the whole draft window."""
+        """Slots that it needs before it may run: for all known tokens, the next one, and the whole draft window."""
         return self.num_tokens + 1 + self.draft_window
 
     def running_table(self) -> BlockTable:
@@ -259,7 +259,7 @@ class Sequence:
         return self.table
 
     def append(self, tokens: tuple[int, ...]) -> None:
-        """Append tokens. Raises ValueError for an invalid token without adding any."""
+        """Append tokens. Raises ValueError for an invalid token; then none is added."""
         self.chain.extend(tokens)
         self.num_tokens += len(tokens)
 

@@ -19,7 +19,7 @@ ConversationKey = tuple[bytes, bytes]
 
 
 class CachedConversation(NamedTuple):
-    root: bytes  # root of the chain: the lane and the salt that computed it
+    root: bytes  # root of the chain: it identifies the lane and the tenant salt
     keys: tuple[BlockKey, ...]  # keys of the blocks that its last request left in the cache
 
 
@@ -218,7 +218,7 @@ class RowBuilder:
     def __init__(self, pool: BlockPool, proposer: Proposer | None) -> None:
         self._pool = pool
         self._proposer = proposer
-        self.num_failed_proposees = 0
+        self.num_failed_proposals = 0
 
     def drafts(self, seqs: list[Sequence]) -> Drafts:
         """Return drafts for the sequences that speculate, never beyond the longest answer that they may give."""
@@ -255,7 +255,7 @@ class RowBuilder:
         try:
             return as_tokens(proposer.propose(seq.chain.view(), limit)[:limit])
         except Exception:  # a failed guess must not end the request
-            self.num_failed_proposees += 1
+            self.num_failed_proposals += 1
             return ()
 
 

@@ -42,7 +42,7 @@ _CHUNK = 1 << 16
 
 
 class LineProcess:
-    """A child process that answers each line with a line, in limited time. Not thread-safe. Killed with this object."""
+    """A child process that answers each line with a line, in limited time. Not thread-safe. Killed with its owner."""
 
     def __init__(self, script: Path, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -188,9 +188,9 @@ _PROBES = (
 
 
 class ChatTemplate:
-    """Thread-safe. Renders one conversation at a time in another process, started on first use. Control tokens come
-    only from the template's own text: there, each is replaced by a secret alias before rendering, and only aliases
-    become control tokens. Users' text passes through the template unchanged."""
+    """Renders conversations with the model's chat template, one at a time, in a child process started on first use.
+    Thread-safe. Control tokens come only from the template's own text: there, each is replaced by a secret alias before
+    rendering, and only aliases become control tokens. Users' text passes through the template unchanged."""
 
     def __init__(
         self,
@@ -315,7 +315,8 @@ class ChatTemplate:
 
 
 def message_to_template(message: ChatTurn, dialect: ToolDialect | None) -> dict[str, Any]:
-    """Return the message in the form that chat templates expect. Templates test whether keys of calls exist."""
+    """Return the message as chat templates expect it: without unused keys, because templates test for their
+    presence."""
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         calls = (call._replace(call_id=_template_id(call.call_id, dialect)) for call in message.tool_calls)
@@ -353,10 +354,10 @@ class TextCodec(Protocol):
     def vocab_size(self) -> int: ...
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Raises ValueError for text that this vocabulary cannot write."""
+        """Raises ValueError for text that this vocabulary cannot encode."""
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
-        """Raises TemplateRefused."""
+        """Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
 
     def tool_calling(self, offer: ToolOffer) -> ToolCalling:
         """Return how the model calls these tools. Raises ToolsUnsupported, TemplateRefused."""

@@ -108,7 +108,7 @@ class Structure:
 
 
 class FieldTooLarge(ValueError):
-    """The request was refused before any work was done."""
+    """A field of the request is too large. The request was refused before any work was done."""
 
     unit = "bytes"
 
@@ -126,7 +126,7 @@ class TooManyMessages(FieldTooLarge):
 
 
 class NotText(ValueError):
-    """The string has no UTF-8 form: it contains half of a surrogate pair."""
+    """The string cannot be encoded as UTF-8: it contains half of a surrogate pair."""
 
     def __init__(self, field: str, index: int) -> None:
         super().__init__(f"{field} is not valid Unicode: a lone surrogate at index {index}")
@@ -134,7 +134,7 @@ class NotText(ValueError):
 
 
 class ControlText(ValueError):
-    """The vocabulary can write this text only as a control token."""
+    """The vocabulary can encode this text only as a control token."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field} holds {text!r}, which this vocabulary can only write as a control token")

@@ -66,7 +66,7 @@ def _refuse(message: object) -> None:
 
 
 def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces every control token in a text by its alias, the longest first."""
+    """Return a function that replaces every control token in a string by its alias, the longest first."""
     if not aliases:
         return lambda text: text
     longest_first = sorted(aliases, key=lambda text: (-len(text), text))

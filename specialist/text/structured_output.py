@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from specialist.text.structured_output_vocabulary import GrammarVocabulary
 
-_JSON_OPTIONS = {  # whitespace as in ordinary JSON and no more: a model that may write blanks without end does
+_JSON_OPTIONS = {  # the whitespace of ordinary JSON and no more: a model that may write endless whitespace does
     "item_separator": ",",
     "key_separator": ":",
     "whitespace_flexible": True,
@@ -32,7 +32,7 @@ _JSON_OPTIONS = {  # whitespace as in ordinary JSON and no more: a model that ma
 }
 _MAX_REASON = 160
 _NOISE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: |<non-verbose/>|\. Enable 'coerce_one_of' .*")
-# Names that the library gives instead of a sentence. All other names mean that no token can follow.
+# Error names that the library gives instead of a sentence. All other names mean that no token can follow.
 _LIBRARY_REASONS = dict.fromkeys(("LexerTooComplex", "ParserTooComplex"), "one that is too costly to follow")
 
 
@@ -54,9 +54,9 @@ def _parser_limits() -> "LLParserLimits":
 
 @dataclass(frozen=True, slots=True)
 class GrammarLimits:
-    depth: int = 64  # nesting of a schema's brackets
+    depth: int = 64  # maximum nesting of brackets in a schema
     seconds: float = 1.0  # time to compile a grammar
-    compiling: int = 16  # grammars that are being compiled or wait for that
+    compiling: int = 16  # grammars that are being compiled or are queued
     kept: int = 64  # grammars in the cache
     kept_bytes: int = 1 << 20  # bytes of the structures from which they were compiled
 
@@ -65,7 +65,7 @@ class Grammar:
     """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> None:
-        """Raises InvalidValue, including for a structure that no text can satisfy."""
+        """Raises InvalidValue for an invalid structure, or for one that no text can satisfy."""
         from llguidance import LLMatcher
 
         self.vocabulary = vocabulary
@@ -118,7 +118,7 @@ def _lark_rules(structure: Structure, vocabulary: "GrammarVocabulary", limits: G
 
 
 def json_schema_rule(text: str, depth: int) -> str:
-    """Return the right-hand side of a rule. Raises InvalidValue."""
+    """Return the right-hand side of a rule. Raises InvalidValue for an invalid schema."""
     return _json_rule(parse_json_object(text, depth))
 
 
@@ -150,7 +150,7 @@ class GrammarCache:
             return self._kept.get(key)
 
     def compile(self, structure: Structure) -> Grammar:
-        """Return the grammar. Compiling is slow, but other threads can run meanwhile. Raises InvalidValue."""
+        """Return the grammar, compiled if necessary; other threads can run meanwhile. Raises as `Grammar` does."""
         grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
         key = structure.digest()
         with self._lock:
@@ -171,9 +171,9 @@ class GrammarCache:
 
 
 class Guide:
-    """Follows one answer through its grammar. Every call states all tokens so far. The guide advances by the new ones
-    and rolls back those that differ, so that it is in the right state for a request that was preempted, verified or run
-    again."""
+    """Follows one answer through its grammar. Every call passes all tokens so far. The guide advances by the new ones
+    and rolls back those that differ, so that its state is right after a preemption, a rejected draft or a repeated
+    step."""
 
     def __init__(self, grammar: Grammar, *, may_stop: bool = True) -> None:
         """With `may_stop`, a stop token may end the answer where the grammar allows an end."""
@@ -199,7 +199,7 @@ class Guide:
             return False
         if self._vocabulary.first is not None and not self._followed:
             return False
-        forced = self._matcher.compute_ff_tokens()  # of several ways to write it, the mask allows one
+        forced = self._matcher.compute_ff_tokens()  # of several ways to tokenize forced text, the mask allows one
         fits = forced[0] == token if forced else self._matcher.validate_tokens([token]) == 1
         return fits and not self._matcher.is_error()
 

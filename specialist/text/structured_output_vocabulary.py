@@ -65,7 +65,7 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return the allowed first tokens: if a vocabulary drops all spaces in them, only a leading space is allowed."""
+    """Return the allowed first tokens. If the vocabulary drops all spaces in them, only a leading one is allowed."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None

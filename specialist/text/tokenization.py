@@ -54,7 +54,7 @@ class ByteLevel:
 class ByteFallback(NamedTuple):
     """A token is text, or one byte of a character without a token of its own."""
 
-    num_dropped: int  # spaces that the tokenizer adds before a text; they are removed from its beginning
+    num_dropped: int  # spaces that the tokenizer adds before text; they are removed from the beginning of an answer
 
     @property
     def drops_space(self) -> bool:
@@ -135,7 +135,7 @@ class Encoder:
         self._tokenizer, self._id_of_alias = _without_control_text(vocabulary, self.aliases)
 
     def encode(self, text: str, field: str = "prompt") -> tuple[int, ...]:
-        """Return the tokens. Raises TextTooLong, NotText or ControlText, each with the field."""
+        """Return the tokens. Raises TextTooLong, NotText or ControlText, each naming the field."""
         check_text(text, self.max_bytes, field)
         return self.encode_marked(text, field)
 
@@ -145,7 +145,7 @@ class Encoder:
 
     def encode_marked(self, text: str, field: str) -> tuple[int, ...]:
         """Do the same as `encode`, but without its limit and with aliases turned into control tokens."""
-        # a batch of one: only batches release the interpreter to other threads
+        # a batch of one: only batches release the interpreter lock
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         if not self._control.isdisjoint(ids):
@@ -204,8 +204,8 @@ def _without_control_text(vocabulary: Vocabulary, aliases: Mapping[str, str]) ->
 
 
 class Detokenizer:
-    """Decodes one answer. The texts that `push` and `finish` return, joined, equal decoding all tokens at once. Only
-    whole characters are returned; control tokens write nothing."""
+    """Decodes one answer. The strings that `push` and `finish` return, joined, equal the text of all tokens decoded
+    together. Only whole characters are returned; control tokens write nothing."""
 
     def __init__(self, pieces: TokenPieces, visible: Mapping[int, str] | None = None) -> None:
         """`visible` maps control tokens that are to be written out to their text."""
@@ -222,7 +222,7 @@ class Detokenizer:
         return self._writer.finish()
 
     def spell(self, token: int) -> bytes:
-        """Return the bytes that a token writes in the middle of a text, which may be part of a character."""
+        """Return the bytes that a token writes inside an answer; they may be part of a character."""
         piece, spelling = self._pieces[token], self._pieces.spelling
         if isinstance(piece, int):
             return bytes([piece])
@@ -297,8 +297,8 @@ class _MetaspaceWriter:
 
 
 class StopStrings:
-    """Scans one answer and passes the text before the first stop string, regardless of how the text is split. The first
-    stop string is the one that begins earliest. A match is therefore held while an earlier, longer one may still be
+    """Passes on an answer's text up to the first stop string, regardless of how the text is split. The first stop
+    string is the one that begins earliest. A match is therefore held while an earlier, longer one may still be
     completed. Linear in the length of the text."""
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -312,7 +312,7 @@ class StopStrings:
         self._match: tuple[int, int] | None = None  # where in the held text the earliest match begins, and its length
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Return text that is safe to send, and whether a stop string was found. After a stop string nothing passes."""
+        """Return text that is safe to send, and whether a stop string was found; after it, no text is returned."""
         if self._automaton is None:
             return text, False
         if self.stop_string is not None:

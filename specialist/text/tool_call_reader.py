@@ -26,7 +26,7 @@ class ToolCalling:
         return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
 
     def structure(self, depth: int) -> Structure | None:
-        """The structure of the answer; `depth` limits the nesting of schemas. Raises InvalidValue."""
+        """The structure of the answer. Raises InvalidValue for an invalid schema or one nested deeper than `depth`."""
         if not self.is_guided:
             return None
         return Structure("calls", tool_calls.tool_call_rules(self.offer, self.dialect, self.control, depth))
@@ -52,8 +52,8 @@ class CallReader:
         self._names = frozenset(names)
         self._new_id = new_id
         self._guided = guided
-        self._blanks: list[str] = []  # blanks that may precede a call
-        self._held = ""  # after the blanks: text that may be the beginning of a marker
+        self._blanks: list[str] = []  # whitespace that may precede a call
+        self._held = ""  # after the whitespace: text that may be the beginning of a marker
         self._block: CallBlock | None = None
         self._num_calls = 0
         self._is_text_only = False  # for a dialect without a marker: whether no call can begin any more
@@ -94,7 +94,7 @@ class CallReader:
         return behind
 
     def _read_start(self, text: str, parsed: ParsedTextBuilder) -> str:
-        """Read the beginning. Without a marker, an answer is a call from its first bracket on, or else text."""
+        """Read the start of an answer without a marker: if it begins with a bracket it is a call, otherwise text."""
         content = text.lstrip(BLANK)
         if self._is_text_only:
             parsed.texts.append(text)
@@ -221,7 +221,7 @@ class BufferedBlock(CallBlock):
         return True
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """End the text. Complete calls count even without the end marker."""
+        """Complete calls count even without the end marker."""
         if self._calls is not None:
             self._end(parsed)
         else:
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """End the text. A call whose name is known is kept as a call."""
+        """A call whose name is known is kept as a call."""
         parsed.texts.append("".join(self._raw))

@@ -12,7 +12,7 @@ from octet.rpc.checks import refuse_constant
 from specialist.text.prompt import ChatTurn, MessageToolCall, OfferedTool, ToolCallFragment, ToolOffer
 from specialist.text.structured_output import json_schema_rule
 
-# A conversation with a call of a tool. It shows whether a chat template supports calls, and how it writes them.
+# A conversation with a tool call. It shows whether a chat template supports calls, and how it writes them.
 PROBE_TOOL = OfferedTool(
     "octet_probe", "Probe.", '{"type":"object","properties":{"octet_key":{"type":"string"}}}', False
 )
@@ -22,8 +22,8 @@ PROBE_TURNS = (
     ChatTurn("assistant", "", (PROBE_CALL,)),
     ChatTurn("tool", "octet_result", tool_call_id=PROBE_CALL.call_id),
 )
-SHOWN_TEXTS = ("octet_probe", "octet_key")  # of the offered tool
-CALL_TEXTS = ("octet_result", "octet_value")  # of the call and its result
+SHOWN_TEXTS = ("octet_probe", "octet_key")  # from the offered tool
+CALL_TEXTS = ("octet_result", "octet_value")  # from the call and its result
 _PROBE_NAME = r'\{\s*"name"\s*:\s*"octet_probe"\s*,\s*'
 _PROBE_ARGUMENTS = r'"\s*:\s*\{\s*"octet_key"\s*:\s*"octet_value"\s*\}'
 BLANK = " \t\r\n"
