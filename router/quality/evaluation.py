@@ -169,7 +169,7 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Evaluate for the specialist whose turn it is. Return whether another specialist's turn must follow."""
+        """Evaluate what this specialist's turn covers. Return whether the other one needs a turn of its own."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -203,7 +203,7 @@ class Evaluator:
         candidate = task.shadow.order.candidate
         if task.primary is None or not task.did_shadow_run_away:
             await self._judge(task, decoded, candidate, answer.lane)
-        elif _counts_for_lane(candidate, answer.lane):  # the shadow did not stop where the primary stopped and passed
+        elif _counts_for_lane(candidate, answer.lane):  # a shadow that ran away fails if the primary passed
             verifier = task.rules.verifiers[candidate.specialist]
             has_primary_passed = await task.verify(verifier, task.primary.text) == "passed"
             self._count(candidate, "failed" if has_primary_passed else "skipped")
@@ -251,7 +251,7 @@ class Evaluator:
 
 
 def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
-    """Whether an answer from `lane` is an answer of the candidate's lane."""
+    """Whether an answer from `lane` counts for the candidate's lane."""
     return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
 
 
@@ -275,7 +275,7 @@ def answers_agree(pair: AnswerPair, likeness: float, similar: float) -> bool:
 def compare_answers(
     finished: FinishedAnswer, order: ShadowOrder, pair: AnswerPair, similar: float, at_ms: int
 ) -> operator_wire.Comparison:
-    """Pure. Too slow for the event loop, because it compares both texts character by character."""
+    """Pure. Too slow for the event loop, because it compares the tokens of both texts."""
     decision = finished.receipt.decision
     likeness = similarity(pair.primary, pair.shadow)
     agreed = answers_agree(pair, likeness, similar)

@@ -47,8 +47,8 @@ class ShadowDispatcher:
         clock: Callable[[], float] = time.monotonic,
         blame: Callable[[ContentKey, ReplicaConnection], None] | None = None,
     ) -> None:
-        """`lanes` has a specialist's replicas by its name. `on_traced` receives finished shadows of traced requests;
-        `blame` receives the content of each shadow that was in flight when a connection broke."""
+        """`lanes` maps specialists to their replicas. `on_traced` receives finished shadows of traced requests; `blame`
+        receives the content of each shadow that was in flight when a connection broke."""
         self._blame = blame
         self._on_traced = on_traced
         self._clock = clock
@@ -205,7 +205,7 @@ def pick_free_replica(
         is_fit = (
             share < 1
             and replica.is_usable
-            and replica.breaker.state == "closed"  # any other breaker needs its probe for a caller's request
+            and replica.breaker.state == "closed"  # the probe of any other breaker is kept for a caller's request
             and not load.refusing
             and not load.preempting
             and replica.adapters.issuperset(candidate.adapters)
@@ -252,7 +252,7 @@ class AnswerTap:
                 self._handle.cancel()
 
     async def write(self, raw: bytes) -> None:
-        """Pass the event to the caller, then capture it. Raises only exceptions of the caller's writer."""
+        """Pass the event to the caller, then capture it. Raises only what the caller's writer raises."""
         await self._write(raw)
         try:
             if raw[:1] == _ROUTED_TAG:

@@ -16,7 +16,7 @@ from router.request import Request
 
 SLO_HEADER = "octet-slo"  # HTTP header, and gRPC metadata key
 CACHE_SECONDS = 0.5  # figures are not recomputed more often than this
-PEERS_STALE_SECONDS = 15.0  # other routers' measurements count until the store has been silent for this long
+PEERS_STALE_SECONDS = 15.0  # other routers' measurements count until the store has not answered for this long
 MOST_BURN_RATE = 1000.0  # the maximum, for objectives that allow no breach at all
 MOST_WRITERS = 64  # per slice; further writers, such as a router that restarts repeatedly, are not summed up
 SHORT_SERIES, LONG_SERIES = "slo.short", "slo.long"  # slices with sketches, and slices with counts only
@@ -62,7 +62,7 @@ class SloObjective:
 
 class MissedFirstToken(NamedTuple):
     """A request that ended before its first token. Times are seconds from its arrival. It does not count if the caller
-    cancelled before the target had passed, or if the request was unanswerable."""
+    cancelled before the target had passed, or if the request could not be answered."""
 
     reason: int
     waited: float
@@ -261,7 +261,7 @@ class SloMeter(SloWindows):
 
 
 class SloTracker(RequestObserver):
-    """An observer of requests. Belongs to the event loop."""
+    """Measures the SLOs of all specialists from observed requests. Belongs to the event loop."""
 
     def __init__(self, ensemble: Ensemble, breakers: BreakerSource, clock: Clock, wall: Callable[[], float]) -> None:
         """`breakers` lists the serving lanes before all other lanes. `wall` returns Unix seconds."""
@@ -303,7 +303,7 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict on an answer of the serving lane since the start; the breaker keeps the window."""
+        """Count a verdict, since the start, on an answer from the serving lane; the breaker keeps the window."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))
@@ -457,7 +457,7 @@ def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
 
 
 def format_slo_header(slo: wire.Slo) -> str:
-    """Return a list of structured fields (RFC 9651) with at most three decimals. Missing figures are left out."""
+    """Return a structured field of type list (RFC 9651) with at most three decimals. Missing figures are left out."""
     members = []
     measures = (("ttft", slo.ttft), ("itl", slo.itl), ("first-token", slo.admission_to_first_token))
     for name, latency in measures:

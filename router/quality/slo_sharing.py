@@ -27,7 +27,7 @@ _MOST_COUNT = 1 << 48
 
 
 class BadSlice(ValueError):
-    """The data is not a slice of this specialist, or it has another version."""
+    """The data is not a slice of this specialist, or has an unsupported version."""
 
 
 def pack_slice(specialist: str, content: SloSlice) -> bytes:
@@ -52,7 +52,7 @@ def _pack_sketch(sketch: Sketch) -> bytes:
 
 
 def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
-    """Check the data, because the store's content is not trusted. Raises BadSlice."""
+    """Check the data, because the store's content is not trusted. Raises BadSlice for invalid data."""
     try:
         message = wire.SloSlice.FromString(raw)
     except DecodeError:
@@ -83,8 +83,8 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
 
 
 class SloSharing:
-    """Exchanges slices with the store, so that all its routers publish the same figures and a restarted router recovers
-    its own. An unavailable store delays nothing."""
+    """Exchanges slices with the store, so that all routers that share it publish the same figures and a restarted
+    router recovers its own. An unavailable store delays nothing."""
 
     def __init__(self, tracker: SloTracker, store: SliceTable, writer: str, wall: Callable[[], float]) -> None:
         """`writer` is unique to this process. `wall` returns Unix seconds."""

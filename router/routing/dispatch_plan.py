@@ -20,7 +20,7 @@ from router.routing.policy import configured_fallback, limit_adapters
 
 ShadowReason = Literal["low_confidence", "fresh_lane", "demoted"]
 UniformSource = Callable[[], float]  # draws from [0, 1)
-MAX_BETWEEN_BYTES = 400  # the most bytes of the plan on a receipt
+MAX_BETWEEN_BYTES = 400  # maximum bytes of the plan on a receipt
 _MAX_NAME = 64
 _MAX_WHY = 112  # less the length of `lead`
 _TAG_BYTES = 2
@@ -50,7 +50,7 @@ class LaneStatus:
     revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False  # whether its history is too short to be trusted
     unfit: frozenset[str] = frozenset()
-    """Names of replicas with another model, or with other content under an adapter's name."""
+    """Names of replicas with a different model, or with different content under an adapter's name."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class FleetStatus:
 
 
 def configured_status(specialist: SpecialistConfig) -> SpecialistStatus:
-    """Replicas load configured adapters under their own names."""
+    """Replicas load configured adapters under the configured names."""
     adapters = tuple((name, name) for name in specialist.use_adapters)
     names = {name: name for name in specialist.adapters}
     return SpecialistStatus(specialist.name, LaneStatus(0, adapters=adapters), adapter_names=names)
@@ -151,7 +151,7 @@ class DispatchPlan:
     refusal: Refusal | None = None
 
     def candidate(self, specialist: str) -> Candidate:
-        """Return a candidate without adapters for a specialist that is not planned."""
+        """Return the specialist's candidate; if it is not planned, a candidate without adapters."""
         return next((each for each in self.candidates if each.specialist == specialist), Candidate(specialist))
 
 

@@ -21,7 +21,7 @@ SYSTEM = "system"
 _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789'"
 _WORD_TABLE = bytes(byte if byte in _WORD_BYTES else 0x20 for byte in bytes(range(256)).lower())
 _HEAD_CHARS, _TAIL_CHARS = 1024, 512
-"""The parts of a text that are read: the task is usually stated at the beginning or at the end."""
+"""Characters of a text that are read: the task is usually stated at the beginning or at the end."""
 _PHRASES = {  # by task, in order of precedence: the review of a crash is a review
     "json_parsing": "as json, in json, into json, to json, valid json, json object, json schema",
     "review": "review, critique, feedback on, what do you think of",
@@ -66,7 +66,7 @@ def _task_from_text(text: str, tasks: Sequence[TaskConfig]) -> str:
 
 
 def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
-    """Complete the caller's sampling with the task's. Temperature 0 stays greedy."""
+    """Complete the caller's sampling parameters with the task's. Temperature 0 stays greedy."""
     sampling = wire.Sampling()
     if request.sampling is not None:
         sampling.CopyFrom(request.sampling)
@@ -193,7 +193,7 @@ class RoutingPolicy:
         return self._conclude(request, self.apply_rules(request), scores, classifier_digest, notes)
 
     def apply_rules(self, request: Request) -> RuleResult:
-        """Apply forced specialists, then the declared intent, then the first matching rule. Raises Refusal."""
+        """Apply forced specialists, else the declared intent, else rules. Raises Refusal for unknown names."""
         intent = self._check_names(request)
         if request.force:
             return _choose_forced(request, intent)
@@ -286,7 +286,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """Decide before the caller's exclusions whether any specialist should answer, and after them which one."""
+    """Decide whether any specialist should answer before the caller's exclusions are applied, and which one after."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)

@@ -13,7 +13,7 @@ from router.routing.validation import RequestValidator
 
 _WITHOUT_CLASSIFIER = (wire.DECISION_SOURCE_UNSPECIFIED, wire.DECISION_SOURCE_DEFAULT)
 """The possible sources of a decision if the classifier did not answer."""
-_TOLERANCE = 1e-9  # for probabilities: vector units of other machines sum the same weights differently
+_TOLERANCE = 1e-9  # for probabilities: vector units of different machines sum the same weights differently
 
 
 def replay(
@@ -34,7 +34,7 @@ def replay(
 def _decide_again(
     request: Request, recorded: wire.Decision, policy: RoutingPolicy, classifier: Classifier
 ) -> RoutingDecision:
-    """A classifier that was unavailable then is not asked now: its silence was part of the input."""
+    """A classifier that was unavailable then is not asked now: its absence was part of the input."""
     if recorded.source in _WITHOUT_CLASSIFIER and not recorded.classifier_digest:
         notes = tuple(note for note in recorded.notes if note.startswith(NO_CLASSIFIER_NOTE))
         return policy.decide(request, None, "", notes)

@@ -52,16 +52,16 @@ SIZES: Mapping[str, int] = {
     "prompt": 500_000,
     "template": 100_000,
     "body": 1_000_000,
-    "messages": 2_000_000,  # together, after template and body are applied
+    "messages": 2_000_000,  # in all, after template and body are applied
     "messages.role": 32,
     **dict.fromkeys(("messages.tool_calls.arguments", "tools.parameters", "structure.json_schema"), 64 << 10),
-    "tools": 256 << 10,  # together
+    "tools": 256 << 10,  # in all
     "tools.description": 8 << 10,
     "stop": 256,
     "metadata.key": 64,
     "metadata.value": 512,
     "structure.regex": 8 << 10,
-    "structure.choice": 64 << 10,  # together
+    "structure.choice": 64 << 10,  # in all
     "structure.choice.choices": 1024,
 }
 """Maximum bytes of each string, by wire field."""
@@ -75,7 +75,7 @@ COUNTS: Mapping[str, int] = {
 DEFAULT_PRIORITY = 5
 USER = "user"
 SHORT_TURN_CHARS = 128
-"""A newest user message below this length, such as "show me an example of that", may mean nothing without earlier ones.
+"""A newest user message shorter than this, such as "show me an example of that", may mean nothing without earlier ones.
 Follow-ups are seldom longer."""
 ENOUGH_CHARS = 256  # the length that a short message has together with earlier ones
 MAX_ROUTING_CHARS = 1 << 16
@@ -101,7 +101,7 @@ class RequestValidator:
         tracestate: str = "",
         caller: CallerIdentity = ANONYMOUS,
     ) -> Request:
-        """`seconds_left` is the time until the transport's deadline. Raises Refusal."""
+        """`seconds_left` is the time until the transport's deadline. Raises Refusal for an invalid request."""
         arrival = self._clock.now()
         check = self._check
         num_bytes = check.num_bytes(message)
@@ -178,7 +178,7 @@ class RequestValidator:
         return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
-        """Return the seconds until the request's or the transport's deadline, or the default timeout."""
+        """Return the seconds until the request's or the transport's deadline, if earlier, or the default timeout."""
         named = [] if timeout_ms is None else [timeout_ms / 1000]
         if seconds_left is not None and isfinite(seconds_left):
             named.append(min(seconds_left, MAX_TIMEOUT_MS / 1000))
@@ -277,7 +277,7 @@ class RequestChecks(FieldChecks):
 
 def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
     """Replace every {prompt} and {body} once; inserted text is not scanned again, and other braces stay. Raises Refusal
-    before building a text over the limit, and for a template without a text that the caller sent."""
+    before building a text over the limit, and for a template that omits a prompt or body that the caller sent."""
     template = template or ("{prompt}\n\n{body}" if body else "{prompt}")
     values = {"prompt": prompt, "body": body}
     size = len(template.encode())
@@ -292,7 +292,7 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
 
 
 def routing_text(messages: Sequence[wire.Message]) -> str:
-    """Return the text for rules and classifier: the newest user message, and before it earlier ones if it is short.
+    """Return the text for rules and classifier: the newest user message, preceded by earlier ones if it is short.
     Answers and system prompts are left out: they would bias the next decision towards the last one."""
     kept: list[str] = []
     length = 0

@@ -1,1 +1,1 @@
-"""The classifier: a distribution over the specialists and `reject` for a text."""
+"""The classifier: for each text, a distribution over the specialists and `reject`."""

@@ -66,8 +66,8 @@ LIMIT = HEAD + MIDDLE + TAIL
 
 
 def sample_text(text: str) -> bytes:
-    """Return a short text, or the head, middle and tail of a long one: at most LIMIT bytes and two line ends. The work
-    is bounded by LIMIT for texts of any length."""
+    """Return the text unchanged if it is short, otherwise its head, middle and tail: at most LIMIT bytes plus two
+    newlines. The work is bounded by LIMIT for texts of any length."""
     if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
         return whole
     centre = max(0, (len(text) - MIDDLE) // 2)

@@ -16,13 +16,13 @@ from octet.identity import digest_parts
 from router.routing.classifier.base import Distribution, sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES, extract_features
 
-MAX_EXAMPLE_BYTES = 1 << 19  # the most bytes of all samples together; for more data, train a classifier
+MAX_EXAMPLE_BYTES = 1 << 19  # maximum bytes of all samples together; for more data, train a classifier
 
 _VERSION = b"octet examples 1"
 _FAMILY_SHARE = {"word": 1.0, "pair": 0.3, "letters": 1.0, "punctuation": 0.2}
 _UNKNOWN_WEIGHT = 0.6  # weight of a feature that occurs in no text, relative to one in a single text
 _STOP_WORD_WEIGHT = 0.15  # weight of features of stop words
-_TOGETHER_SHARE = 0.3  # share of all texts of a specialist together in its score; the nearest text has the rest
+_TOGETHER_SHARE = 0.3  # weight, in a specialist's score, of all its texts together; the nearest text has the rest
 _REJECT_SIMILARITY = 0.05  # below this similarity a specialist is less likely than reject
 _FLOOR = 0.01  # similarity that occurs by chance
 _POWER = 2.5  # odds are similarities to this power. Fitted, like the constants above, on prompts of three domains.
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 
 
 class ExamplesClassifier:
-    """A specialist without texts gets probability 0."""
+    """Scores specialists by the similarity of a text to theirs. A specialist without texts gets probability 0."""
 
     def __init__(self, specialists: Mapping[str, Texts]) -> None:
         """Raises ValueError when the texts exceed MAX_EXAMPLE_BYTES."""
@@ -108,7 +108,7 @@ class _Similarity:
         self._table = _SparseRows(vectors + [self._sum_texts(vectors, owner) for owner in range(self._num_owners)])
 
     def to(self, text: bytes) -> Floats:
-        """Return the similarities as [specialists]."""
+        """Return the similarity to each specialist, shape [specialists]."""
         seen = _text_features(text)
         similarity = self._table.dot(seen.bucket, self._vector(seen))
         nearest = np.zeros(self._num_owners)
@@ -116,7 +116,7 @@ class _Similarity:
         return _TOGETHER_SHARE * similarity[len(self._owners) :] + (1 - _TOGETHER_SHARE) * nearest
 
     def _vector(self, seen: _TextFeatures) -> Floats:
-        """Return a vector of at most length 1, split among the families."""
+        """Return a vector of length at most 1, shared among the families."""
         raw = self._weights[seen.bucket] * (1 + np.log(seen.times))
         squares = np.bincount(seen.family, weights=raw * raw, minlength=len(FAMILIES))
         shares = np.array([_FAMILY_SHARE[family] for family in FAMILIES])
@@ -131,7 +131,7 @@ class _Similarity:
 
 
 def _weights(owners: Sequence[int], seen: Sequence[_TextFeatures]) -> Floats:
-    """Return [buckets]: rarity among texts times rarity among specialists."""
+    """Return the weight of each bucket: its rarity among texts times its rarity among specialists."""
     num_owners = max(owners) + 1
     weights = np.full(1 << BUCKET_BITS, _UNKNOWN_WEIGHT * np.log(1 + len(seen)))
     buckets, num_texts = np.unique(np.concatenate([each.bucket for each in seen]), return_counts=True)
@@ -158,7 +158,7 @@ class _SparseRows:
         self._value = np.concatenate([value for _, value in rows])[order]
 
     def dot(self, bucket: Buckets, value: Floats) -> Floats:
-        """Return the products as [rows]."""
+        """Return the dot product with each row, shape [rows]."""
         start = np.searchsorted(self._bucket, bucket, side="left")
         count = np.searchsorted(self._bucket, bucket, side="right") - start
         before = np.cumsum(count) - count

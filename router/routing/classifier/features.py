@@ -68,7 +68,7 @@ def extract_features(samples: Sequence[bytes]) -> Features:
     if len(raw) > MAX_BATCH_BYTES:
         raise ValueError(f"the batch has {len(raw)} bytes; the limit is {MAX_BATCH_BYTES}")
     text = np.frombuffer(raw.translate(_TABLE), dtype=np.uint8)
-    ends = np.cumsum([len(s) + 1 for s in samples])  # index in raw of the line end after each sample
+    ends = np.cumsum([len(s) + 1 for s in samples])  # index in raw of the newline after each sample
     is_word = text != _SPACE
     keep = is_word.copy()
     keep[0] = True
@@ -111,7 +111,7 @@ class _PackedWords:
         return self.owner[start], self.hashes(start, end)
 
     def pairs(self) -> tuple[Places, Hashes]:
-        """Return adjacent words of a prompt, with the space between them."""
+        """Return pairs of adjacent words of a prompt, with the space between them."""
         start, end = self.spaces[:-2] + 1, self.spaces[2:]
         same = self.owner[start] == self.owner[end - 1]
         start, end = start[same], end[same]

@@ -50,7 +50,7 @@ class LinearModel:
 
 
 class Terms(NamedTuple):
-    """The known features of a batch, once per prompt and family."""
+    """The features of a batch that the model knows, each once per prompt and family."""
 
     prompt: NDArray[np.intp]
     family: NDArray[np.uint8]
@@ -86,8 +86,8 @@ class Vectorizer:
 
 
 def _first_of_each(keys: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the ascending indices of the first occurrence of each key. numpy keeps the last of several writes to an
-    index."""
+    """Return the ascending indices of the first occurrence of each key. The keys are written in reverse, because numpy
+    keeps the last of several writes to an index."""
     if not len(keys):
         return keys
     places = np.arange(len(keys), dtype=np.int32)
@@ -111,7 +111,7 @@ class LinearClassifier:
         return [Distribution.of(zip(self.labels, row, strict=True)) for row in rows]
 
     def probabilities(self, samples: Sequence[bytes]) -> Floats:
-        """Return the probabilities as [N, L]."""
+        """Return the probability of each label for each sample, shape [N, L]."""
         terms = self._vectorizer.terms(samples)
         shares = self._weights[terms.row] * terms.value[:, None]  # [T, L]
         if len(samples) > 1:
@@ -121,7 +121,7 @@ class LinearClassifier:
 
 
 def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
-    """Return [N, L]: sums of the rows up to each end, in order, so that batching never changes a bit."""
+    """Return the sum of each prompt's rows, shape [N, L], in a fixed order, so that batching never changes a bit."""
     starts = np.concatenate([[0], ends[:-1]])
     filled = starts < ends
     sums = np.zeros((len(ends), shares.shape[1]))
@@ -131,7 +131,7 @@ def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return [N, L], summed label by label, so that batching never changes a bit."""
+    """Return an array of shape [N, L], summed label by label, so that batching never changes a bit."""
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
     total = raised[:, 0].copy()
     for column in raised.T[1:]:
@@ -171,14 +171,14 @@ def encode_model(model: LinearModel) -> bytes:
 
 
 def decode_model(data: bytes) -> LinearClassifier:
-    """Raises ClassifierInvalid."""
+    """Raises ClassifierInvalid for invalid data."""
     if len(data) > MAX_FILE_BYTES:
         raise ClassifierInvalid(f"the file has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
     return LinearClassifier(_model(_tensors(data)), hashlib.sha256(data).hexdigest())
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
-    """Raises OSError, and ClassifierInvalid for an invalid file or another digest."""
+    """Raises OSError, and ClassifierInvalid for an invalid file or a different digest."""
     classifier = decode_model(path.read_bytes())
     if digest is not None and classifier.digest != digest:
         raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")

@@ -29,7 +29,7 @@ BatchOutcome = Sequence[Distribution | str]  # per text: a distribution, or the 
 
 
 class ClassifierQueue:
-    """Runs on one event loop, apart from its worker threads. Two texts with the same sample get the same distribution:
+    """Classifies texts on worker threads, for one event loop. Two texts with the same sample get the same distribution:
     a classifier must not read more than `sample_text` returns. After a stall the classifier may be called on a second
     thread while the first call is still running."""
 
@@ -79,8 +79,8 @@ class ClassifierQueue:
         return self._lookup(_cache_key(text, tenant))
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
-        """Return the distribution of a text. It is shared only within a tenant, so that timing does not reveal the
-        texts of other tenants. Raises ClassifierUnavailable, at the latest after the time limit."""
+        """Return the distribution of a text. Cached results are shared only within a tenant, so that timing does not
+        reveal the texts of other tenants. Raises ClassifierUnavailable, at the latest after the time limit."""
         key = _cache_key(text, tenant)
         if (known := self._lookup(key)) is not None:
             return known
@@ -172,7 +172,7 @@ class ClassifierQueue:
             self._end_running(outcome)
 
     def _stalled(self, batch: "ClassifyBatch") -> None:
-        if not batch.computed:  # otherwise the loop is late and not the classifier
+        if not batch.computed:  # otherwise the event loop is late, not the classifier
             self._end_running(f"it took longer than {self._timeout * 1000:g} ms")
 
     def _end_running(self, outcome: BatchOutcome | str) -> None:
@@ -215,7 +215,7 @@ class ClassifierQueue:
 class ClassifyJob:
     text: str
     waiters: list[Waiter] = field(default_factory=list)
-    timer: asyncio.TimerHandle | None = None  # None if a worker took the text at once; then the batch's limit applies
+    timer: asyncio.TimerHandle | None = None  # None if a worker took the text immediately: the batch's limit applies
     ended: bool = False
 
     def end(self, answer: Distribution | str) -> None:

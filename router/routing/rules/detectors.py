@@ -1,5 +1,5 @@
 """Detectors for tool output (linkers, sanitizers, stack traces of native programs), build files and templates; and the
-rules that the configuration makes of them."""
+rules that the configuration builds from them."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -175,7 +175,7 @@ _MIN_TEMPLATES = 2
 _MIN_CONSTRUCTS = 4
 _MIN_KINDS = 2
 _DENSITY = 500  # characters per construct; code with fewer constructs is not heavy
-_MAX_DIAGNOSTICS = 2  # compiler diagnostics quote the constraints of a library that are not the subject
+_MAX_DIAGNOSTICS = 2  # compiler diagnostics quote a library's constraints, which are not the subject
 
 
 def sfinae_heavy(scanned: ScannedText) -> RuleMatch | None:

@@ -12,7 +12,7 @@ from itertools import islice
 
 MAX_OCCURRENCES = 64  # the most occurrences of one mark that are examined
 LINE_START = r"^[ \t>|]*$"
-"""Allowed before the first word of a line: indentation, and quotation marks of mail and Markdown."""
+"""Allowed before the first word of a line: indentation, and quote markers of mail and Markdown."""
 _MAX_LINE_CHARS = 400
 _MAX_MARK_CHARS = 60
 _WORD = b"abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -37,7 +37,7 @@ class TextMark:
     text: str
     before: str = ""  # a pattern to be found in the same line before the mark
     after: str = ""  # a pattern that the rest of the line must begin with
-    least: int = 1  # the fewest occurrences
+    least: int = 1  # the minimum number of occurrences
     shown: str = ""  # what a match shows; empty for the mark itself, with the first group of each pattern
     words: frozenset[bytes] = field(init=False)  # a text that lacks any of these words cannot contain the mark
 
@@ -104,7 +104,7 @@ class ScannedText:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    kind: str  # a name for people, such as "linker output"
+    kind: str  # a readable name, such as "linker output"
     mark: str
     line: int  # the number of the mark's line; the first line is 1
 

@@ -23,7 +23,7 @@ class LabelledPrompt:
 
 
 def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
-    """Raises InvalidRecord or OSError."""
+    """Raises InvalidRecord for an invalid line or if there are no records, and OSError."""
     records = []
     for path in paths:
         with path.open("rb") as file:

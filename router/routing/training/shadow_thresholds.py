@@ -24,7 +24,7 @@ _Z = 1.959964  # the normal quantile of one tail
 _LOW_CONFIDENCE = "low_confidence"
 _JUDGED = frozenset({"passed", "failed"})
 _HEADING = ("threshold", "shadows", "of today's", "disagreements caught", "saves caught", "95 %", "losses")
-_UPPERMOST = 0.8  # share of requests, by confidence; the rest is reported separately
+_UPPERMOST = 0.8  # requests above this quantile of confidence are reported separately
 _EXPLORE = 0.1
 _NOT_WORTH = 0.01
 LEGEND = """\
@@ -39,7 +39,7 @@ AIM_LABELS: dict[GoalAim, str] = {
 
 
 def share_interval(hits: int, total: int) -> tuple[float, float]:
-    """Return Wilson's interval; (0, 1) without data."""
+    """Return the Wilson score interval; (0, 1) without data."""
     if total == 0:
         return 0.0, 1.0
     share, square = hits / total, _Z * _Z
@@ -322,7 +322,7 @@ def _format_intent(tuned: IntentTuning, rule: ThresholdGoal) -> Iterator[str]:
     else:
         yield from _format_missing(outcome, curve)
     yield f"  the data reach confidence {curve.reach:.2f}; nothing is known about higher confidence"
-    border = curve.confidences[int(_UPPERMOST * curve.total)]  # a hint whether a higher threshold would catch more
+    border = curve.confidences[int(_UPPERMOST * curve.total)]  # shows whether a higher threshold would catch more
     saves, total = curve.saves_above(border)
     low, high = share_interval(saves, total)
     rate = f"{saves / total:.0%} ({low:.0%} to {high:.0%})"

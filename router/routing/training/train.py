@@ -1,4 +1,4 @@
-"""Train the linear classifier: fit, leave sources out, calibrate. Needs scikit-learn."""
+"""Train the linear classifier: fit, evaluate on left-out sources, calibrate. Needs scikit-learn."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Recipe:
     """Hyperparameters, chosen on left-out training sources and never on the held-out ones."""
 
     family_scale: tuple[float, ...] = (1.0, 0.5, 1.0, 0.3)  # scale of words, pairs, letters and punctuation
-    min_prompts: int = 2  # features of fewer prompts are dropped
+    min_prompts: int = 2  # features that occur in fewer prompts are dropped
     strength: float = 10.0  # the inverse of the L2 penalty
     max_iterations: int = 300
     tolerance: float = 1e-3
@@ -70,7 +70,7 @@ def _vocabulary(samples: Sequence[bytes], min_prompts: int) -> tuple[NDArray[np.
 
 
 def feature_matrix(vectorizer: Vectorizer, samples: Sequence[bytes], width: int) -> "csr_matrix[Any]":
-    """Return the features of the samples as [N, V]."""
+    """Return the features of the samples, shape [N, V]."""
     from scipy.sparse import csr_matrix
 
     rows = [vectorizer.terms([piece]) for piece in samples]
@@ -93,7 +93,7 @@ class TooFewSources(ValueError):
 
 
 def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list[frozenset[str]]:
-    """Return at most `most` groups of sources of similar size. Deterministic."""
+    """Return at most `most` groups of sources with similar numbers of records. Deterministic."""
     sizes = Counter(record.source for record in records)
     if len(sizes) < 2:
         raise TooFewSources(f"training needs at least 2 sources to leave one out, got {sorted(sizes)}")
@@ -106,7 +106,7 @@ def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list
 def left_out_probabilities(
     records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE, most: int = NUM_FOLDS
 ) -> NDArray[np.float64]:
-    """Return [N, L]: probabilities of each record by a model that was not trained on its source."""
+    """Return the probabilities of each record, shape [N, L], by a model that was not trained on its source."""
     out = np.zeros((len(records), len(labels)))
     for fold in make_folds(records, most):
         inside = np.array([record.source in fold for record in records])
@@ -126,7 +126,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 def fit_temperature(probabilities: NDArray[np.float64], truth: NDArray[np.intp]) -> float:
-    """Minimise the mean log loss by golden-section search."""
+    """Return the temperature with the lowest mean log loss, by golden-section search."""
     logits = np.log(np.maximum(probabilities, MIN_PROBABILITY))
     low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
     for _ in range(SEARCH_STEPS):
@@ -159,7 +159,7 @@ def collect_labels(records: Sequence[LabelledPrompt]) -> tuple[str, ...]:
 
 
 def train(records: Sequence[LabelledPrompt], recipe: Recipe = DEFAULT_RECIPE) -> TrainedClassifier:
-    """Deterministic. Raises TooFewSources, TrainingUnavailable."""
+    """Deterministic. Raises TooFewSources, or TrainingUnavailable without scikit-learn."""
     labels = collect_labels(records)
     truth = np.array([labels.index(record.label) for record in records], dtype=np.intp)
     unseen = left_out_probabilities(records, labels, recipe)
