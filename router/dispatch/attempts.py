@@ -31,8 +31,8 @@ final: every replica would answer the same."""
 
 _log = logging.getLogger(__name__)
 MAX_DEATHS = 2
-MAX_RECORDS = 4096  # beyond this number the oldest suspect is forgotten, before any quarantined content
-TRIAL_WAIT_SECONDS = 1.0  # a suspect waits at most this long for another trial at its replica
+MAX_RECORDS = 4096  # beyond this number the oldest suspected content is forgotten, before any quarantined content
+TRIAL_WAIT_SECONDS = 1.0  # suspected content waits at most this long for another trial at the same replica to end
 DEADLINE_SLACK = 0.25  # seconds for a replica to end a request at its deadline and to report its usage
 _MAX_UNSAFE_RETRIES = 1  # a request that was lost with its replica is retried only once: it may be the cause
 _FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
@@ -52,7 +52,7 @@ ContentKey: TypeAlias = Callable[[], bytes]
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
     kind: FailureKind
-    refusal: Refusal  # what the caller receives if no later attempt changes it
+    refusal: Refusal  # sent to the caller unless a later attempt replaces it
     is_break: bool = False  # the connection or its engine was lost while the replica had the request
 
     @property
@@ -154,7 +154,7 @@ class _SuspectRecord:
 
     @property
     def num_deaths(self) -> int:
-        """The number of replicas that died with the content. Of the deaths before its first trial only one counts."""
+        """The number of replicas that died with the content. All deaths without a trial count as one."""
         on_trial = [was_trial for connection, was_trial in self.connections.items() if connection.is_death]
         return sum(on_trial) + (not all(on_trial))
 

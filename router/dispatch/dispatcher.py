@@ -60,9 +60,9 @@ class RelayListener(Protocol):
 
 
 async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) -> None:
-    """Relay a stream. Only its first and last message are parsed, not its chunks. Raises AioRpcError and
-    StreamViolation for the replica, CallerGone for the caller, CancelledError when the attempt was abandoned or the
-    task is cancelled."""
+    """Relay a stream. Only its first and last message are parsed, not its chunks. Raises AioRpcError or StreamViolation
+    if the replica fails, CallerGone if the caller has left, CancelledError if the attempt was abandoned or the task is
+    cancelled."""
     read = attempt.call.read
     was_accepted = False
     try:
@@ -196,7 +196,7 @@ class Dispatcher:
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        """Return when the whole answer is relayed to `write`. Raises Refusal, CallerGone."""
+        """Relay the whole answer to `write`. Raises Refusal if there is none, and CallerGone if the caller has left."""
         quarantine = self.quarantine
         if quarantine.records:
             quarantine.check(request.content_digest)
@@ -214,7 +214,7 @@ class Dispatcher:
             retry_budget.leave()
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
-        """Return the number of prompt tokens, counted by a replica that would answer now. Raises Refusal."""
+        """Return the number of prompt tokens, counted by a replica that would answer. Raises Refusal if none does."""
         self.quarantine.check(request.content_digest)
         request.has_first_token = True  # counting has no deadline for a first token
         attempts = self._attempts(request, plan)
@@ -357,7 +357,7 @@ class Dispatcher:
         return raw
 
     def _seconds_to_start(self, request: Request) -> float:
-        """Return the seconds until another attempt is pointless. Raises Refusal."""
+        """Return the seconds until another attempt is pointless. Raises Refusal after a deadline."""
         now = self.clock.now()
         if now >= request.deadline:
             raise deadline_exceeded()

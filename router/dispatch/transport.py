@@ -31,7 +31,7 @@ class ReplicaChannel(Protocol):
         message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return an awaitable of the answer's bytes, with `cancel`. Raises ValueError for invalid metadata."""
+        """Return an awaitable for the answer's bytes, with `cancel`. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls."""
@@ -127,7 +127,7 @@ def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None)
 
 
 def check_address(address: str) -> None:
-    """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid."""
+    """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid for any other form."""
     if address.startswith(_UNIX):
         if len(address) == len(_UNIX):
             raise AddressInvalid(f"a Unix socket must be unix:PATH, got {address!r}")

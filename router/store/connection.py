@@ -61,7 +61,7 @@ class DatabaseConnection(Protocol):
 
 
 class DatabaseOpener(Protocol):
-    name: str  # shown to people; without a password
+    name: str  # for messages; without a password
 
     def open(self) -> DatabaseConnection: ...
 

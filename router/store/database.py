@@ -16,7 +16,7 @@ from router.store.migrations import META_ROW_LOST
 T = TypeVar("T")
 _log = logging.getLogger("router.store")
 _MIN_SUMS_KEPT = 1000
-_MAX_AUDIT_CHANGES = 1000  # audit rows reported at once
+_MAX_AUDIT_CHANGES = 1000  # maximum number of audit rows in one report
 _DOCUMENT = ", ".join(rows.Document._fields)
 RECEIPT_COLUMNS = "request_id, at_ms, raw, tenant, specialist, outcome, judged"
 _AUDIT = ", ".join(rows.AuditRow._fields)
@@ -99,7 +99,7 @@ class Database:
         self._execute_each = connection.execute_each
 
     def change(self, change: DocumentChange) -> tuple[rows.Document, ...]:
-        """Commit a change, at most once. Raises StoreConflict."""
+        """Commit a change, at most once. Raises StoreConflict if a document has changed in the meantime."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
             made = self._execute("SELECT seq FROM audit WHERE change_id = ?", (change.change_id,))

@@ -74,7 +74,7 @@ class JobQueueFull:
 
 
 class IdempotencyKeyTaken:
-    """Another request of the same tenant used the key."""
+    """A different request of the same tenant used the key."""
 
 
 class JobEnding(NamedTuple):
@@ -341,7 +341,7 @@ def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int
 
 
 def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:
-    """Yield job ids until the total fits, always of the oldest job of the tenant that holds the most."""
+    """Yield job ids until the total fits: each time the oldest job of the tenant that holds the most."""
     weights = {tenant: sum(map(weigh, jobs)) for tenant, jobs in kept.items()}
     total = sum(weights.values())
     while total > most:

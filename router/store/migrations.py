@@ -80,7 +80,7 @@ MIGRATIONS: Sequence[Migration] = (INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS,
 
 def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:
     """Apply the missing migrations, each in its own transaction. A new database is named `identity`. Raises
-    StoreConnectionLost for a database with a newer schema or of another ensemble."""
+    StoreConnectionLost for a database with a newer schema or one that belongs to another ensemble."""
     while True:
         connection.begin()
         version = 0

@@ -137,7 +137,7 @@ class StoreChanges(NamedTuple):
 
 
 class WriteBatch(NamedTuple):
-    """Rows to be written all together and only once: by the number, the database recognises a batch already written."""
+    """Rows to be written all together and only once: the number shows the database that a batch was already written."""
 
     number: int
     counts: Mapping[BucketKey, BucketCounts]

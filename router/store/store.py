@@ -55,7 +55,7 @@ def open_store(
     config: StoreConfig, ensemble_name: str, base: Path | None = None, window: float = LONGEST_WINDOW
 ) -> "Store":
     """Open a store that connects only in `Store.start`. A relative SQLite path is resolved against `base`. Buckets that
-    started more than `window` seconds ago are not reported. Raises BadStoreUrl."""
+    started more than `window` seconds ago are not reported. Raises BadStoreUrl for an invalid URL."""
     return Store(opener_for_url(config.url, ensemble_name, base), config, ensemble_name, window)
 
 

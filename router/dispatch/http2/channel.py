@@ -53,7 +53,7 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, address: str) -> "ServerAddress":
-        """Parse host:port or unix:PATH. Raises ValueError."""
+        """Parse host:port or unix:PATH. Raises ValueError for an invalid port."""
         if address.startswith(_UNIX):
             bare = address.removeprefix(_UNIX)
             return cls("localhost", 0, bare.removeprefix("//") if bare.startswith("///") else bare)
@@ -61,7 +61,7 @@ class ServerAddress:
         return cls(host[1:-1] if host.startswith("[") and host.endswith("]") else host, int(port))
 
     async def resolve(self) -> tuple[str, ...]:
-        """Return every IP address of the host, in the system's order. Raises OSError."""
+        """Return every IP address of the host, in the system's order. Raises OSError if the lookup fails."""
         try:
             ip_address(self.host)
         except ValueError:
@@ -102,7 +102,7 @@ class Http2Channel:
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""
     ) -> None:
-        """`authority` is the certificate's name if it differs from the address. Raises ValueError."""
+        """`authority` is the certificate's name if it differs from the address. Raises ValueError for a bad port."""
         self._address = ServerAddress.parse(address)
         self._limits = limits
         self._tls = tls
@@ -243,7 +243,7 @@ class Http2Channel:
             self._connection = None
 
     async def _connect_any(self) -> Http2Connection:
-        """Connect to the first IP address that answers. Raises ServerUnreachable."""
+        """Connect to the first IP address that answers. Raises ServerUnreachable if none does."""
         address = self._address
         try:
             hosts = (address.path,) if address.path else await address.resolve()

@@ -145,7 +145,7 @@ class FrameParser:
         self._is_first = True
 
     def take(self, segment: bytes) -> None:
-        """Raises ProtocolViolation, and every exception of the handler."""
+        """Raises ProtocolViolation, and whatever the handler raises."""
         if self._kept:
             self._kept.append(segment)
             self._num_missing -= len(segment)

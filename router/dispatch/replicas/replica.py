@@ -43,7 +43,7 @@ class ReplicaConnection:
     is_lost: bool = False
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
-    """Content digests of suspects without a token yet that were sent over this connection. They outlast it."""
+    """Digests of suspected content that was sent over this connection and has no token yet. They outlast it."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one suspect at a time
     _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
 
@@ -72,11 +72,11 @@ class ReplicaSnapshot:
     """The state of a replica for one selection."""
 
     name: str
-    depth: int  # its known requests, without shadows, which are preempted
+    depth: int  # its known requests, without shadows, which are preempted for others
     max_running: int
     preempting: bool = False
     adapters: frozenset[str] = frozenset()
-    has_capacity: bool = True  # whether a request would probably run at once
+    has_capacity: bool = True  # whether a request would probably run immediately
     is_closed: bool = False  # whether it takes no new requests: it is draining or not serving yet
     is_broken: bool = False  # whether it is unreachable or hung, or its breaker is open
 
@@ -215,7 +215,7 @@ class Replica:
             _log.log(level, "%s at %s %s", self.name, self.target.address, state)
 
     def disconnected(self, reason: str) -> None:
-        """Forget the process: the next connection may lead to another one."""
+        """Forget the process: the next connection may lead to a different one."""
         if self.is_connected:
             _log.warning("lost %s at %s: %s", self.name, self.target.address, reason)
             self.connection.lose(self.clock.now())
@@ -315,7 +315,7 @@ class SessionAffinity:
         return len(self._replicas)
 
     def learn(self, session: bytes, adapters: Sequence[str], replica: str) -> None:
-        """Remember the replica, which holds the conversation's prefix once it has accepted a request."""
+        """Remember the replica that accepted a request of this conversation: it now holds the prefix."""
         if not session:
             return
         key = _affinity_key(session, adapters)
@@ -377,7 +377,7 @@ def sample_replicas(
     affine = None
     if session and len(members) > 1:
         affine = None if last is None else inspect(last)
-        if affine is None:  # rendezvous hashing: a member changes only when it is lost
+        if affine is None:  # rendezvous hashing: the choice changes only when that member is lost
             score = affinity_score(session)
             affine = inspect(max(members, key=score))
             affine = affine or next(usable(iter(sorted(members, key=score, reverse=True)[1:])), None)
@@ -418,7 +418,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Power of k choices among the members that are not ejected, at least one. Raises ValueError for no snapshots."""
+    """Pick by power of k choices among the members that are not ejected. Raises ValueError for no snapshots."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
