@@ -69,8 +69,8 @@ class ReceiptDraft:
         self._planned = between
 
     def dispatched_to(self, specialist: str, is_spill: bool, taken_over_from: str) -> None:
-        """Record the specialist of the next attempt. It is the primary, or a fallback: because the first choice is
-        full, which is a spill, or because `taken_over_from` has no suitable replica."""
+        """Record the specialist of the next attempt: the first choice, or a fallback, because the first choice is full
+        (a spill) or because `taken_over_from` has no suitable replica."""
 
         def write() -> None:
             between, planned = self._receipt.between, self._planned

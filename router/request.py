@@ -218,7 +218,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Empty before the request is validated. The sampled flag states whether the router records the trace."""
+        """Empty until the request is validated. The sampled flag states whether the router records the trace."""
         trace = self.trace
         if trace is None:
             return []

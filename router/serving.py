@@ -146,7 +146,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Charge the computed tokens after any end of the request."""
+        """Charge the computed tokens however the request ends."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -262,11 +262,11 @@ class RequestPipeline:
             self.control.record_accepted(first, request.intent)
 
     async def count(self, request: Request) -> wire.CountResponse:
-        """Return the number of prompt tokens at the specialist that would answer now. Raises Refusal."""
+        """Return the number of prompt tokens at the specialist that would answer now. Raises Refusal if none would."""
         return await self.dispatcher.count(request, await self._plan_or_refuse(request))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
-        """Return None for suspected content: a shadow would put two replicas at risk."""
+        """Return None if nothing is captured. Suspected content gets no shadow: it might kill a second replica."""
         order, task = plan.shadow, None
         if not plan.sample and order is None:
             return None
@@ -312,8 +312,8 @@ class AnswerValidator:
     def __init__(
         self, verifiers: Callable[[], Mapping[str, Verifier]], correctness: CorrectnessConfig, most: int, seconds: float
     ) -> None:
-        """`verifiers` returns the current verifiers by specialist. At most `most` answers are verified at once, each
-        for at most `seconds`."""
+        """`verifiers` returns the current verifiers by specialist. At most `most` answers are verified concurrently,
+        each for at most `seconds`."""
         self._verifiers = verifiers
         self._by_task = {task: open_verifier(spec, correctness, None) for task, spec in _VERIFIER_BY_TASK.items()}
         self._most = most

@@ -58,7 +58,7 @@ class AdapterSync:
     @asynccontextmanager
     async def installing(self, specialist: str, load_name: str, path: str) -> AsyncIterator[str]:
         """Load an adapter at every reachable replica and yield its digest, the same at all of them. An exception, here
-        or in the body of the `with` statement, unloads it. Raises Refusal."""
+        or in the body of the `with` statement, unloads it. Raises Refusal if it cannot be loaded."""
         self._installing.add(load_name)
         self._ours[load_name] = specialist
         names = [each.name for each in self._state.reachable(specialist)]
@@ -153,7 +153,7 @@ class AdapterSync:
         return [ref for ref in missing if now >= self._delays.get((replica.name, ref.load_name), (now, 0.0))[0]]
 
     def _to_unload(self, replica: ObservedReplica) -> list[str]:
-        """List the adapters whose lane has been unused for a while, strays, and adapters without the lane's content."""
+        """List adapters that no lane has used for a while, or whose content is not that of their lane."""
         lanes = self._state.lanes(replica.specialist)
         if lanes is None:
             return []
@@ -173,7 +173,7 @@ class AdapterSync:
     def _seconds_to_keep(self, load_name: str, lanes: SpecialistLanes) -> float | None:
         is_known = any(ref.load_name == load_name and ref.path for lane in lanes.lanes for ref in lane.adapters)
         if is_known or self._ours.get(load_name) == lanes.specialist:
-            return self._unused_seconds  # not one that replicas load at their start, or at another program's request
+            return self._unused_seconds  # a router loaded it, not the replica at its start or another program
         config = self._state.ensemble.specialist(lanes.specialist)
         is_configured = load_name in config.adapters or load_name in config.use_adapters
         is_stray = is_generated_load_name(load_name) and not is_configured

@@ -168,7 +168,7 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Store an operator's change before returning. Raises Refusal, and every exception of `revise`."""
+        """Store an operator's change before returning. Raises Refusal, and whatever `revise` raises."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)
@@ -190,7 +190,7 @@ class AuditWriter:
                 raise Refusal(error_pb2.ERROR_REASON_CONFLICT, f"{message}; try again", code=code)
 
     async def act(self, kind: str, key: str, revise: ReviseDocument) -> bool:
-        """Make an automatic change: it applies at once and is stored as soon as possible. Return whether anything
+        """Make an automatic change: it applies immediately and is stored as soon as possible. Return whether anything
         changed."""
         async with self._locks[kind, key]:
             if self._documents.is_unreadable(kind, key):

@@ -137,7 +137,7 @@ class KnobController:
         return self.info(knob)
 
     async def release(self, name: str, author: ChangeAuthor, now: float) -> wire.KnobInfo:
-        """Release a knob, even one that is no longer configured. Raises Refusal."""
+        """Release a knob, even one that is no longer configured. Raises Refusal for an unknown name."""
         knob = next((each for each in self.set_by_operators() if str(each) == name), None) or self._parse(name)
 
         def revise(body: DocumentBody | None) -> DocumentRevision:

@@ -56,7 +56,7 @@ class LaneRegistry:
                 await self._observe(specialist, now)
 
     async def load(self, specialist: str, path: str, name: str, author: ChangeAuthor, now: float) -> None:
-        """Load a candidate at every reachable replica, or at none. Raises Refusal."""
+        """Load a candidate at every reachable replica, or at none. Raises Refusal if that fails."""
         self._state.refresh()
         await self._observe(specialist, now)
         load_name = make_load_name(name, self._require_lanes(specialist).next_number, self._token())
@@ -147,7 +147,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes and record the claim before changes of other routers arrive."""
+        """Update the lanes and record the claim before changes from other routers arrive."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
@@ -247,7 +247,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """Make another model of some replicas the candidate, unless there is a candidate or the model was rejected."""
+    """Make a different model that some replicas run the candidate, unless there is one or the model was rejected."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

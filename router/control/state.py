@@ -180,8 +180,8 @@ class DemandWindows:
         kept[intent, start] += 1
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Accept the store's sums, and add the unshared counts. If another router refuses requests, share them now, so
-        that the refused share is right on both."""
+        """Accept the store's sums, and add the unshared counts. If another router refuses requests, publish them now,
+        so that the share of refusals is right on both."""
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")

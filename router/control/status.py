@@ -65,7 +65,7 @@ class Cordons:
             _log.warning("%s, drained by %s, was the last replica of %s that answers", replica, author.who, specialist)
 
     async def undrain(self, replica: str, author: ChangeAuthor, now: float) -> None:
-        """Undrain a replica, even one that no longer exists. Raises Refusal."""
+        """Undrain a replica, even one that no longer exists. Raises Refusal for a replica that is not drained."""
         if replica not in self.names():
             self._find_specialist(replica)
 

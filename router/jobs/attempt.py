@@ -24,7 +24,7 @@ from router.store.rows import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 0.25
-_MAX_FLUSHES = 1000  # about the most events of an answer: the flush interval grows with the duration of the answer
+_MAX_FLUSHES = 1000  # approximate maximum number of events of an answer: the flush interval grows with its duration
 _STORE_RETRY_SECONDS = 0.5
 _FIRST_RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 30.0
@@ -39,7 +39,7 @@ ServeJob = Callable[[inference.InferRequest, float, Write, CallerIdentity], Coro
 @dataclass(slots=True)
 class JobCounters:
     submitted: int = 0
-    ended: Counter[str] = field(default_factory=Counter)  # by status; without the jobs that callers cancelled
+    ended: Counter[str] = field(default_factory=Counter)  # by status; jobs that callers cancelled are not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def build_spans(
     ids = (trace.trace_id, trace.span_id, trace.parent_id)
     span = partial(Span, REQUEST_SPAN, *ids, at(0.0), at(timings.total), request_attributes(receipt), kind="server")
     spans = [span(error=error, state=trace.state, is_remote=bool(trace.parent_id))]
-    # the stage in which the request ended has its error
+    # the stage in which the request ended gets its error
     if not timings.HasField("decided"):
         spans.append(stage(ROUTE_SPAN, 0.0, timings.total, {}, error))
     else:

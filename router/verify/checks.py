@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def find_syntax_error(source: str) -> str:
-    """Return "" if the source parses, with or without its notebook lines, which plain Python may resemble."""
+    """Return the error; "" if the source parses as it is, or without the lines that look like notebook lines."""
     error = _parse_error(source)
     plain = without_notebook_lines(source) if error else source
     return error if plain == source else _parse_error(plain)
@@ -99,8 +99,8 @@ def is_foreign_cell(code: str) -> bool:
 
 @cache
 def _validators() -> tuple[Any, Any]:
-    """Return the validator of schemas, and the class that validates by a schema. jsonschema is imported only if needed,
-    because the import takes longer than most checks."""
+    """Return the validator of schemas, and the class that validates values against a schema. jsonschema is imported
+    only if needed, because the import takes longer than most checks."""
     from urllib.parse import urlsplit
 
     from jsonschema import Draft202012Validator, FormatChecker, ValidationError
@@ -149,7 +149,7 @@ def check_schema(schema: Any, where: str = "the schema", depth: int = 0) -> None
 
 
 def find_json_error(text: str, schema: Any) -> str:
-    """Return "" if the text is JSON and matches the schema."""
+    """Return the error; "" if the text is JSON and matches the schema."""
     try:
         value = json.loads(text, parse_constant=refuse_constant, parse_int=_parse_int, parse_float=_parse_float)
         return f"nested deeper than {MOST_VALUE_DEPTH}" if _is_deep(value) else find_mismatch(value, schema)

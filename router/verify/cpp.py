@@ -22,7 +22,7 @@ from router.verify.sandbox import Sandbox, SandboxLimits
 from router.verify.verdict import Verdict, VerifierLimits, length_error, one_line
 
 _log = logging.getLogger(__name__)
-_MOST_RUNS = 16  # the most runs of the compiler for one answer
+_MOST_RUNS = 16  # the maximum number of compiler runs for one answer
 _RETRY_SECONDS = 60.0  # the pause after the compiler failed its self-test
 _VALID_PROGRAM = (
     "int main() { std::vector<std::string> words{std::string()}; return static_cast<int>(words.size()); }\n"
@@ -198,7 +198,7 @@ async def _judge_unit(session: _CompileSession, unit: CppUnit) -> Verdict:
 
 
 async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[CompileError | None, bool]:
-    """Return None as soon as a form compiles; otherwise the first error, unless a later form may declare a missing
+    """Return None as soon as a form compiles; otherwise the first error, or a later one if both are about an undeclared
     name. Also return whether that form wraps its statements."""
     first: tuple[CompileError, bool] | None = None
     for form in forms_of_unit(unit):

@@ -50,7 +50,7 @@ class CppCompiler:
         return ".pch" if self.is_clang else ".gch"
 
     def check(self, standard: str, preamble: Path | None, *, is_precompiled: bool) -> SandboxedProgram:
-        """Compile standard input, report errors, and write no output."""
+        """Return a program that compiles standard input, reports errors, and writes no output."""
         before: tuple[str, ...] = ()
         if preamble is not None and is_precompiled and self.is_clang:
             before = ("-include-pch", f"{preamble}{self.precompiled_suffix}")
@@ -60,7 +60,7 @@ class CppCompiler:
         return self._program(("-fsyntax-only", f"-std={standard}", *before, "-o", "-", "-x", "c++", "-"), readable)
 
     def precompile(self, header: Path, out: str, writable: Path) -> SandboxedProgram:
-        """Write the precompiled form of the header for `check`."""
+        """Return a program that writes the precompiled form of the header for `check`."""
         if self.is_clang:
             act: tuple[str, ...] = (*_EMIT_PCH, f"-std={STANDARD}", "-o", out, "-x", "c++-header", str(header))
         else:

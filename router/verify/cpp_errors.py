@@ -1,4 +1,4 @@
-"""Classifies a compiler's error output. Texts quote only the answer, never another file."""
+"""Classifies a compiler's error output. The texts of errors quote only the answer, never another file."""
 
 import re
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
 
 
 def _header_error_kind(name: str) -> ErrorKind:
-    """A library may be missing here, but a path on this machine or an invented standard header is wrong itself."""
+    """A library may be missing here, but a path on this machine or an invented standard header is a real error."""
     if name.startswith("/") or ".." in name or not _HEADER_PATH.fullmatch(name):
         return "wrong"
     return "header" if name in NEWER_HEADERS or not _STANDARD_HEADER.fullmatch(name) else "wrong"
@@ -119,7 +119,7 @@ def mentions_memory(output: str) -> bool:
 
 
 def is_from_answer(message: str, output: str, code: str) -> bool:
-    """Whether a nonfatal error only repeats text of the code (`#error`), so that it proves nothing."""
+    """Whether a nonfatal error only repeats text of the code (`#error`), which can imitate any other error."""
     if _ATTRIBUTE.search(output):
         return True
     bare, shown = _without_comments(code), _normalized(message)
@@ -135,7 +135,7 @@ def includes_header(name: str, code: str) -> bool:
 
 
 def used_std_names(names: frozenset[str], code: str) -> frozenset[str]:
-    """Return the names that the code takes from `std`, outside comments and literals."""
+    """Return the names that the code uses from `std`, outside comments and literals."""
     return names & frozenset(_OF_STD.findall(mask_literals(_LINE_SPLICE.sub("", code))))
 
 

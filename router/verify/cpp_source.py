@@ -57,7 +57,7 @@ class CodePiece:
 
 
 def mask_literals(code: str) -> str:
-    """Replace comments and literals with blanks, keeping all offsets."""
+    """Replace comments and literals with spaces, keeping all offsets."""
     return NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
 
 

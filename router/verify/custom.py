@@ -127,7 +127,7 @@ class CustomVerifier:
 
 
 def check_custom_spec(module: str, attribute: str, base: Path | None) -> None:
-    """Raises ValueError if the module cannot exist. The module is imported only in the child process."""
+    """Raises ValueError for an invalid name or a missing module. The module is imported only in the child process."""
     for word in (*module.split("."), *attribute.split(".")):
         if not word.isidentifier():
             raise ValueError(f"{module}:{attribute} names no verifier: {word!r} is not a Python name")

@@ -1,6 +1,6 @@
 """Child process of a custom verifier, with a supervisor process that ends all remaining processes of the verifier.
 
-Standard input and output carry our messages, one line of JSON each. The verifier's output goes to standard error.
+Standard input and output carry messages as lines of JSON. The verifier's output goes to standard error.
 """
 
 import asyncio

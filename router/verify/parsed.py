@@ -102,7 +102,7 @@ def _as_module(code: str) -> str:
 
 
 def extract_json(text: str) -> list[str]:
-    """Return fenced JSON, one text per block; otherwise the whole answer, which must then be JSON."""
+    """Return fenced JSON, one string per block; otherwise the whole answer, which must then be JSON."""
     stripped = text.strip().removeprefix("\ufeff")
     if stripped[:1] in ("{", "["):
         return [stripped]

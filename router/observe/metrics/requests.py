@@ -28,7 +28,7 @@ _GEN_AI_LABELS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name",
 
 
 class SpecialistCounters:
-    """Counters used by alerts start at 0: Prometheus sees no increase in a series that starts at 1."""
+    """Counters used by alerts start at 0: if they started at 1, Prometheus would miss the first increase."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()

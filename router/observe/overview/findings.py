@@ -32,7 +32,7 @@ _BURN_CLEARS = 0.5
 _NEARLY_ALL = 0.9  # share of breaching samples at which an objective is broken, even with a large budget
 CLEAR_OF_FLOOR = 0.01  # distance above the floor at which a low pass rate has recovered
 LEAST_VERIFIED = 20
-# share of the verified answers by which only the shadow passed more often than only the primary
+# share of verified answers that only the shadow passed, less the share that only the primary passed
 ONE_SIDED, ONE_SIDED_CLEARS = 0.1, 0.05
 TWO_SIGMA = 4.0
 LOW_CONFIDENCE, CONFIDENCE_CLEARS = 0.4, 0.45  # mean confidence of the classifier's decisions for one specialist
@@ -70,7 +70,7 @@ class FindingDelays(NamedTuple):
     after: float = 0.0
 
 
-# measurements fluctuate; decisions are reported at once
+# measurements fluctuate; decisions are reported immediately
 _DELAYS = {
     "no_replica": FindingDelays(2.0, 5.0),
     "replica_hung": FindingDelays(0.0, 5.0),
@@ -322,7 +322,7 @@ def _bad_estimates(view: wire.SpecialistView, reported: Container[FindingKey]) -
 
 
 def _escalated(overview: wire.Overview) -> Iterator[Finding]:
-    """Yield one finding per specialist, because escalation changes the knobs of many intents at once."""
+    """Yield one finding per specialist, because escalation changes the knobs of many intents together."""
     since: dict[str, list[int]] = {}
     for knob in overview.knobs:
         specialist = knob.name.rpartition(".")[0].partition("/")[2]
@@ -392,7 +392,7 @@ def _held(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
 
 
 def _second_opinions(name: str, overview: wire.Overview, is_reported: bool) -> str:
-    """Report shadows of low-confidence requests that pass where the primary fails."""
+    """Describe how often only the shadow of a low-confidence request passed; empty if that is not significant."""
     rows = [row for row in overview.shadow_rows if row.primary == name and row.why == "low_confidence"]
     verified = sum(row.verified for row in rows)
     alone, other = sum(row.only_primary_passed for row in rows), sum(row.only_shadow_passed for row in rows)
