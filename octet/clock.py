@@ -23,7 +23,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only `sleep` advances, at once and exactly."""
+    """A clock that only `sleep` advances, immediately and exactly."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

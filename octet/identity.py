@@ -1,4 +1,4 @@
-"""The identity of what computed a result, as used by prefix caches, receipts and packages.
+"""The identity of the model and adapters that computed a result, as used by prefix caches, receipts and packages.
 
 Models and adapters are identified by the digest of their content, never by a name or a load order: otherwise a name
 with new weights would be answered from the cache of the old ones.

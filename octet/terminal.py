@@ -134,7 +134,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(unix_ms: int, now_ms: int | None = None) -> str:
-    """Return the time since then; empty for 0."""
+    """Return the time since `unix_ms`; empty for 0."""
     if unix_ms == 0:
         return ""
     now = wall_ms() if now_ms is None else now_ms

@@ -28,7 +28,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """The end of one request; times in seconds."""
+    """How one request ended; times in seconds."""
 
     specialist: str
     ttft: float | None  # None if there was no token
@@ -125,7 +125,7 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Search all specialists at once, each between too few replicas and enough: doubling, then halving. Specialists
+    """Search all specialists together, each between too few replicas and enough: doubling, then halving. Specialists
     share load, so the result is simulated again as a whole, and increased where it fails. Raises NotEnough."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []
@@ -164,7 +164,7 @@ class SimulationSetup:
 
     @classmethod
     def from_config(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
-        """Build the setup of an ensemble, in which answers are not verified. Raises OSError and CalibrationInvalid."""
+        """Build the setup for an ensemble; answers are not verified. Raises OSError and CalibrationInvalid."""
         unverified = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
         specs = {each.name: replace(ReplicaSpec.from_config(each), engine=TimedEngine) for each in unverified}
         return cls(replace(ensemble, specialists=unverified), specs, routers, seed, most_refused)

@@ -124,7 +124,7 @@ class TimedEngine:
 
 
 class BusyTimes(NamedTuple):
-    """Busy seconds up to a moment."""
+    """Busy seconds until `time`."""
 
     time: float
     engines: dict[str, float]  # simulated seconds of all replicas of each specialist together

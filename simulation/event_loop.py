@@ -99,9 +99,9 @@ class _Due(TimerHandle):
 
 
 class HeapLoop(asyncio.BaseEventLoop):
-    """Callbacks run in the order of their times, and those of one time in the order in which they were scheduled: the
-    same callbacks give the same history. There are no threads: their work is done on the loop. Only asyncio's futures
-    and tasks are used, not its loop."""
+    """Callbacks run in the order of their times, and those due at the same time in the order in which they were
+    scheduled: the same callbacks give the same history. There are no threads: their work is done on the loop. Only
+    asyncio's futures and tasks are used, not its loop."""
 
     def __init__(self, start: float = 1000.0) -> None:
         """`start` is not zero, so that no code can depend on it."""
@@ -205,7 +205,7 @@ class HeapLoop(asyncio.BaseEventLoop):
             self.cpu_seconds[name] = self.cpu_seconds.get(name, 0.0) + spent
 
     def count_collection(self, phase: str, _: object) -> None:
-        """Count garbage collections; for `gc.callbacks`."""
+        """Add up the CPU time of garbage collections; for `gc.callbacks`."""
         self.collected_seconds += time.process_time() * (1 if phase == "stop" else -1)
 
     def _next_moment(self) -> bool:
@@ -221,7 +221,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         return True
 
     def resume(self, process: Process) -> None:
-        """Run, now, the callbacks that waited for a stopped process."""
+        """Schedule the callbacks that waited for a stopped process to run now."""
         self._ready.extend(cast("list[_Due]", process.resume()))
 
     def stop(self) -> None:

@@ -80,7 +80,7 @@ class Link:
                 self.send(to, arrive, back=back)
 
     def lose(self) -> None:
-        """Close the connection at once and drop the messages that were held back."""
+        """Close the connection immediately and drop the messages that were held back."""
         for sent in self._cut.values():
             sent.clear()
         for lost in tuple(self.on_loss):
@@ -139,7 +139,7 @@ class CallEnded(Exception):
 
 class Call:
     """A call that ends exactly once: with a status from the server, at its deadline, when the connection is lost, or
-    when the caller cancels it. Later reads raise that same end."""
+    when the caller cancels it. Later reads report the same end."""
 
     def __init__(
         self, loop: HeapLoop, link: Link, timeout: float | None, parse: Parse | None, on_end: Callable[["Call"], None]
@@ -329,7 +329,7 @@ class Handling:
         self._link.send(self._caller, lambda: self._call.receive(raw), back=True)
 
     def open_window(self, num_bytes: int) -> None:
-        """Record that the caller has read this many bytes, which opens the flow-control window at once."""
+        """Record that the caller has read this many bytes, which opens the flow-control window immediately."""
         self._unread -= num_bytes
         room, self._room = self._room, None
         if room is not None and not room.done():

@@ -176,7 +176,7 @@ class EnginePump(EngineThread):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """The parts of a simulated replica."""
+    """The configuration of a simulated replica."""
 
     specialist: str
     num_blocks: int = 512

@@ -82,7 +82,7 @@ def summary(samples: Sequence[float], bench: str, case: str, metric: str, unit: 
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
-    """Return the nearest rank, so that the result is always one of the samples."""
+    """Return the sample at the nearest rank, which is never interpolated."""
     return sorted(samples)[max(0, ceil(len(samples) * percent / 100) - 1)]
 
 

@@ -28,7 +28,7 @@ class TraceError(ValueError):
 
 
 class DemandRefused(ValueError):
-    """The trace cannot meet the requested demand."""
+    """The requested demand cannot be derived from the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ def read_arrivals(path: Path) -> list[Arrival]:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRequest:
-    """One request. Its prompt consists of pieces; pieces of the same name have the same text."""
+    """One request. Its prompt consists of pieces; pieces with the same name have the same text."""
 
     at: float  # seconds since the beginning
     prompt: tuple[int, ...]  # tokens of each piece
     names: tuple[int, ...]
     answer_tokens: int
-    specialist: str = ""  # empty until one is drawn
+    specialist: str = ""  # empty until a specialist is drawn
 
     @property
     def prompt_tokens(self) -> int:
@@ -193,7 +193,7 @@ def scale_demand(
     demand: Sequence[SimulatedRequest], rate: float | None, seconds: float | None
 ) -> list[SimulatedRequest]:
     """Scale the trace to the rate, keep its bursts, and repeat it for the requested time. Repeated requests get new
-    texts."""
+    prompts."""
     own_rate = request_rate(demand)
     speed = 1.0 if rate is None else rate / own_rate
     if not 0 < speed <= _MOST_SPEED:

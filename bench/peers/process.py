@@ -171,7 +171,7 @@ class ServerProcess(_ProcessGroup):
             raise PeerFailed(self.name, "one of its processes ended while it was measured") from None
 
     def check(self) -> None:
-        """Raise PeerFailed if the peer is dead."""
+        """Raises PeerFailed if the peer is dead."""
         if self._process.poll() is not None:
             raise self._death()
 

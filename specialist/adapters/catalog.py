@@ -24,7 +24,7 @@ class UnknownAdapter(LookupError):
 
 
 def check_digest(name: str, digest: str, pinned: str) -> None:
-    """Raise AdapterRefused if the digest differs from `pinned`, unless that is empty."""
+    """Raises AdapterRefused if the digest differs from `pinned`, unless that is empty."""
     if pinned and digest != pinned:
         raise AdapterRefused("digest", f"{name} must be the adapter {pinned}, but this one is {digest}")
 

@@ -49,8 +49,8 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raise ApiError if a browser sends the request from another page. Without keys, every caller has an operator's
-    rights, and only the host name distinguishes a page of this machine from a rebound one."""
+    """Raises ApiError if a browser sends the request from a page of another origin. Without keys, every caller has an
+    operator's rights, and only the host name distinguishes a page of this machine from a rebound one."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
     is_read = scope["method"] in _READ_METHODS

@@ -241,7 +241,7 @@ def _text(content: str | Sequence[_Block], where: str) -> str:
 
 
 def _block_text(block: _Block, where: str) -> str:
-    """Raise ApiError for a block that is not text."""
+    """Raises ApiError for a block that is not text."""
     if not isinstance(block, TextContent):
         raise errors.unsupported_field(f"{where}.type", f"{_OTHER_BLOCKS}, got {shorten(block.__struct_config__.tag)}")
     if block.citations:
@@ -418,7 +418,7 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
-    """Raise KeyError for the finish reason of a failed answer, which is reported as an error instead."""
+    """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]

@@ -179,8 +179,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 
 class RouteTable:
-    """Finds routes without path parameters in a table, and others by Starlette's search. Raises HTTPException if no
-    route matches."""
+    """Finds routes without path parameters in a dictionary, and others by Starlette's search. Raises HTTPException if
+    no route matches."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._search = Router(routes=routes, redirect_slashes=False)

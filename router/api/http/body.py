@@ -18,12 +18,12 @@ _RETRY_SECONDS = 1
 _CLOSE = {"connection": "close"}
 MAX_DEPTH = 32
 MAX_VALUES = 20_000
-"""The most objects, lists, strings, numbers, booleans and nulls at all levels together. An empty list takes two bytes
-in a body and about fifty in memory."""
+"""The maximum number of objects, lists, strings, numbers, booleans and nulls at all levels together. An empty list
+takes two bytes in a body and about fifty in memory."""
 _MAX_QUOTES = 20_000  # with up to this many quotes, cutting out the strings is faster than scanning them
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++|[\s,:]++', re.DOTALL)
 """A string, closed or not, with the colon after a key; a bracket; any other value; a run of separators. Every byte is
-scanned once, blanks after a string twice."""
+scanned once, whitespace after a string twice."""
 _SEPARATORS = b" \t\n\r\f\v,:"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -90,7 +90,7 @@ class BodyReader:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Raise ApiError for a body that is nested too deeply, too large, ambiguous or not JSON."""
+    """Raises ApiError for a body that is nested too deeply, too large, ambiguous or not JSON."""
     _check_size(raw)
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique_keys, parse_constant=_reject_constant)
@@ -166,7 +166,7 @@ def _reject_constant(text: str) -> NoReturn:
 
 
 def _check_surrogates(value: Any, where: str) -> None:
-    """Raise ApiError for the first string that cannot be encoded as UTF-8."""
+    """Raises ApiError for the first string that cannot be encoded as UTF-8."""
     if isinstance(value, str):
         try:
             value.encode()

@@ -21,7 +21,7 @@ from router.serving import RequestServer, TraceHeaders
 EXTENSION = "octet.connection"
 KEEPALIVE_EVENT = b": keep-alive\n\n"
 _ABORT_SECONDS = 1.0  # closing a connection takes one turn of the event loop
-_WATCH_DELAY_SECONDS = 0.01  # starting it at once would delay the request; a disconnect is still noticed later
+_WATCH_DELAY_SECONDS = 0.01  # watching from the start would delay the request; a disconnect is still noticed
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 _EVENT_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
@@ -33,9 +33,9 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True, slots=True)
 class CallerConnection:
-    """The server's side of one request, stored in the extensions of its scope. Only our own server provides it."""
+    """The server's side of one request, stored in the extensions of its scope. Only Octet's own server provides it."""
 
-    abort: Callable[[], None]  # closes at once and drops buffered data
+    abort: Callable[[], None]  # closes immediately and drops buffered data
     send: Send | None = None  # the server's own `send`, for body parts after the head has passed the middleware
     is_writable: Callable[[], bool] = lambda: False  # whether the transport accepts more data without waiting
     has_body: Callable[[], bool] = lambda: False  # whether the whole request body has arrived
@@ -59,7 +59,7 @@ def get_connection(scope: Scope) -> CallerConnection:
 
 
 async def receive_chunks(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the parts of a request body. Raise CallerGone if the caller disconnects."""
+    """Yield the parts of a request body. Raises CallerGone if the caller disconnects."""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -166,10 +166,10 @@ def _error_event(error: ApiError) -> bytes:
 
 
 class EventTemplate:
-    """Events that differ only in one text; the rest is encoded once."""
+    """Events that differ only in one string; the rest is encoded once."""
 
     def __init__(self, event_with: Callable[[str], bytes]) -> None:
-        """Raise ValueError if the text does not appear exactly once in the event."""
+        """Raises ValueError if the string does not appear exactly once in the event."""
         self._before, self._after = event_with(_PLACEHOLDER).split(msgspec.json.encode(_PLACEHOLDER))
 
     def event(self, text: str) -> bytes:
@@ -197,7 +197,7 @@ class EventStreamWriter:
         error_event: Callable[[ApiError], bytes] = _error_event,
         field_names: Mapping[str, str] = _SAME_NAMES,
     ) -> None:
-        """Run the work, which ends the stream, while the caller is connected. Raise ApiError if it fails before the
+        """Run the work, which ends the stream, while the caller is connected. Raises ApiError if it fails before the
         first event; a later error becomes the last event."""
         try:
             await run_while_connected(self._receive, work)
@@ -210,7 +210,7 @@ class EventStreamWriter:
             await abort_connection(self._scope, self._receive)
 
     async def send(self, event: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """The headers are sent with the first event. Raise TimeoutError if the caller does not read."""
+        """The headers are sent with the first event. Raises TimeoutError if the caller does not read."""
         if not self.is_open:
             self.is_open = True
             more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
@@ -222,7 +222,7 @@ class EventStreamWriter:
         await self._write(event, more=False)
 
     async def end_empty(self) -> None:
-        """Respond with 204, because there will be no events. Raise TimeoutError if the caller does not read."""
+        """Respond with 204, because there will be no events. Raises TimeoutError if the caller does not read."""
         await self._send({"type": "http.response.start", "status": 204, "headers": []})
         await self.end()
 

@@ -50,7 +50,7 @@ class ModelName:
 
     @classmethod
     def parse(cls, name: str) -> "ModelName":
-        """Raise ApiError for text that cannot name a model."""
+        """Raises ApiError for text that cannot name a model."""
         found = _PINNED.fullmatch(name)
         if found is None:
             raise errors.unknown_model_error(name[:100])
@@ -150,7 +150,7 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:
-    """Build a request from the model name and the `octet` object. Raise ApiError for an invalid option."""
+    """Build a request from the model name and the `octet` object. Raises ApiError for an invalid option."""
     request = wire.InferRequest()
     if options is not None:
         if model.adapter and options.adapters is not None:
@@ -297,7 +297,7 @@ class AnswerChoice:
 
     @property
     def finish_reason(self) -> str:
-        """Raise KeyError for the finish reason of a failed answer, which is reported as an error instead."""
+        """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
         reason = _FINISH_REASONS[self.final_receipt.usage.finish_reason]
         return "tool_calls" if reason == "stop" and self.blocks.has_complete_call else reason
 

@@ -41,7 +41,7 @@ _ACCEPTING: dict[type, tuple[type[inspect.Type], ...]] = {  # the types that may
 
 
 def unsupported(why: str, *texts: str, must_be: str = "") -> Meta:
-    """Annotate a field. The listed texts (if none are listed, all texts outside the type) are not supported for the
+    """Annotate a field. The listed strings (if none are listed, all strings outside the type) are not supported for the
     reason `why`; every other value outside the type is invalid."""
     return Meta(extra={"unsupported": why, "texts": texts, "must_be": must_be})
 
@@ -84,7 +84,7 @@ def _restricted_fields(kind: type[Struct]) -> list[tuple[str, str, Sequence[Any]
 
 
 def check_supported(struct: Struct, where: str = "") -> None:
-    """Raise ApiError for the first field with an unsupported value."""
+    """Raises ApiError for the first field with an unsupported value."""
     for name, why, allowed in _restricted_fields(type(struct)):
         value = getattr(struct, name)
         if value is not None and not any(value == each and type(value) is type(each) for each in allowed):
@@ -92,7 +92,7 @@ def check_supported(struct: Struct, where: str = "") -> None:
 
 
 def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
-    """Raise ApiError for the first invalid field. A null field counts as left out, even an unknown one."""
+    """Raises ApiError for the first invalid field. A null field counts as left out, even an unknown one."""
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError:
@@ -104,7 +104,7 @@ def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
 
 
 def dump_json(value: Any, where: str) -> str:
-    """Write JSON as a model would. Raise ApiError for a number beyond 64 bits."""
+    """Write JSON as a model would. Raises ApiError for a number beyond 64 bits."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
@@ -112,14 +112,14 @@ def dump_json(value: Any, where: str) -> str:
 
 
 def parse_whole_number(name: str, text: str) -> int:
-    """Parse a number from a URL or a header. Raise ApiError for any other text."""
+    """Parse a number from a URL or a header. Raises ApiError for any other text."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise invalid_field(name, "a whole number", shorten(text))
     return int(text)
 
 
 def _check(value: Any, expected: inspect.Type, where: str, extra: Mapping[str, Any] = _NO_EXTRA) -> None:
-    """Raise ApiError for the first invalid part of the value, and remove unknown null fields."""
+    """Remove unknown null fields. Raises ApiError for the first invalid part of the value."""
     if isinstance(expected, inspect.Metadata):
         _check(value, expected.type, where, {**extra, **(expected.extra or {})})
         return

@@ -243,7 +243,7 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
-    """Return the error with the partial answer. Raise ApiError if the answer is empty, except after a timeout."""
+    """Return the error with the partial answer. Raises ApiError if the answer is empty, except after a timeout."""
     error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error

@@ -189,7 +189,7 @@ def _query_integer(request: Request, name: str) -> int:
 
 
 async def _receipts_to_json(messages: Sequence[bytes]) -> bytes:
-    """Encode a few receipts per turn of the event loop: hundreds at once would delay other callers."""
+    """Encode a few receipts per turn of the event loop: hundreds in one turn would delay other callers."""
     parts = []
     for number, raw in enumerate(messages):
         if number % _RECEIPTS_PER_TURN == 0:

@@ -25,10 +25,10 @@ from router.settings import HttpSettings
 KEEP_ALIVE_SECONDS = 75
 HEAD_TIMEOUT_SECONDS = 5.0  # from the start of the connection or of a further request to the end of the headers
 MAX_HEAD_BYTES = 64 << 10
-MAX_UNSENT_BYTES = 32 << 10  # what the kernel buffers for a caller that does not read; its own default is megabytes
+MAX_UNSENT_BYTES = 32 << 10  # buffered by the kernel for a caller that does not read; the default is megabytes
 PEER_CHECK_SECONDS = 1.0  # between two checks that the caller is connected while nothing is read from it
 _BACKLOG = 1024
-_MIN_GRACE_SECONDS = 0.15  # the least time for idle connections to close
+_MIN_GRACE_SECONDS = 0.15  # minimum time for idle connections to close
 _CANCEL_GRACE_SECONDS = 1.0  # the time for cancelled tasks to end
 _HEADER_SEPARATOR_BYTES = 4
 _OPEN_FILE_SHARE = 2  # HTTP connections may use one in this many of the process's file descriptors
@@ -38,7 +38,7 @@ class HttpServer:
     """Belongs to a running event loop."""
 
     def __init__(self, app: App, settings: HttpSettings) -> None:
-        """Raise BindRefused if the address cannot be used, and OSError if a certificate cannot be read."""
+        """Raises BindRefused if the address cannot be used, and OSError if a certificate cannot be read."""
         check_tls_configured(settings)
         self.app = app
         served = CrossOrigin(app, settings.allow_origins) if settings.allow_origins else app

@@ -156,14 +156,14 @@ class KeysFile:
             raise KeysInvalid(f"{self.path}: {invalid}") from None
 
     def change(self, make: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Atomic: readers see the old keys or the new ones. Raises KeysInvalid, OSError."""
+        """Replace the keys atomically: readers see the old keys or the new ones. Raises KeysInvalid, OSError."""
         target = self.path.resolve()  # replaces the file that symbolic links point to
         with _exclusive_lock(target.parent) as folder:
             self._write(make(self.read() if self.path.exists() else ()), target)
             os.fsync(folder)
 
     def _write(self, keys: tuple[Key, ...], target: Path) -> None:
-        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never opens a planted file
+        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never opens an existing file
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:

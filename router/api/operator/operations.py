@@ -52,7 +52,7 @@ ShadowCounts = Callable[[], wire.ShadowCounts]  # since this router started
 
 @dataclass
 class CallLimit:
-    """Limits long calls, so that operators' screens do not crowd out callers."""
+    """Limits long calls, so that dashboards take no capacity from callers."""
 
     _what: str
     _most: int
@@ -145,7 +145,7 @@ class OperatorApi:
 
     @contextmanager
     def _suggesting(self, request: Any) -> Iterator[None]:
-        """Add a similar name to a refusal of an unknown one."""
+        """Add a similar name to the refusal of an unknown name."""
         try:
             yield
         except Refusal as refusal:

@@ -226,7 +226,7 @@ def _ids_on_device(tokens: NDArray[np.generic], logits: Tensor) -> Tensor:
 
 
 def check_token_ids(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64]:
-    """Raise ValueError for a token outside the vocabulary."""
+    """Raises ValueError for a token outside the vocabulary."""
     ids = tokens.astype(np.int64, copy=False)
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
         raise ValueError(f"a token is outside the vocabulary of {vocab}: {ids.min()} to {ids.max()}")
