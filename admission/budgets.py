@@ -121,7 +121,7 @@ def restore_record(kind: type[_RecordT], body: Mapping[str, Any], name: str) -> 
     try:
         return kind(**{field.name: body[field.name] for field in fields(kind)})
     except KeyError as missing:
-        raise ValueError(f"{name} lacks {missing}") from None
+        raise ValueError(f"{name}: missing key {missing}") from None
 
 
 class RetryBudget:
@@ -172,13 +172,13 @@ _WHOLE = 1_000_000  # credit for one shadow: an integer, so that shares add up w
 @dataclass(frozen=True, slots=True)
 class ShadowRules:
     share: float  # maximum number of shadows per answered request
-    most: int  # maximum number of shadows in flight
+    max_inflight: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise ValueError(f"share must be in [0, 1], got {self.share:g}")
-        if self.most < 0:
-            raise ValueError(f"most must not be negative, got {self.most}")
+        if self.max_inflight < 0:
+            raise ValueError(f"max_inflight must not be negative, got {self.max_inflight}")
 
 
 def load_shadow_rules(config: ShadowConfig) -> ShadowRules:
@@ -205,7 +205,7 @@ class ShadowBudget:
     def take(self, *, counted: bool = True) -> bool:
         """Return whether a shadow may be sent now; if so, it is in flight until `done`. Shadows of fresh and of demoted
         lanes do not count against the share, because their results are needed."""
-        if self.inflight >= self._rules.most or (counted and self._parts < _WHOLE):
+        if self.inflight >= self._rules.max_inflight or (counted and self._parts < _WHOLE):
             return False
         self.inflight += 1
         if counted:
@@ -224,4 +224,4 @@ class ShadowBudget:
 
     @property
     def _cap(self) -> int:
-        return max(1, self._rules.most) * _WHOLE if self._rules.share else 0
+        return max(1, self._rules.max_inflight) * _WHOLE if self._rules.share else 0

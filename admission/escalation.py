@@ -89,7 +89,7 @@ def _target_level(
 ) -> tuple[int, str]:
     """Return the level to move to, and the reason."""
     if ladder.level > limit:
-        return limit, f"there are {limit} levels now" if rules.enabled else "switched off"
+        return limit, f"only {limit} levels are configured now" if rules.enabled else "switched off"
     if not _is_settled(ladder, now, rules):
         return ladder.level, ""
     if _has_lasted(ladder.hot_since, rules.sustain, now):

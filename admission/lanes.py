@@ -249,7 +249,7 @@ class SpecialistLanes:
         if lane.status == "serving":
             return f"fresh: {so_far}, then trusted" if lane.fresh else "serving"
         if lane.status == "previous":
-            return "kept for a roll-back"
+            return "kept for rollback"
         if lane.status != "candidate":
             return f"{lane.status.replace('_', ' ')}: {lane.why}"
         if rules.promote == "manual":
@@ -257,7 +257,7 @@ class SpecialistLanes:
         if own.total < rules.min_samples:
             return f"shadows: {so_far}"
         obstacle = self._obstacle(own, counts.get(self.serving.number, Counts()), rules, floor)
-        return f"shadows: {obstacle or 'to be promoted'}"
+        return f"shadows: {obstacle or 'about to be promoted'}"
 
     def to_body(self) -> dict[str, Any]:
         return asdict(self)
@@ -273,7 +273,7 @@ class SpecialistLanes:
             raise ValueError(f"the stored lanes are incomplete: {wrong!r}") from None
         statuses = [lane.status for lane in lanes]
         if statuses.count("serving") != 1 or statuses.count("candidate") > 1 or statuses.count("previous") > 1:
-            raise ValueError(f"exactly one lane must serve, and at most one be candidate or previous: {statuses}")
+            raise ValueError(f"one lane must be serving, at most one candidate and one previous, got {statuses}")
         if [lane.number for lane in lanes] != sorted({lane.number for lane in lanes if lane.number < book.next_number}):
             raise ValueError(f"lanes must be numbered in order and below {book.next_number}")
         return book
@@ -284,13 +284,13 @@ class SpecialistLanes:
             if is_same and lane.status in ("serving", "candidate"):
                 raise LaneError(f"{lane} of {self.specialist} already has this content and is {lane.status}")
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
-                raise LaneError(f"{lane} of {self.specialist} has other content under the same name on the replicas")
+                raise LaneError(f"{lane} of {self.specialist} has the same name on the replicas but other content")
 
     def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
         """Why the candidate is promoted by policy; empty if it is not."""
         if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
             return ""
-        measured = "" if mine.total < rules.min_samples else f", of the lane that serves {format_pass_rate(mine)}"
+        measured = "" if mine.total < rules.min_samples else f", the serving lane {format_pass_rate(mine)}"
         return f"{format_pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
     def _obstacle(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
@@ -298,7 +298,7 @@ class SpecialistLanes:
         if theirs.total < rules.min_samples or theirs.rate is None:
             return f"{theirs.total} of {rules.min_samples} samples"
         if self.serving.fresh:
-            return f"waits until {self.serving} is trusted"
+            return f"waiting until {self.serving} is trusted"
         if floor is not None and theirs.rate < floor:
             return f"{format_pass_rate(theirs)}, below the floor of {floor:.1%}"
         if mine.rate is None or mine.total < rules.min_samples:
@@ -347,7 +347,7 @@ def configure_lanes(
     Otherwise all lanes stay, including promoted ones."""
     origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:
-        lane = LaneRecord(1, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, "the first", fresh=False)
+        lane = LaneRecord(1, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, "the first lane", fresh=False)
         move = LaneMove(now, "begin", 1, "", f"{lane} serving", lane.by, lane.why)
         return SpecialistLanes(specialist, (lane,), 2, origin), move
     if book.origin == origin:

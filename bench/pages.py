@@ -32,7 +32,7 @@ class Marker:
 def filled(page: str, fill: Callable[[Marker], str]) -> str:
     """Return the page with all text between its markers written anew."""
     if len(_BLOCK.findall(page)) != page.count(_END):
-        raise MarkerRefused(f"an end without a beginning: a marker is {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        raise MarkerRefused(f"an end marker without its start marker; known markers: {', '.join(KINDS)}")
     return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n{_END}", page)
 
 
@@ -43,7 +43,7 @@ def _marker(words: str) -> Marker:
         raise MarkerRefused(f"<!-- {words} -->: {error}") from error
     names = [word for word in rest if "=" not in word]
     if len(names) > 1:
-        raise MarkerRefused(f"<!-- {words} -->: one name, then NAME=VALUE")
+        raise MarkerRefused(f"<!-- {words} -->: expected at most one name, then NAME=VALUE options")
     options = dict(word.split("=", 1) for word in rest if "=" in word)
     return Marker(kind, names[0] if names else "", options)
 
@@ -70,14 +70,14 @@ def figures(records: Sequence[BenchRecord], options: Mapping[str, str]) -> str:
     `rows=case` makes a row for each case, with the metrics of the only system as columns.
     """
     if unknown := set(options) - _OPTIONS:
-        raise MarkerRefused(f"figures know {', '.join(sorted(_OPTIONS))}, not {', '.join(sorted(unknown))}")
+        raise MarkerRefused(f"unknown figure options {sorted(unknown)} (known: {', '.join(sorted(_OPTIONS))})")
     chosen = [record for record in records if _is_chosen(record, options)]
     if not chosen:
-        raise MarkerRefused(f"no record is {dict(options)}")
+        raise MarkerRefused(f"no record matches {dict(options)}")
     systems = _order(chosen, options.get("system", ""))
     by_case = "rows" in options
     if by_case and (options["rows"], len(systems)) != ("case", 1):
-        raise MarkerRefused(f"rows={options['rows']}: only rows=case is known, and only for one system")
+        raise MarkerRefused(f"rows={options['rows']}: only rows=case is supported, and only for one system")
     head = ["case"] if by_case else ["case", "figure"]
     keys: list[tuple[tuple[str, ...], str]] = [
         ((each.case,), _metric(each)) if by_case else ((each.case, _metric(each)), each.system) for each in chosen
@@ -118,7 +118,7 @@ def _order(records: Sequence[BenchRecord], named: str) -> list[str]:
     there = list(dict.fromkeys(record.system for record in records))
     wanted = named.split("|") if named else there
     if missing := [system for system in wanted if system not in there]:
-        raise MarkerRefused(f"no record is of {', '.join(missing)}; there are {', '.join(there)}")
+        raise MarkerRefused(f"no records of {', '.join(missing)} (known: {', '.join(there)})")
     return wanted
 
 
@@ -135,9 +135,7 @@ RESULTS = ROOT / "bench/results"
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing, and fail where a page is not what it should be"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page is out of date")
     arguments = parser.parse_args(words)
     stale = []
     try:
@@ -163,7 +161,7 @@ def _fill(marker: Marker) -> str:
         return fault_table(ROWS, read_findings(RESULTS / "faults.jsonl"))
     result = read_result(RESULTS / f"{marker.name}.json")
     if result.bench != marker.name.partition("-")[0]:
-        raise MarkerRefused(f"{marker.name}.json: its name must begin with its bench, {result.bench}")
+        raise MarkerRefused(f"{marker.name}.json: the name must begin with the name of the bench, {result.bench}")
     match marker.kind:
         case "figures":
             return figures(result.records, marker.options)
@@ -171,7 +169,7 @@ def _fill(marker: Marker) -> str:
             return origin(result)
         case "notes":
             return notes(result)
-    raise MarkerRefused(f"{marker.kind}: unknown")
+    raise MarkerRefused(f"unknown marker {marker.kind}")
 
 
 if __name__ == "__main__":

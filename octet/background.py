@@ -22,9 +22,9 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
         while True:
             try:
                 await work()
-                _log.critical("%s has ended and is restarted", name)
+                _log.critical("%s ended unexpectedly; restarting it", name)
             except Exception:
-                _log.critical("%s has failed and is restarted", name, exc_info=True)
+                _log.critical("%s failed; restarting it", name, exc_info=True)
             await asyncio.sleep(_RESTART_SECONDS)
 
     return asyncio.create_task(run(), name=name)

@@ -33,5 +33,5 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         if not 0 <= seconds < inf:
-            raise ValueError(f"a clock can be moved only by a finite time of at least 0, got {seconds} seconds")
+            raise ValueError(f"a clock can only move forward by a finite time, got {seconds} seconds")
         self._now += seconds

@@ -252,7 +252,7 @@ class BookedRequests:
     def add(self, request: BookedRequest) -> None:
         key = request.booking.key
         if self.get(key) is not None:
-            raise ValueError(f"{key!r} is booked already")
+            raise ValueError(f"{key!r} is already booked")
         self._num_booked += 1
         self._active[key] = request
         self.num_shadows += request.booking.shadow

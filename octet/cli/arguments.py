@@ -38,7 +38,7 @@ def add_tls_options(group: "argparse._ArgumentGroup", client_ca_help: str) -> No
 def add_access_options(group: "argparse._ActionsContainer") -> None:
     about = f"require an API key from this file (see octet keys); default: {KEYS_VARIABLE}, or the configuration's"
     group.add_argument("--keys", type=Path, metavar="FILE", help=about)
-    about = "accept other machines without TLS or without keys, on a trusted network"
+    about = "allow access from other machines without TLS or keys (trusted networks only)"
     group.add_argument("--insecure", action="store_true", help=about)
 
 
@@ -122,5 +122,5 @@ def check_address(address: str) -> None:
     match = _HOST_AND_PORT.fullmatch(address)
     if _GRPC_SCHEME.match(address) or (match is not None and 0 < int(match[1][:6]) <= MAX_PORT):
         return
-    hint = "; it is a gRPC address, without http://" if "://" in address else ""
+    hint = "; it is a gRPC address and has no http://" if "://" in address else ""
     raise ValueError(f"--address is HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")

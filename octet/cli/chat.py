@@ -26,7 +26,7 @@ PROMPT, _CONTINUATION_PROMPT = "> ", "… "
 _MAX_LINE, _MAX_HISTORY = 1_000_000, 1000
 _NONE_WORD = "-"
 _KEY_HELP = (
-    "Ctrl-C cuts an answer short, Ctrl-D leaves. A line that ends in \\ continues; // sends a line that begins with /."
+    "Ctrl-C cuts an answer short, Ctrl-D exits. A line that ends in \\ continues; // sends a line that begins with /."
 )
 _CONTROL_CHARACTERS = {
     code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"
@@ -263,7 +263,7 @@ cached, and the speed.
 
 {_format_slash_commands("  ")}
 
-Ctrl-C cuts an answer short and keeps the text so far; Ctrl-D leaves. A line that
+Ctrl-C cuts an answer short and keeps the text so far; Ctrl-D exits. A line that
 ends in \\ continues; // sends a line that begins with /.
 
 If standard input is not a terminal, each of its lines is a turn, and the first
@@ -300,7 +300,7 @@ def _chat(arguments: argparse.Namespace) -> int:
         session = ChatSession(conversation, output, goes_on=is_typed)
         if not is_typed or not sys.stdout.isatty() or arguments.json:
             return session.run(read_piped_lines())
-        output.say(f"octet chat with {arguments.address}: /help for help, Ctrl-D leaves")
+        output.say(f"octet chat with {arguments.address}: /help for help, Ctrl-D exits")
         with readline_history(None if arguments.no_history else history_file()):
             return session.run(read_typed_lines())
 
@@ -310,7 +310,7 @@ def read_piped_lines() -> Iterator[str]:
     try:
         while line := sys.stdin.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
-                raise ValueError(f"a line has at most {_MAX_LINE:,} characters")
+                raise ValueError(f"a line must have at most {_MAX_LINE:,} characters")
             check_utf8("standard input", line)
             yield line.rstrip("\n")
     except UnicodeDecodeError as error:
@@ -327,7 +327,7 @@ def read_typed_lines() -> Iterator[str]:
             print()
             return
         except KeyboardInterrupt:
-            print("  (Ctrl-D leaves)")
+            print("  (Ctrl-D exits)")
             text = ""
             continue
         if line.endswith("\\"):

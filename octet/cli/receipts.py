@@ -44,7 +44,7 @@ _DIGEST, _BAR, _LABEL = 12, 24, 14
 def add_receipts_command(commands: Commands) -> None:
     about = "list the latest requests, one line each"
     parser = cli.add_operator_command(commands, "receipts", about, _list_receipts, _LIST_HELP)
-    parser.add_argument("--specialist", default="", metavar="NAME", help="that answered, or was to answer")
+    parser.add_argument("--specialist", default="", metavar="NAME", help="specialist that answered or should have")
     parser.add_argument("--outcome", default="", choices=OUTCOMES, help="only requests with this outcome")
     parser.add_argument("--limit", type=parse_positive, default=50, metavar="N", help="at most N; default: %(default)s")
     about = "only older requests: 10m (ago), 2026-01-31T12:00, or ms since 1970"
@@ -70,7 +70,7 @@ def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Res
     check_utf8("--specialist", arguments.specialist)
     check_utf8("--tenant", arguments.tenant)
     if arguments.follow and arguments.before:
-        raise ValueError("--before and --follow exclude each other")
+        raise ValueError("--before and --follow cannot be combined")
     if arguments.follow:
         _follow(operator, arguments)
         return None

@@ -28,8 +28,8 @@ def add_request_options(parser: argparse.ArgumentParser, *, is_streamed: bool = 
     group = parser.add_argument_group("form of the answer (at most one)")
     group.add_argument("--json-object", action="store_true", help="any JSON object")
     group.add_argument("--json-schema", metavar="FILE", help="JSON that matches this schema; - for standard input")
-    group.add_argument("--regex", metavar="PATTERN", help="text that the pattern matches as a whole")
-    group.add_argument("--choice", action="append", default=[], metavar="TEXT", help="one of these texts; repeatable")
+    group.add_argument("--regex", metavar="PATTERN", help="text that matches the pattern in full")
+    group.add_argument("--choice", action="append", default=[], metavar="TEXT", help="one of these strings; repeatable")
     add_timing_options(parser, is_streamed=is_streamed)
     add_routing_options(parser.add_argument_group("routing"))
     parser.add_argument("--session", metavar="ID", help="conversation id; prefers a replica that holds its prefix")
@@ -40,25 +40,25 @@ def add_request_options(parser: argparse.ArgumentParser, *, is_streamed: bool = 
 
 def add_routing_options(group: "argparse._ActionsContainer", *, has_prompt: bool = True) -> None:
     group.add_argument("--intent", metavar="NAME", help="an intent of the ensemble's configuration")
-    for name, about in (("--force", "only these specialists"), ("--exclude", "not these specialists")):
+    for name, about in (("--force", "allow only this specialist"), ("--exclude", "exclude this specialist")):
         group.add_argument(name, action="append", default=[], metavar="NAME", help=f"{about}; repeatable")
     if has_prompt:
         group.add_argument("--template", metavar="TEXT", help="prompt template with {prompt} and {body}")
         group.add_argument("--body", metavar="FILE", help="text that the prompt is about; - for standard input")
-    group.add_argument("--max-experts", type=int, metavar="N", help="at most N, counting specialist and adapters")
+    group.add_argument("--max-experts", type=int, metavar="N", help="at most N specialists and adapters in total")
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
-    group.add_argument("--min-tokens", type=int, metavar="N", help="shortest answer")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="maximum tokens in the answer")
+    group.add_argument("--min-tokens", type=int, metavar="N", help="minimum tokens in the answer")
     for name in FLOAT_OPTIONS:
         group.add_argument(option_name(name), type=float, metavar="X")
     group.add_argument("--top-k", type=int, metavar="N")
     group.add_argument("--seed", type=int, metavar="N")
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop string; repeatable")
-    group.add_argument("--ignore-eos", action="store_true", help="continue to --max-tokens")
-    group.add_argument("--context-size", type=int, metavar="N", help="most tokens of prompt and answer together")
+    group.add_argument("--ignore-eos", action="store_true", help="do not stop before --max-tokens")
+    group.add_argument("--context-size", type=int, metavar="N", help="maximum tokens in prompt and answer together")
 
 
 def add_timing_options(
@@ -66,9 +66,9 @@ def add_timing_options(
 ) -> None:
     """`is_streamed` means that the caller waits for the first token."""
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9; higher priorities are served first")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"time limit of {subject}")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"time limit for {subject}")
     if is_streamed:
-        about = "cancel if no token has come by then"
+        about = "cancel if no token has arrived by then"
         parser.add_argument("--first-token-timeout", type=float, metavar="SECONDS", help=about)
     else:
         parser.set_defaults(first_token_timeout=None)
@@ -82,7 +82,7 @@ def check_request_options(parser: argparse.ArgumentParser, arguments: argparse.N
         parser.error("--body - reads standard input: give the prompt as an argument")
     given = [option_name(name) for name in _STRUCTURE_OPTIONS if getattr(arguments, name) not in (None, False, [])]
     if len(given) > 1:
-        parser.error(f"{given[0]} and {given[1]} exclude each other: an answer has one form")
+        parser.error(f"{given[0]} and {given[1]} cannot be combined: an answer has only one form")
     if arguments.json_schema == STANDARD_INPUT and (arguments.prompt is None or arguments.body == STANDARD_INPUT):
         parser.error("--json-schema - reads standard input: give prompt and body in another way")
 

@@ -39,7 +39,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
         "--address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="address of the router; default: %(default)s"
     )
     option("--tls-ca", type=Path, metavar="FILE", help="CA that must have signed the router's certificate")
-    option("--tls-certificate", type=Path, metavar="FILE", help="client certificate, if the router asks")
+    option("--tls-certificate", type=Path, metavar="FILE", help="client certificate, if the router requires one")
     option("--tls-key", type=Path, metavar="FILE", help="key of the client certificate")
     _add_key_options(parser)
 
@@ -48,7 +48,7 @@ def _add_key_options(parser: argparse.ArgumentParser) -> None:
     """The key itself is not an option, because every user of the machine can read the arguments of a process."""
     about = f"file with the API key; default: the key in {API_KEY_VARIABLE}"
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=about)
-    about = "send the key to another machine without TLS, over a trusted network"
+    about = "allow sending the key to another machine without TLS (trusted networks only)"
     parser.add_argument("--insecure", action="store_true", help=about)
 
 
@@ -152,7 +152,7 @@ def _help_tail(more: str) -> str:
 
 def _add_output_options(parser: argparse.ArgumentParser, call: OperatorCall | None) -> None:
     parser.add_argument("--json", action="store_true", help="print all fields as JSON")
-    parser.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="time limit of the whole call")
+    parser.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="time limit for the whole call")
     if call is not None:
         name = parser.prog.partition(" ")[2]
         parser.set_defaults(run=lambda arguments: run_command(name, lambda: _connect_and_call(arguments, call)))

@@ -64,7 +64,7 @@ def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | No
     option("--http-port", type=parse_port, metavar="PORT", help=about)
     add_access_options(parser)
     about = (
-        f"kill and restart a process without a sign of life for this long; at least {defaults.start:g} s while it "
+        f"kill and restart a process that does not respond for this long; at least {defaults.start:g} s while it "
         "starts (default: %(default)g)"
     )
     option("--hang", type=parse_seconds, default=defaults.hang, metavar="SECONDS", help=about)

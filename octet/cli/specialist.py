@@ -51,7 +51,7 @@ def _add_model_options(group: "argparse._ArgumentGroup") -> None:
     option("--name", help="name of the specialist (default: the model's name)")
     about = "a LoRA adapter; repeatable"
     option("--adapter", type=_parse_adapter, action="append", default=[], metavar="NAME=DIR", help=about)
-    about = "refuse an adapter of this name with other content; repeatable"
+    about = "required digest of the adapter with this name; repeatable"
     option("--adapter-digest", type=_parse_digest, action="append", default=[], metavar="NAME=SHA256", help=about)
     option("--engine", choices=["native", "sim"], help="default: %(default)s")
     about = (
@@ -59,7 +59,7 @@ def _add_model_options(group: "argparse._ArgumentGroup") -> None:
         "model), or the first forecasts of the native engine (default: measured from its first steps)"
     )
     option("--cost-model", type=Path, metavar="FILE", help=about)
-    option("--device", help="of the native engine: cpu, cuda (default: %(default)s)")
+    option("--device", help="device of the native engine: cpu or cuda (default: %(default)s)")
     option("--dtype", choices=get_args(DType), help="default: %(default)s")
     about = "matrix kernel on a CPU (default: the fastest in a trial)"
     option("--kernel", choices=["auto", *get_args(KernelName)], help=about)
@@ -69,17 +69,17 @@ def _add_model_options(group: "argparse._ArgumentGroup") -> None:
 def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     option = group.add_argument
     pool = group.add_mutually_exclusive_group()
-    about = "blocks of the KV pool"
+    about = "number of blocks in the KV pool"
     pool.add_argument("--kv-blocks", dest="num_blocks", type=parse_positive, metavar="N", help=about)
-    about = "memory of the KV pool (default: 1g)"
+    about = "size of the KV pool (default: 1g)"
     pool.add_argument("--kv-memory", dest="kv_bytes", type=_parse_size, metavar="SIZE", help=about)
     option("--block-size", type=parse_positive, metavar="TOKENS")
-    option("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt completely")
-    about = "prompt and answer together (default: the model's limit)"
+    option("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt in full")
+    about = "limit of prompt and answer together (default: the model's limit)"
     option("--context", type=parse_positive, metavar="TOKENS", help=about)
     option("--max-running", type=parse_positive, metavar="N")
     option("--max-waiting", type=parse_positive, metavar="N")
-    about = "longest delay of decoding requests by one prompt chunk (default: %(default)s)"
+    about = "longest time that one prompt chunk may delay decoding requests (default: %(default)s)"
     option("--itl-budget", dest="itl_seconds", type=parse_seconds, metavar="SECONDS", help=about)
     about = (
         "collect the tokens of an answer for up to this long and send them together; 0 sends each at once "
@@ -94,8 +94,8 @@ def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
     option("--port", type=parse_port, default=DEFAULT_PORT, help="0 for any free port (default: %(default)s)")
     option("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     cli.add_tls_options(group, "require client certificates signed by this CA; needed to accept other machines")
-    option("--insecure", action="store_true", help="accept any caller of other machines, on a trusted network")
-    about = "callers may load adapters below it (default: no loading)"
+    option("--insecure", action="store_true", help="accept any caller from other machines (trusted networks only)")
+    about = "directory from which callers may load adapters (default: none)"
     option("--adapter-root", type=Path, metavar="DIR", help=about)
     about = "serve /metrics for Prometheus on this port; 0 for any free port (default: only through the router)"
     option("--metrics-port", type=parse_port, metavar="PORT", help=about)

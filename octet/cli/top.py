@@ -66,7 +66,7 @@ def add_top_command(commands: Commands) -> None:
 
 def _top(arguments: argparse.Namespace) -> int:
     if arguments.once and arguments.interval is not None:
-        raise ValueError("--once and --interval exclude each other")
+        raise ValueError("--once and --interval cannot be combined")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in ("", "dumb", None)
     if arguments.json or arguments.once or not is_terminal:
         with cli.open_operator(arguments) as operator:

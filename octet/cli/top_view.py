@@ -15,7 +15,7 @@ GOOD, WARNING, BAD, DIM, BOLD, PLAIN = "green", "yellow", "bold red", "dim", "bo
 FRESH_SECONDS = 8.0  # a router sends an overview at least every five seconds, so an older one is stale
 KEY_HELP = "q quit  s sort  up/down select  enter details  ? help"
 _HELP = (
-    "q, Ctrl-C  leave",
+    "q, Ctrl-C  quit",
     "s          sort: as configured, requests, queue, ttft, wrong answers",
     "up, down   select a specialist (also k, j)",
     "enter      show or hide its details (also right, left)",

@@ -51,10 +51,10 @@ def add_tune_command(commands: Commands) -> None:
     source.add_argument("--from", dest="file", type=Path, metavar="FILE", help=about)
     source.add_argument("--export", type=Path, metavar="FILE", help="write the comparisons as JSON lines")
     goal = parser.add_argument_group("goal").add_mutually_exclusive_group()
-    about = "least share of saves (default: %(default)s)"
+    about = "smallest share of saves to catch (default: %(default)s)"
     goal.add_argument("--catch", type=parse_share, default=0.9, metavar="SHARE", help=about)
-    goal.add_argument("--budget", type=parse_share, metavar="SHARE", help="largest share of today's shadows")
-    about = "what to catch; in a save only the shadow's answer was right (default: %(default)s)"
+    goal.add_argument("--budget", type=parse_share, metavar="SHARE", help="largest share of today's shadows to keep")
+    about = "what to catch; a save is a request that only the shadow answered correctly (default: %(default)s)"
     parser.add_argument("--by", choices=get_args(thresholds.GoalAim), default="saves", help=about)
     parser.set_defaults(run=lambda arguments: cli.run_command("router tune", lambda: _tune(parser, arguments)))
 
@@ -94,7 +94,7 @@ def corpus_files() -> list[Path]:
 
 def _tune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     if arguments.file is not None and (arguments.last is not None or arguments.export is not None):
-        parser.error("--from excludes --last and --export: the file has the comparisons")
+        parser.error("--from cannot be combined with --last or --export: the comparisons come from the file")
     goal: thresholds.ThresholdGoal = thresholds.CatchGoal(arguments.catch, arguments.by)
     if arguments.budget is not None:
         goal = thresholds.BudgetGoal(arguments.budget)

@@ -187,7 +187,7 @@ def _decision(decision: DecisionInfo) -> Sentences:
 def _choice(decision: DecisionInfo) -> str:
     primary = decision.primary
     if not primary:
-        return "No specialist was to answer it."
+        return "No specialist was chosen to answer it."
     name = f" {decision.decided_by}" if decision.decided_by else ""
     sentences = {
         "forced": f"The caller named {primary}.",
@@ -221,12 +221,12 @@ def _dispatch(receipt: Receipt) -> Sentences:
         yield f"The correctness breaker of {receipt.decision.primary or 'the primary'} {state}."
     why = _end_sentence(between.why)
     if between.instead_of:
-        why = f"Another specialist was to answer in place of {between.instead_of}" + (f": {why}" if why else ".")
+        why = f"Another specialist was chosen to answer in place of {between.instead_of}" + (f": {why}" if why else ".")
     yield why
     if between.lane == "fresh":
-        yield "The lane that was to answer was fresh: it had too little history to be trusted."
+        yield "The chosen lane was fresh: it had too little history to be trusted."
     elif between.lane not in ("", "serving"):
-        yield f"The lane that was to answer was {between.lane}."
+        yield f"The chosen lane was {between.lane}."
     source = f"last set by {between.knobs_by}" if between.knobs_by else "as configured"
     knobs = f"a shadow threshold of {between.shadow_threshold:g} and a priority floor of {between.priority_floor}"
     yield f"It was subject to {knobs}, {source}."

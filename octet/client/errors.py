@@ -123,7 +123,7 @@ _ADVICE: dict[type[OctetError], str] = {
     Unauthenticated: "give api_key, or set OCTET_API_KEY",
     Busy: "try again later",
     Unavailable: "try again",
-    ReplicaLost: "the part that was received is valid; ask again for the rest",
+    ReplicaLost: "the part that was received is valid; send the request again for the rest",
     CallerStalled: "read the stream faster, or ask for less",
 }
 _ADVICE_BY_REASON = {

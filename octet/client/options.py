@@ -131,7 +131,7 @@ def _tool_call_to_wire(call: ToolCall | Mapping[str, Any]) -> wire.ToolCall:
 def _check_keys(given: Mapping[str, Any], kind: Any) -> None:
     unknown = sorted(set(given) - set(kind.__annotations__))
     if unknown:
-        raise KeyError(f"{unknown[0]} is not one of {', '.join(kind.__annotations__)}")
+        raise KeyError(f"unknown key {unknown[0]} (known: {', '.join(kind.__annotations__)})")
 
 
 class MessageDict(TypedDict):

@@ -112,7 +112,7 @@ def _check_order(item: Any, place: KeyPath, less: str, more: str, factor: int, i
         key = less if index.has_key(*place, less) else more
         unit = "" if isinstance(item, schema.EscalationConfig) else " s"
         shown = f"twice {less}" if factor == 2 else less
-        problem = f"does not fit: {shown} ({low:g}{unit}) must be at most {more} ({high:g}{unit})"
+        problem = f"is inconsistent: {shown} ({low:g}{unit}) must be at most {more} ({high:g}{unit})"
         index.add_problem((*place, key), problem)
 
 
@@ -124,7 +124,7 @@ def _check_targets(targets: schema.SloTargets, place: KeyPath, index: KeyIndex) 
         set_targets = [(name, target) for name, target in known if target is not None]
         for (less, low), (more, high) in pairwise(set_targets):
             if low > high:
-                problem = f"does not fit: {less} ({low:g} s) must be at most {more} ({high:g} s)"
+                problem = f"is inconsistent: {less} ({low:g} s) must be at most {more} ({high:g} s)"
                 index.add_problem((*place, more), problem)
 
 

@@ -158,11 +158,11 @@ class ValueReader:
         try:
             return str(self._folder / Path(text).expanduser())
         except RuntimeError:
-            raise InvalidValue("a path; this one's home folder is unknown", node) from None
+            raise InvalidValue("a path whose home folder is known", node) from None
 
     def _list(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[str, ...]:
         if not isinstance(node, YamlList):
-            raise InvalidValue("a list of texts, such as [one, two]", node)
+            raise InvalidValue("a list of strings, such as [one, two]", node)
         check_count(field, len(node.items))
         seen: dict[str, int] = {}
         for index, item in enumerate(node.items):
@@ -250,5 +250,5 @@ def _describe_allowed(field: SchemaField) -> str:
     if unit is ValueUnit.SECONDS:
         noun = "seconds, such as 2, 250ms or 1m,"
     if noun is None:
-        return "a list of texts" if get_origin(field.kind) is tuple else "text"
+        return "a list of strings" if get_origin(field.kind) is tuple else "text"
     return noun if limits is None else f"{noun} {limits}"

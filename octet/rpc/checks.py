@@ -41,7 +41,7 @@ def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     if deepest > max_depth:
-        raise InvalidValue(f"at most {max_depth} brackets deep", f"{deepest:,}")
+        raise InvalidValue(f"nested at most {max_depth} levels deep", f"{deepest:,}")
     try:
         parsed = json.loads(text, parse_constant=refuse_constant)
     except ValueError as error:

@@ -217,7 +217,7 @@ def check_single_threaded() -> None:
     """Check for threads: a fork copies only the calling thread, and locks held by others would never be released."""
     if threading.active_count() > 1:
         names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
-        raise RuntimeError(f"a process that forks must have a single thread: {names}")
+        raise RuntimeError(f"cannot fork while other threads are running: {names}")
 
 
 def _exit_after(run: Callable[[], int]) -> NoReturn:

@@ -185,7 +185,7 @@ class Supervisor:
             return
         if process.num_starts == 1 and not process.was_ready and os.waitstatus_to_exitcode(status) == EXIT_USAGE:
             self._console.settle()
-            self._final_message = f"{process.name} cannot start, so everything stops: {process.last_line}"
+            self._final_message = f"{process.name} cannot start; shutting down: {process.last_line}"
             self._shut_down(EXIT_USAGE)
             return
         delay = process.backoff.next_delay()

@@ -132,9 +132,9 @@ class SpanExporter:
         if is_taken == self._is_failing:  # log every change once
             self._is_failing = not is_taken
             if is_taken:
-                _log.info("The collector takes traces again; those of %d requests were lost.", self.dropped)
+                _log.info("The collector accepts traces again; those of %d requests were lost.", self.dropped)
             else:
-                _log.warning("The collector accepts no traces; they are dropped until it does.")
+                _log.warning("The collector does not accept traces; dropping them until it does.")
 
     def _drop_queue(self) -> None:
         with self._changed:

@@ -68,7 +68,7 @@ class CustomVerifier:
         except _ProtocolError as error:
             return "unavailable", f"{error} and was killed"
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            return "unavailable", f"its process ended: {error}"
+            return "unavailable", f"no verdict: {error}"
         finally:
             if not is_done:
                 await asyncio.shield(self._end())
@@ -106,7 +106,7 @@ class CustomVerifier:
     async def _read_reply(self) -> dict[str, Any]:
         line = await require_pipe(self._running().stdout).readline()
         if not line.endswith(b"\n"):
-            raise EOFError("it wrote nothing")
+            raise EOFError("the verifier process wrote no reply")
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -130,10 +130,10 @@ def check_custom_spec(module: str, attribute: str, base: Path | None) -> None:
     """Raises ValueError for an invalid name or a missing module. The module is imported only in the child process."""
     for word in (*module.split("."), *attribute.split(".")):
         if not word.isidentifier():
-            raise ValueError(f"{module}:{attribute} names no verifier: {word!r} is not a Python name")
+            raise ValueError(f"{module}:{attribute} is not a valid verifier name: {word!r} is not a Python name")
     first = module.split(".")[0]
     if base is not None and ((base / f"{first}.py").is_file() or (base / first).is_dir()):
         return
     if first not in sys.modules and importlib.util.find_spec(first) is None:
-        where = f" in {base} nor" if base is not None else ""
+        where = f" in {base} or" if base is not None else ""
         raise ValueError(f"there is no module {first!r}{where} on Python's path")

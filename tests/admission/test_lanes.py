@@ -509,11 +509,11 @@ def test_an_id_names_number_and_content() -> None:
     ("book", "number", "counts", "rules", "text"),
     [
         (first(), 1, {}, RULES, "serving"),
-        (promoted(first()), 1, {}, RULES, "kept for a roll-back"),
+        (promoted(first()), 1, {}, RULES, "kept for rollback"),
         (promoted(first()), 2, {2: Counts(3, 1)}, RULES, "fresh: 4 of 50 samples, then trusted"),
         (loaded(first()), 2, {2: Counts(9, 1)}, RULES, "shadows: 10 of 50 samples; promote it by hand"),
         (loaded(first()), 2, {2: Counts(9, 1)}, AUTO, "shadows: 10 of 50 samples"),
-        (loaded(first()), 2, {2: Counts(50, 0)}, AUTO, "shadows: to be promoted"),
+        (loaded(first()), 2, {2: Counts(50, 0)}, AUTO, "shadows: about to be promoted"),
         (loaded(first()), 2, {2: Counts(30, 30)}, AUTO, "shadows: 30 of 60 passed (50.0%), below the floor of 80.0%"),
         (loaded(loaded(first()), "newer"), 2, {}, RULES, "retired: replaced: a refresh"),
     ],

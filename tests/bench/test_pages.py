@@ -86,5 +86,5 @@ def test_result_with_the_name_of_another_bench_is_refused(tmp_path: Path, monkey
     (tmp_path / "page.md").write_text("<!-- origin router-peers -->\n<!-- end -->\n")
     for name in ("PAGES", "RESULTS"):
         monkeypatch.setattr(pages, name, tmp_path)
-    with pytest.raises(SystemExit, match=r"router-peers\.json: its name must begin with its bench, serve"):
+    with pytest.raises(SystemExit, match=r"router-peers\.json: the name must begin with the name of the bench, serve"):
         main(["--check"])

@@ -194,4 +194,4 @@ def test_replica_with_invalid_settings_stops_everything(tmp_path: Path) -> None:
     file.write_text("specialists:\n  sql: {engine: sim, adapters: {style: style}}\n")
     status, output = octet_serve(str(file), "--port", "0")
     assert status == 2
-    assert output.splitlines()[-1].startswith("sql cannot start, so everything stops: ")
+    assert output.splitlines()[-1].startswith("sql cannot start; shutting down: ")

@@ -115,7 +115,7 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
-        return errors.invalid_field(where, f"an object with one key of {', '.join(known)}", got)
+        return errors.invalid_field(where, f"an object with exactly one of the keys {', '.join(known)}", got)
 
     def to_wire(self, where: str) -> wire.Structure:
         kinds = self.__struct_fields__

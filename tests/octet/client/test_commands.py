@@ -117,7 +117,7 @@ def test_structure_options_reach_the_router(tmp_path: Path, capsys: Captured) ->
     assert "not valid JSON" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         octet("generate", "so?", "--json-object", "--regex", "a")
-    assert "--json-object and --regex exclude each other" in capsys.readouterr().err
+    assert "--json-object and --regex cannot be combined" in capsys.readouterr().err
 
 
 def test_prompt_is_read_from_stdin_or_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

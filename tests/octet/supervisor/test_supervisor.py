@@ -137,9 +137,7 @@ def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
 def test_process_that_can_never_run_stops_everything(tmp_path: Path) -> None:
     with supervised("wrong", tmp_path) as running:
         assert running.popen.wait(60) == 2
-        assert running.logged.endswith(
-            "wrong cannot start, so everything stops: block_size must be in [1, 1024], got 0\n"
-        )
+        assert running.logged.endswith("wrong cannot start; shutting down: block_size must be in [1, 1024], got 0\n")
         assert running.output == ""
 
 

@@ -89,8 +89,8 @@ def test_refused_spans_are_lost_and_later_spans_arrive(caplog: pytest.LogCapture
         assert numbers(collector) == [2]
     logged = [record.message for record in caplog.records if record.name == "octet.telemetry.trace_export"]
     assert logged == [
-        "The collector accepts no traces; they are dropped until it does.",
-        "The collector takes traces again; those of 1 requests were lost.",
+        "The collector does not accept traces; dropping them until it does.",
+        "The collector accepts traces again; those of 1 requests were lost.",
         "Traces of 1 requests were lost, 1 were sent.",
     ]
 

@@ -73,7 +73,7 @@ def test_json_output_is_one_event_per_line_with_its_turn(piped: Piped, capsys: C
     ]
     assert events[-1]["error"] == {
         "kind": "ReplicaLost",
-        "message": "the replica was lost; the part that was received is valid; ask again for the rest",
+        "message": "the replica was lost; the part that was received is valid; send the request again for the rest",
         "reason": "replica_lost",
         "status": 4,
     }

@@ -27,7 +27,7 @@ def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -
         scripted(Act(), Act(words=("half ",), hangs=True), cut, hostile, Act()) as script,
         in_terminal("chat", "--address", script.address, "--no-history") as terminal,
     ):
-        terminal.expect("Ctrl-D leaves")
+        terminal.expect("Ctrl-D exits")
         terminal.expect("> ")
         terminal.type("why?\n")
         terminal.expect("one two three\r\n")
@@ -43,7 +43,7 @@ def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -
         terminal.expect("> ")
         terminal.type("half a line")
         terminal.expect("half a line")
-        terminal.press(CTRL_C, until="(Ctrl-D leaves)")
+        terminal.press(CTRL_C, until="(Ctrl-D exits)")
 
         terminal.type("lost?\n")
         terminal.expect("octet chat: the replica was lost")

@@ -169,7 +169,7 @@ def test_start_errors_are_one_line(capsys: Captured) -> None:
     with router_served() as router:
         address = router.address
         assert main(["top", "--once", "--interval", "1", "--address", address]) == 2
-        assert "exclude each other" in capsys.readouterr().err
+        assert "cannot be combined" in capsys.readouterr().err
     assert main(["top", "--once", "--address", address, "--timeout", "2"]) == 3
     assert capsys.readouterr().err.startswith("octet top: ")
     with in_terminal("top", "--address", address) as terminal:
