@@ -120,7 +120,7 @@ class NotEnough(RuntimeError):
     def __init__(self, most: int, trials: Sequence[Figures]) -> None:
         figures = trials[-1]
         missing = "; ".join(f"{name}: {', '.join(each.misses)}" for name, each in figures.items() if each.misses)
-        super().__init__(f"{most} replicas a specialist are not enough: {missing}")
+        super().__init__(f"{most} replicas per specialist are not enough: {missing}")
         self.found = CapacityAnswer({name: each.replicas for name, each in figures.items()}, figures, tuple(trials))
 
 

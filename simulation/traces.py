@@ -102,7 +102,7 @@ def read_azure(path: Path) -> list[LengthShape]:
         except (ValueError, csv.Error) as error:
             raise TraceError(path, max(1, lines.line_num), str(error)) from error
     if len(rows) < 2:
-        raise TraceError(path, 1, f"a trace has at least 2 requests, this has {len(rows)}")
+        raise TraceError(path, 1, f"a trace must have at least 2 requests, got {len(rows)}")
     gaps = [(after[0] - before[0]).total_seconds() for before, after in pairwise(rows)]
     if min(gaps) < 0:
         raise TraceError(path, gaps.index(min(gaps)) + 3, "earlier than the previous line")

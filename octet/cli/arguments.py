@@ -122,5 +122,5 @@ def check_address(address: str) -> None:
     match = _HOST_AND_PORT.fullmatch(address)
     if _GRPC_SCHEME.match(address) or (match is not None and 0 < int(match[1][:6]) <= MAX_PORT):
         return
-    hint = "; it is a gRPC address and has no http://" if "://" in address else ""
+    hint = "; it is a gRPC address, without http://" if "://" in address else ""
     raise ValueError(f"--address is HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")

@@ -33,7 +33,7 @@ REFRESH_SECONDS = 0.25  # between two checks of the replicas
 _TIDY_TICKS = 300
 _TOKEN_BYTES = 2
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")  # accepted by replicas, with space for the suffix of a load name
-_NAME_LIMIT = "1 to 40 of a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
+_NAME_LIMIT = "1 to 40 characters from a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 _MAX_PATH_CHARACTERS = 1024
 
 

@@ -164,7 +164,7 @@ class RequestValidator:
         body = self._check.text("body", message.body)
         if not message.messages:
             if not prompt or prompt.isspace():
-                value = "nothing but blanks" if prompt else "''"
+                value = "only whitespace" if prompt else "''"
                 raise invalid_field("prompt", "text, unless messages are given", value)
             return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
         for field in ("prompt", "template", "body"):
@@ -173,7 +173,7 @@ class RequestValidator:
         self._check.messages(message.messages)
         if not any(each.role == USER and each.content.strip() for each in message.messages):
             limit = "a conversation with a user message that is not empty"
-            raise invalid_field("messages", limit, f"{len(message.messages)} others")
+            raise invalid_field("messages", limit, f"{len(message.messages)} other messages")
         copies: Sequence[wire.Message] = specialist_wire.Chat(messages=message.messages).messages
         return copies
 

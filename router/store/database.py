@@ -21,7 +21,7 @@ _DOCUMENT = ", ".join(rows.Document._fields)
 RECEIPT_COLUMNS = "request_id, at_ms, raw, tenant, specialist, outcome, judged"
 _AUDIT = ", ".join(rows.AuditRow._fields)
 _RESTORED = "restored"
-_TAKEN_OVER = "a database with another history replaced it: its content is in force, not the state of this router"
+_TAKEN_OVER = "it was replaced by a different database, whose content is now used instead of this router's state"
 
 
 class StorePosition(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from router.store.connection import DatabaseConnection, StoreConnectionLost
 
-META_ROW_LOST = "its table meta has lost its row: restore a backup or remove all tables"
+META_ROW_LOST = "its table meta has no row: restore a backup or remove all tables"
 Migration = Sequence[str]  # statements; {blob} stands for the column type of bytes
 
 INITIAL_SCHEMA: Migration = (

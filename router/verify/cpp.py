@@ -234,11 +234,11 @@ async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: Co
 def _excuse(unit: CppUnit, error: CompileError, *, wraps: bool) -> str:
     """Return why the error does not count against the answer; empty if it counts."""
     if unit.is_expendable:
-        return "the answer itself calls the code wrong"
+        return "the answer itself says that the code is wrong"
     if error.kind == "header":
         return "it needs a header that is not installed"
     if error.kind == "newer":
-        return "it needs a later standard than the compiler knows"
+        return "it needs a newer standard than the compiler supports"
     if error.kind == "undeclared" and not unit.is_whole:
         if wraps and looks_like_cpp(unit.code):
             return "it is a fragment that uses names from elsewhere"

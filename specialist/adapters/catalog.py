@@ -26,7 +26,7 @@ class UnknownAdapter(LookupError):
 def check_digest(name: str, digest: str, pinned: str) -> None:
     """Raises AdapterRefused if the digest differs from `pinned`, unless that is empty."""
     if pinned and digest != pinned:
-        raise AdapterRefused("digest", f"{name} must be the adapter {pinned}, but this one is {digest}")
+        raise AdapterRefused("digest", f"{name} must have the digest {pinned}, got {digest}")
 
 
 class AdapterCatalog(ABC):
@@ -160,7 +160,7 @@ def _acquire(adapters: AdapterCatalog, name: str) -> str:
 def resolve_below(root: Path | None, path: str) -> Path:
     """Return the directory that a caller names. It and all its files must be below the root. Raises Refusal."""
     if root is None:
-        raise adapter_refused("path", "this replica has no adapter root and loads no adapters while serving")
+        raise adapter_refused("path", "this replica has no adapter root, so it cannot load adapters while serving")
     try:
         root = root.resolve()
         directory = (root / path).resolve()

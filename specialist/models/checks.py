@@ -32,7 +32,7 @@ class TensorNames(NamedTuple):
             return self.top[name]
         match = self.pattern.fullmatch(name)
         if match is None or match[2] not in self.layer:
-            raise ModelRefused(f"{source}: tensor {name!r:.120} is not of a {self.families} model")
+            raise ModelRefused(f"{source}: tensor {name!r:.120} does not belong to a {self.families} model")
         return f"layers.{match[1]}.{self.layer[match[2]]}{'_bias' if match[3] == 'bias' else ''}"
 
 

@@ -70,7 +70,7 @@ class ModelFields:
     def texts(self, name: str) -> list[str]:
         words = [word for word in self.listed(name) if isinstance(word, str)]
         if len(words) != len(self.listed(name)):
-            raise self.wrong(name, "must be a list of texts")
+            raise self.wrong(name, "must be a list of strings")
         return words
 
     def wrong(self, name: str, why: str) -> ModelRefused:

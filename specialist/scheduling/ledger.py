@@ -312,7 +312,7 @@ class Ledger:
         if isinstance(outcome, StepFailure):
             return self._roll_back_all(step, outcome)
         if not self._is_complete(outcome, step):
-            return self._roll_back_all(step, StepFailure(f"not every one of {len(step.rows)} rows has a result"))
+            return self._roll_back_all(step, StepFailure(f"some of the {len(step.rows)} rows have no result"))
         rollbacks = []
         logprobs = outcome.logprobs or ((),) * len(step.rows)
         for row, sampled, likely in zip(step.rows, outcome.sampled, logprobs, strict=True):

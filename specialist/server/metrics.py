@@ -68,7 +68,7 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
 
     def build() -> Iterator[Metric]:
         yield from _step_families(families, counters)
-        text = "Duration of the step under way so far; 0 without one."
+        text = "Seconds since the current step began; 0 when idle."
         yield families.gauge("step_under_way_seconds", text, step_seconds)
         text = "Commits that came late or twice and changed nothing."
         yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
@@ -89,7 +89,7 @@ def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> I
     yield families.counters(
         "step_tokens_total", text, labels, (((mode,), counters.step_tokens[mode]) for mode in MODES)
     )
-    text = "Steps with other adapters than the step before."
+    text = "Steps whose adapters differ from the previous step's."
     yield families.counter("adapter_switches_total", text, counters.adapter_switches)
 
 
@@ -104,7 +104,7 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     text = "From the first step to the first token."
     yield families.histograms("prefill_seconds", text, (), [((), counters.prefill)])
     yield families.counter("prompt_tokens_total", "Prompt tokens of requests that ran.", counters.prompt_tokens)
-    text = "Prompt tokens of requests that ran and that were found in the cache."
+    text = "Prompt tokens of requests that ran, found in the cache."
     yield families.counter("cached_prompt_tokens_total", text, counters.cached_tokens)
     yield families.counter("completion_tokens_total", "Tokens of answers.", counters.completion_tokens)
 
@@ -124,14 +124,14 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
         yield families.counter("displaced_requests_total", text, counters.displaced)
         text = "Requests suspended when one of higher priority was admitted."
         yield families.counter("set_aside_requests_total", text, counters.suspended)
-        yield families.gauge("open_calls", "Calls that have not got their status yet.", open_calls)
-        yield families.gauge("watchers", "Callers that watch the load.", watchers)
-        yield families.gauge("tokenizing_requests", "Requests that are tokenised or wait for it.", tokenizing)
-        text = "Requests that may be tokenised or wait for it at once."
+        yield families.gauge("open_calls", "Calls whose status has not been sent yet.", open_calls)
+        yield families.gauge("watchers", "Callers watching the load.", watchers)
+        yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting for it.", tokenizing)
+        text = "Limit of requests being tokenised or waiting for it."
         yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
         text = "Share of the process's memory limit that is in use; 0 without a limit."
         yield families.gauge("memory_share", text, memory)
-        text = "Duration of tokenising on its thread, with the time in the queue for it."
+        text = "Duration of tokenisation, including its time in the queue."
         yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
 
     return build
@@ -140,7 +140,7 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
 def _trace_families(families: _SpecialistFamilies, exporter: SpanExporter | None) -> Iterator[Metric]:
     sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
     yield families.counter("sent_traces_total", "Requests whose spans were exported.", sent)
-    text = "Requests whose spans were lost: the collector did not take them, or there was no room to hold them."
+    text = "Requests whose spans were lost: not accepted by the collector, or the queue was full."
     yield families.counter("lost_traces_total", text, dropped)
 
 
@@ -157,7 +157,7 @@ def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> B
             is_unknown = wire.LoadReport.DESCRIPTOR.fields_by_name[field].has_presence and not report.HasField(field)
             yield families.gauge(name, text, None if is_unknown else getattr(report, field))
         blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
-        text = "Blocks of the KV pool: free, cached (unused but findable), used."
+        text = "Blocks of the KV pool: free, cached (unused but reusable), used."
         yield families.gauges("kv_blocks", text, ("state",), blocks)
         yield from _forecast_families(families, report, margin)
         yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
@@ -168,17 +168,17 @@ def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> B
 
 
 _LOAD_GAUGES = (  # name, help text, field of the load report
-    ("waiting_requests", "Requests that wait or are suspended.", "waiting"),
-    ("running_requests", "Requests that run.", "running"),
-    ("shadow_requests", "Shadow requests among those that wait or run.", "shadows"),
-    ("waiting_requests_limit", "Requests that may wait.", "max_waiting"),
-    ("running_requests_limit", "Requests that may run.", "max_running"),
+    ("waiting_requests", "Waiting and suspended requests.", "waiting"),
+    ("running_requests", "Running requests.", "running"),
+    ("shadow_requests", "Shadow requests that are waiting or running.", "shadows"),
+    ("waiting_requests_limit", "Limit of waiting requests.", "max_waiting"),
+    ("running_requests_limit", "Limit of running requests.", "max_running"),
     ("draining", "1 if the replica accepts no new requests and finishes the others.", "draining"),
     ("refusing", "1 if a request was refused for lack of capacity within the last second.", "refusing"),
     ("prefill_tokens_per_second", "Recent rate of prefill steps.", "prefill_rate"),
     ("decode_tokens_per_second", "Recent rate of decode steps.", "decode_rate"),
     ("drained_requests_per_second", "Recent rate at which requests end while the replica is busy.", "drain_rate"),
-    ("usual_wait_seconds", "How long a usual request would wait now for its first step.", "usual_wait"),
+    ("usual_wait_seconds", "How long a typical request would now wait for its first step.", "usual_wait"),
 )
 
 
@@ -191,7 +191,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
             (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
             for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
         ]
-    text = "Error of forecasts as a share of the real time: of steps, and of whole requests."
+    text = "Forecast error as a share of the actual time, for steps and whole requests."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
     yield families.gauge("estimate_margin_ratio", "Share by which work may exceed its forecast.", margin)
 

@@ -328,7 +328,7 @@ def failure_status(
             return refusal.engine_failed(served.public_id)
         case "error":  # the caller's own structure failed, so no other replica would do better
             field = "tools" if served.answer.reads_calls else "structure"
-            limit = "a form that can be followed to its end at little cost"
+            limit = "a form that is cheap to enforce until the answer ends"
             return refusal.invalid_field(field, limit, "one that became too costly")
         case "shed":
             return refusal.request_shed(retry_after())

@@ -87,12 +87,12 @@ def matcher_error(matcher: "LLMatcher") -> str:
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
-    return reason[:_MAX_REASON] if " " in reason else _LIBRARY_REASONS.get(reason, "one that nothing fits")
+    return reason[:_MAX_REASON] if " " in reason else _LIBRARY_REASONS.get(reason, "one that nothing matches")
 
 
 def _requirement(structure: Structure) -> str:
     if structure.kind == "regex":
-        return "a regular expression that some text matches, not too large, without look-around and references"
+        return "a regular expression that some text matches, not too large, without look-around or backreferences"
     if structure.kind == "choice":
         return "a smaller number of choices"
     schema = "a JSON Schema that some value satisfies, not too large, with supported keywords only"

@@ -202,7 +202,7 @@ def test_need_above_the_limit_is_reported(
     words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]
     assert main([*words, "--json", str(out), "--result", str(result)]) == 1
     said = capsys.readouterr()
-    assert "1 replicas a specialist are not enough" in said.err and "2 replicas are not enough" in said.out
+    assert "1 replicas per specialist are not enough" in said.err and "2 replicas are not enough" in said.out
     assert json.loads(out.read_text())["replicas"] == {"algo": 1, "stl": 1}
     assert "--most 1" in read_result(result).command
 

@@ -46,7 +46,7 @@ def test_other_comments_are_left_alone() -> None:
 
 
 def test_marker_of_unknown_kind_is_refused() -> None:
-    with pytest.raises(MarkerRefused, match="an end without"):
+    with pytest.raises(MarkerRefused, match="an end marker without"):
         filled("<!-- figure kv -->\n<!-- end -->", lambda marker: "")
 
 

@@ -274,7 +274,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
     if any(caller != "direct" for caller in tool.allowed_callers or ()):
         raise errors.unsupported_field(f"{where}.allowed_callers", _ONLY_MODELS_CALL)
     if tool.input_examples:
-        why = "templates show a schema; write examples in the description"
+        why = "chat templates show only the schema; put examples in the description"
         raise errors.unsupported_field(f"{where}.input_examples", why)
     parameters = fields.dump_json(tool.input_schema, f"{where}.input_schema")
     return wire.Tool(name=tool.name, description=tool.description, parameters=parameters, strict=tool.strict)

@@ -99,7 +99,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from None
     if not isinstance(parsed, dict):
-        raise _malformed("the top level must be an object in braces")
+        raise _malformed("the top level must be an object")
     if _SURROGATE_ESCAPE.search(raw):
         _check_surrogates(parsed, "")
     return parsed

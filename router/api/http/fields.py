@@ -108,7 +108,7 @@ def dump_json(value: Any, where: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
-        raise invalid_field(where, "JSON with numbers of 64 bits", "a larger number") from None
+        raise invalid_field(where, "JSON with numbers of at most 64 bits", "a larger number") from None
 
 
 def parse_whole_number(name: str, text: str) -> int:
@@ -212,6 +212,6 @@ def _describe(kind: inspect.Type, value: Any) -> str:
         return ("one of " if len(kind.values) > 1 else "") + ", ".join(map(str, kind.values))
     name = _NAMES.get(type(kind), "left out")
     if isinstance(kind, inspect.ListType) and isinstance(_unwrap(kind.item_type), inspect.StrType):
-        return f"{name} of texts"
+        return f"{name} of strings"
     is_large = isinstance(kind, inspect.IntType | inspect.FloatType) and type(value) is int
     return f"{name} of 64 bits" if is_large else name

@@ -219,7 +219,7 @@ def _add_jobs(paths: _Paths) -> None:
     listed = _json(_object_schema({"jobs": _array_of(_ref("Job"))}))
     page = _query("limit", _DIGITS), _query("before", _STRING)
     receipt = "the receipt of a request, by its id or the id of its answer"
-    events = "the job's events after a number, and later events as they come"
+    events = "the job's events after a number, and later events as they happen"
     add, job = paths.add, "/v1/jobs/{job_id}"
     submit = "stores a background job"
     add("POST /v1/jobs", "submitJob", submit, submitted, key, errors=_CHANGE_ERRORS, body=("JobRequest", _INFER))
@@ -248,7 +248,7 @@ def _add_router(paths: _Paths) -> None:
     add("GET /v1/models", "listModels", "all models", _json("Models"))
     add("GET /v1/models/{model}", "getModel", "one model", _json("Model"), errors=(404,))
     add("GET /v1/slo", "getSlo", slo, _json("GetSloResponse"), _query("specialist", _STRING, specialist), errors=(404,))
-    add("GET /healthz", "health", "whether the process lives", healthy, is_open=True)
+    add("GET /healthz", "health", "whether the process is alive", healthy, is_open=True)
     add("GET /readyz", "readiness", "whether every specialist has a warm replica", ready, is_open=True)
     add("GET /openapi.json", "openapi", "this document", _json({"type": "object"}), is_open=True)
     add("GET /dashboard", "dashboard", "the operators' page, without data", page, is_open=True)

@@ -110,7 +110,7 @@ def _check_unique(field: str, values: list[str]) -> None:
 
 def _parse_key(entry: object, where: str) -> Key:
     if not isinstance(entry, dict):
-        raise KeysInvalid(f"{where} must be a table of {', '.join(_FIELDS)}")
+        raise KeysInvalid(f"{where} must be an object with {', '.join(_FIELDS)}")
     if not entry.keys() <= set(_FIELDS):
         raise KeysInvalid(f"{where} has an unknown field; known fields are {', '.join(_FIELDS)}")
     for name in _REQUIRED:

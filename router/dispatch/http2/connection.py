@@ -240,7 +240,7 @@ class Http2Connection(asyncio.Protocol):
             self._table_update = frames.RESET_TABLE if value < frames.TABLE_BYTES else b""
         elif name == frames.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
-                raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, f"maximum frame size {value}")
+                raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, f"invalid maximum frame size {value}")
             self._send_queue.max_frame = min(value, _MAX_SENT_FRAME)
 
     def ping(self, payload: bytes) -> None:

@@ -411,7 +411,7 @@ class HeaderDecoder:
 
     def _entry(self, index: int) -> Header:
         if not index:
-            raise ValueError("header index 0")
+            raise ValueError("invalid header index 0")
         return STATIC_TABLE[index - 1] if index <= len(STATIC_TABLE) else self._table[index - len(STATIC_TABLE) - 1]
 
     def _literal(self, reader: "_BlockReader", bits: int) -> Header:

@@ -43,7 +43,7 @@ def store_source(store: Store) -> BuildFamilies:
 
     def build() -> Iterator[Metric]:
         yield gauge_family("octet_store_up", "Whether the database answers.", (), [((), up)])
-        about = "Rows that wait to be written: receipts, comparisons, counts."
+        about = "Rows waiting to be written: receipts, comparisons, counts."
         held = [((kind,), getattr(figures, f"held_{kind}")) for kind in ("receipts", "comparisons", "counts")]
         yield gauge_family("octet_store_held_rows", about, ("kind",), held)
         about = "Rows that were lost: the buffer was full, or the database refused them."
@@ -92,7 +92,7 @@ def endpoint_source(endpoints: EndpointState) -> BuildFamilies:
         ("octet_memory_share", "Share of the process's memory limit in use; 0 without a limit.", memory),
         ("octet_http_connections", "Open HTTP connections.", endpoints.num_connections()),
         ("octet_jobs_running", "Jobs that this router is running.", jobs.num_running),
-        ("octet_job_watchers", "Callers that follow a job.", len(jobs.watchers)),
+        ("octet_job_watchers", "Callers watching a job.", len(jobs.watchers)),
     ]
 
     def build() -> Iterator[Metric]:

@@ -89,7 +89,7 @@ def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     )
     reasons = [((each,), getattr(counters, each)) for each in ("undecided", "unread", "shed", "failed")]
     yield counter_family("octet_verifier_unjudged_answers_total", about, ("reason",), reasons)
-    about = "Answers that wait for evaluation."
+    about = "Answers waiting for evaluation."
     yield gauge_family("octet_verifier_waiting_answers", about, (), [((), evaluation.num_waiting)])
     yield gauge_family("octet_verifier_held_bytes", "Bytes of captured answers.", (), [((), budget.taken)])
     about = "Limit of the bytes of captured answers."

@@ -171,7 +171,7 @@ class FindingTracker:
 def _finding_to_wire(each: _TrackedFinding, is_over: bool, now_ms: int) -> wire.Trouble:
     finding = each.finding
     since = min(finding.since_ms or each.first_ms, now_ms)
-    over = f"over since {format_moment(each.last_ms, now_ms)}, still watched: " if is_over else ""
+    over = f"resolved at {format_moment(each.last_ms, now_ms)}, still watched: " if is_over else ""
     return wire.Trouble(
         severity=finding.severity,
         kind=finding.kind,

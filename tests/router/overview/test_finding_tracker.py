@@ -63,7 +63,7 @@ def test_a_finding_that_is_over_is_marked() -> None:
     for second in (0, 60):
         step(memory, second, refusal())
     (trouble,) = step(memory, 85)
-    assert trouble.text == ("debug: over since 22:14 UTC, still watched: 12 % of requests refused since 22:13 UTC")
+    assert trouble.text == ("debug: resolved at 22:14 UTC, still watched: 12 % of requests refused since 22:13 UTC")
     (trouble,) = step(memory, 86, refusal(13))
     assert trouble.text == "debug: 13 % of requests refused since 22:13 UTC", "the finding is present again"
 

@@ -145,7 +145,7 @@ def test_a_backup_put_in_place_is_taken_over_unchanged(tmp_path: Path, caplog: p
 
     asyncio.run(scenario())
     assert len(replacement_errors(caplog)) == 2 and all(
-        "another history" in each for each in replacement_errors(caplog)
+        "different database" in each for each in replacement_errors(caplog)
     )
 
 
@@ -215,9 +215,9 @@ async def test_moving_a_damaged_file_away_while_routers_run_loses_no_change(tmp_
 async def test_a_database_without_its_meta_row_is_reported_with_advice(shared_url: str) -> None:
     async with opened(shared_url) as store:
         execute(shared_url, "DELETE FROM meta")
-        await eventually(lambda: "table meta has lost its row: restore a backup" in store.trouble)
+        await eventually(lambda: "table meta has no row: restore a backup" in store.trouble)
     async with opened(shared_url) as store:
-        assert "table meta has lost its row" in store.trouble
+        assert "table meta has no row" in store.trouble
 
 
 def fresh(identity: str) -> Any:

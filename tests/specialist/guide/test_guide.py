@@ -139,7 +139,7 @@ def test_an_unsupported_structure_is_refused(structure: Structure, says: str) ->
         (Structure("json_schema", '{"oneOf": [{"type": "string"}, {"minLength": 3}]}'), "oneOf constraints are not "),
         (Structure("json_schema", '{"type": "string", "pattern": "("}'), "unclosed group"),
         (Structure("regex", "a(?=b)"), "look-around, including look-ahead and look-behind, is not supported"),
-        (Structure("regex", r"[^\s\S]"), "one that nothing fits"),
+        (Structure("regex", r"[^\s\S]"), "one that nothing matches"),
     ],
 )
 def test_the_refusal_names_the_reason(structure: Structure, says: str) -> None:
