@@ -9,7 +9,7 @@ from bench.commands.common import FIGURES, Benches, BenchParser
 
 _BENCH = f"""\
 Measure what Octet costs on this computer: its own machinery without a model,
-and its engine beside other engines on the same model.
+and its engine compared with other engines on the same model.
 
 {FIGURES}"""
 
@@ -18,7 +18,7 @@ def add_bench_command(commands: Benches) -> None:
     bench = commands.add_parser(
         "bench",
         description=_BENCH,
-        help="measure what Octet costs, beside its peers",
+        help="measure what Octet costs, compared with its peers",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)

@@ -179,7 +179,7 @@ async def _settled(where: RouterSite) -> None:
         await asyncio.sleep(_WAIT_SECONDS)
         if where.router_cpu() - before < _IDLE * _WAIT_SECONDS:
             return
-    raise SiteFailed("the router does not become idle")
+    raise SiteFailed("the router did not become idle")
 
 
 async def _round(calls: dict[str, Call], number: int, seconds: float) -> dict[tuple[str, int], float]:

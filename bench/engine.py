@@ -85,7 +85,7 @@ class _Systems:
 
     def calibrate(self, path: Path) -> None:
         if OCTET not in self.live:
-            self.findings.fail("octet: not calibrated, because it does not run")
+            self.findings.fail("octet: not calibrated, because it is not running")
             return
         model = self._model
         try:
@@ -121,11 +121,11 @@ class _Systems:
 
     def _start_peer(self, name: str) -> tuple[Peer, str]:
         if name not in PEERS:
-            raise PeerUnavailable(f"{name}: no such peer; there are {', '.join(PEERS)}")
+            raise PeerUnavailable(f"{name}: unknown peer (known: {', '.join(PEERS)})")
         spec = PEERS[name]
         if self._options.parts == (ADAPTERS,):
             if not spec.mixing:
-                raise PeerUnavailable(f"{name}: does not share a batch among adapters")
+                raise PeerUnavailable(f"{name}: cannot mix adapters in one batch")
             spec = replace(spec, variants=tuple((*variant, *spec.mixing) for variant in spec.variants))
         return start_peer(spec, self._place, self._say, try_all=not self._options.quick)
 

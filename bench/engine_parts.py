@@ -51,12 +51,12 @@ def measure_open_loop(
     peers: dict[str, Peer], sizes: LoopSizes, runs: int, vocab_size: int, findings: Findings
 ) -> list[BenchRecord]:
     others = [name for name in peers if not _can(peers[name])]
-    findings.notes += [f"open loop: {name} takes no arrivals while it computes: left out" for name in others]
+    findings.notes += [f"open loop: {name} cannot accept requests while it computes: left out" for name in others]
     found = None
     if OCTET in peers and _can(peers[OCTET]):
         found = attempt(findings, peers, OCTET, partial(_capacity, sizes=sizes, vocab_size=vocab_size))
     if not found:
-        findings.notes.append("open loop: not measured, since octet's capacity is not known")
+        findings.notes.append("open loop: not measured, because octet's capacity is unknown")
         return []
     rates = {share: found * share for share in SHARES}
     offered = ", ".join(f"{rate:.3g}" for rate in rates.values())
@@ -159,7 +159,7 @@ def measure_mixes(
 ) -> Iterator[BenchRecord]:
     for name in peers:
         if name not in (OCTET, SERVED) and MIX not in peers[name].calls:
-            findings.notes.append(f"adapters: {name} was not started for them: left out")
+            findings.notes.append(f"adapters: {name} was not started with adapters: left out")
     rules = {**RULES, **{name: None for name, peer in peers.items() if name not in RULES and MIX in peer.calls}}
     board = Board(BENCH, list(rules))
     for number in range(runs + 1):

@@ -1,4 +1,4 @@
-"""The cost of listing receipts among very many: the newest, those of a rare specialist, and none at all."""
+"""The cost of listing a few of very many receipts: the newest, those of a rare specialist, and none at all."""
 
 import asyncio
 import tempfile

@@ -100,7 +100,7 @@ async def _first_chunk(ask: Ask) -> float:
         if first is None and event[0] == _CHUNK:
             first = perf_counter() - start
     if first is None:
-        raise RuntimeError("an answer without a token")
+        raise RuntimeError("the answer has no token")
     return first
 
 

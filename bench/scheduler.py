@@ -38,7 +38,7 @@ class Replica:
     def in_flight(self) -> Step:
         step = self.scheduler.in_flight
         if step is None:
-            raise RuntimeError("nothing is in flight")
+            raise RuntimeError("no step is in flight")
         return step
 
     @property

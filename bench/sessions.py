@@ -91,7 +91,7 @@ def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: i
             first = first or perf_counter()
         usage = answer.receipt.usage
     if usage is None:
-        raise RuntimeError("an answer without usage")
+        raise RuntimeError("the answer has no usage")
     return Turn(first - begun, usage.prompt_tokens - usage.cache_hit_tokens), answer.text
 
 

@@ -107,7 +107,7 @@ class _Pacer:
             raise PacerFailed(f"a pacer did not end: {self.process.args!r}") from None
         beats = [Beat(*map(float, line.split())) for line in self.notes.read_text().splitlines()[1:]]
         if code or not beats:
-            raise PacerFailed(f"a pacer ended before its time, with {code}: {self.process.args!r}")
+            raise PacerFailed(f"a pacer ended early with exit code {code}: {self.process.args!r}")
         return beats
 
 

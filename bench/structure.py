@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--cpu", action="store_true", help="CPU time of the engine's own thread, for a machine that others use too"
+        "--cpu", action="store_true", help="measure CPU time of the engine's thread, for a shared machine"
     )
     arguments = parser.parse_args()
     clock = time.thread_time if arguments.cpu else time.perf_counter

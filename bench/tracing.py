@@ -143,7 +143,7 @@ def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | N
             if number:
                 board.add(number, load.case, "octet", figures_of(found))
         if not collector.num_bytes:
-            raise SiteFailed("no trace has arrived")
+            raise SiteFailed("no trace arrived at the collector")
     return board.records()
 
 

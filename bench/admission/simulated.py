@@ -197,7 +197,7 @@ def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0
         if settled is None and done >= _SETTLED * work:
             settled, done = clock.now(), 0.0
     if settled is None:
-        raise ValueError(f"{work:g} s of work is too little to fill {setup.max_running} places")
+        raise ValueError(f"{work:g} s of work is too little to fill {setup.max_running} slots")
     return done / (clock.now() - settled)
 
 
@@ -221,7 +221,7 @@ class LoadSimulation:
             if self.follower is not None:
                 self.follower.after_step()
         if self._inside:
-            raise RuntimeError(f"nothing runs, but these requests have not ended: {sorted(self._inside)[:5]}")
+            raise RuntimeError(f"no request is running, but these have not ended: {sorted(self._inside)[:5]}")
         return self.outcomes
 
     def advance(self, seconds: float) -> None:

@@ -12,40 +12,40 @@ RUNS = 7
 LIVE_RUNS = 2
 FIRST_SEED = 101
 LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-_parse_loads = parse_numbers(1000, "loads are numbers above 0, at most 1000, as in 1,10")
+_parse_loads = parse_numbers(1000, "loads are numbers above 0 and at most 1000, such as 1,10")
 ABOUT = """\
-Send a replica more than it can do, at multiples of its capacity, with mixed
-priorities, deadlines and lengths, and show which requests are answered in time
-or refused, and whether forecasts and retry-after were right. Capacity is
-measured first, with the same requests. Callers do not wait for each other.
+Overload a replica at multiples of its capacity, with mixed priorities,
+deadlines and lengths. Shows which requests are answered in time or refused,
+and how accurate forecasts and retry-after are. Capacity is measured first,
+with the same requests. Callers do not wait for each other.
 
-On simulated time, on the same arrivals: "octet"; "fcfs", a queue of 256, first
-come, first served, without deadlines; "fcfs tuned", the same with the length
-that answers most in time, chosen afterwards; and "priority", a queue of 256 by
-priority. Callers hang up at their deadlines. With --live, a replica process
-behind a socket in real time; with --router as well, through a router before it.
-Where this process may run before all others, as root may, refusals in periods
-in which the machine was much slower, or stood still, are shown separately.
+In simulated time, with the same arrivals, the systems are "octet"; "fcfs", a
+first-come, first-served queue of 256 without deadlines; "fcfs tuned", the same
+with the queue length that answers most requests in time, chosen afterwards; and
+"priority", a queue of 256 ordered by priority. Callers disconnect at their
+deadlines. --live uses a replica process behind a socket in real time; --router
+adds a router in front of it. If this process may raise its own priority, as
+root may, refusals while the machine was slow or stalled are shown separately.
 """
 
 
 def add(benches: Benches) -> None:
-    summary = "a replica under overload, beside first come, first served"
+    summary = "an overloaded replica, compared with first come, first served"
     parser = add_bench(benches, "admission", ABOUT, summary, "shorter ones", RUNS, _run_admission)
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
-    parser.add_argument("--router", action="store_true", help="with --live: through a router")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals and lengths of an Azure LLM trace (CSV)")
+    parser.add_argument("--router", action="store_true", help="with --live: send requests through a router")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals and lengths from an Azure LLM trace (CSV)")
     loads = "multiples of the capacity (default: 0.5,1,2,3,5,10)"
     parser.add_argument("--loads", type=_parse_loads, default=LOADS, metavar="X,...", help=loads)
-    seconds = "of each load, with --trace of the highest (default: 60, with --live 20)"
+    seconds = "duration of each load, with --trace of the highest (default: 60, with --live 20)"
     parser.add_argument("--seconds", type=parse_positive, metavar="S", help=seconds)
-    runs = f"of each load (default: {RUNS}, with --live {LIVE_RUNS})"
+    runs = f"runs of each load (default: {RUNS}, with --live {LIVE_RUNS})"
     parser.add_argument("--runs", type=parse_positive, metavar="N", help=runs)
-    seed = f"of the runs, each of which has the next (default: {FIRST_SEED}; rules were chosen with seeds below 100)"
+    seed = f"seed of the first run, then counted up (default: {FIRST_SEED}; rules were tuned with seeds below 100)"
     parser.add_argument("--first-seed", type=parse_positive, default=FIRST_SEED, metavar="N", help=seed)
-    early = "answers that end before their limit (default: 0)"
+    early = "share of answers that end before their limit (default: 0)"
     parser.add_argument("--early", type=parse_share, default=0.0, metavar="SHARE", help=early)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput by load, as .svg or .png")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot goodput by load, as .svg or .png")
 
 
 def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     from bench.plots import GOODPUT, plot_views
 
     if arguments.router and not arguments.live:
-        parser.error("--router needs --live")
+        parser.error("--router requires --live")
     usual_runs, usual_seconds = (LIVE_RUNS, 20) if arguments.live else (RUNS, 60)
     if arguments.quick:
         usual_runs, usual_seconds = QUICK_RUNS, (4 if arguments.live else 40)
@@ -73,6 +73,6 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     if arguments.plot is not None:
         plot_views(arguments.plot, [GOODPUT], loads)
     add_words(arguments, f"{table_by_metric(classes)}\n")
-    note = f"capacity: {capacity:.2f} s of lone work a second, with the same requests all there at once"
+    note = f"capacity: {capacity:.2f} s of lone work per second, with all of the requests arriving at once"
     table = table_of_spreads(loads, targets(plan.loads))
     return publish(arguments, [*classes, *loads], notes=[note], table=table)

@@ -20,10 +20,10 @@ Benches: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Run = Callable[[argparse.ArgumentParser, argparse.Namespace], int]
 QUICK_RUNS = 2
 FIGURES = """\
-Every figure is the median of its runs; p10 and p90, in JSON low and high, are
-the 10th and the 90th percentile by nearest rank. Systems run in turns, in an
-order that changes from round to round; a ratio is taken round by round. The
-system is "octet", a peer, or "limit" for a bound that nothing can beat.
+Every figure is the median of its runs; p10 and p90 (low and high in JSON) are
+the 10th and 90th percentiles by nearest rank. Systems take turns, in an order
+that changes from round to round; ratios are computed per round. A system is
+"octet", a peer, or "limit", a bound that no system can beat.
 """
 _STANDARD_OUTPUT = Path("-")
 
@@ -43,11 +43,11 @@ def add_bench(
     """Add a command with the options of all benches. `smaller` describes the changes of --quick besides the runs."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = benches.add_parser(name, description=f"{about}\n{FIGURES}", help=summary, formatter_class=layout)
-    records = "also write the figures, one JSON record a line; without a file: to standard output, and no table"
+    records = "also write the figures as one JSON record per line; without FILE: to standard output, without the table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
-    document = "also write the figures as one JSON document, with the machine they are of"
+    document = "also write the figures and a description of the machine as one JSON document"
     parser.add_argument("--result", type=Path, metavar="FILE", help=document)
-    quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to test that it works, not its speed"
+    quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to test the bench itself, not the speed"
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments), usual_runs=runs)
     return parser

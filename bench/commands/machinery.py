@@ -11,64 +11,62 @@ from simulation.traces import read_trace
 
 KV = """\
 Time the block pool: allocating and freeing with and without eviction, sharing
-a cached prefix, and hashing and matching a prompt, beside bare sha256 over the
-same bytes ("limit").
+a cached prefix, and hashing and matching a prompt, compared with bare sha256
+over the same bytes ("limit").
 
-With --trace, replay a recorded trace instead, one request after the other, and
-show what share of all its blocks pools of different sizes find, beside an
-infinite cache ("limit"). These are counts: one run, no spread.
+With --trace, replay a recorded trace instead, one request after another, and
+show the share of its blocks found by pools of different sizes, compared with
+an infinite cache ("limit"). These are counts: one run, no spread.
 """
 SCHEDULER = """\
-Time the scheduler alone, without an engine. A step is what a replica does
+Time the scheduler alone, without an engine. A step is the work of a replica
 between two forward passes: commit, take the events, assemble. It is timed with
-many running or waiting, with a blocked queue, chunked prompts, speculation and
-preemption; so are a submission and a cancellation.
+many running or waiting requests, a blocked queue, chunked prompts, speculation
+and preemption. Submission and cancellation are timed as well.
 """
 ROUTER = """\
 Time the router in front of simulated replicas, two for each of the eight
-specialists: what it adds to the first token at a steady rate, beside the same
-calls straight to a replica ("limit"); how many tokens one core relays; its
-memory; and what a decision costs by rule, from the cache and with the
-classifier. The router has a core of its own; all other processes share the
-others.
+specialists: what it adds to the time to first token at a steady rate, compared
+with calling a replica directly ("limit"); how many tokens one core relays; its
+memory; and the cost of a decision by rule, from the cache and by the
+classifier. The router has its own core; all other processes share the rest.
 
-With --peers it is measured beside other routers instead, each in front of
-backends that cost next to nothing and speak its language at the same pace:
-litellm (LiteLLM's proxy) and sglang (sglang-router). What each adds to the
-first token, one call after the other and at 10 to 100 requests a second, for
-prompts of up to 220 KB, with a client that acknowledges at once and with a
-stock one; streams, tokens and whole answers a second, and a second of its
-CPU; its memory. Each is installed into an environment of its own below
-$OCTET_CACHE (default: ~/.cache/octet). Systems that are not measured are stopped.
-A peer that cannot be installed, dies or hangs is reported and left out; the
-exit code is then 1. The 99th percentile needs 200 requests; its spread is by
-resampling.
+With --peers, compare it with other routers instead, each before fast backends
+that speak its protocol at the same pace: litellm (LiteLLM's proxy) and sglang
+(sglang-router). Measured are the time added to the first token, with one call
+after another and at 10 to 100 requests a second, for prompts of up to 220 KB,
+with a client that acknowledges at once and with a stock client; streams, tokens
+and whole answers per second and per CPU second; and memory. Each peer is
+installed into its own environment below $OCTET_CACHE (default: ~/.cache/octet).
+Systems that are not being measured are stopped. A peer that cannot be
+installed, dies or hangs is reported and left out; the exit code is then 1. The
+99th percentile needs 200 requests; its spread is found by resampling.
 """
 DOORS = """\
 Time the first token through both endpoints of a router, gRPC and HTTP, at a
-steady rate before simulated replicas, with as many requests for a named
-specialist: at rest, and with 500 idle connections whose callers never end
-their request or never read their answer.
+steady rate over simulated replicas, with requests that name their specialist:
+at rest, and with 500 idle connections whose callers never finish their request
+or never read their answer.
 """
 OVERVIEW = """\
-Time what observers cost a router: its CPU at a steady rate of requests for
-eight specialists of two simulated replicas each, without and with one open
-dashboard, and how soon after a change a watcher has it.
+Measure what watching costs a router: its CPU at a steady rate of requests for
+eight specialists with two simulated replicas each, with and without an open
+dashboard, and the delay until a watcher sees a change.
 """
 SESSIONS = """\
-Talk for 20 turns with a replica of a real model through a router, and time
-how long turns wait for their first token (TTFT), with reuse of what was
-computed before and without.
+Hold a conversation of 20 turns with a replica of a real model through a router,
+and time how long each turn waits for its first token (TTFT), with and without
+reuse of earlier computation.
 """
 RECEIPTS = """\
-Time listing receipts among very many: the newest, those of a rare specialist,
-those of one tenant that failed, and none at all; and how long the event loop
-is blocked meanwhile. In a new SQLite file, or in an empty database of your own.
+Time listing a few of very many receipts: the newest, those of a rare
+specialist, failed ones of one tenant, and none at all; and how long the event
+loop is blocked meanwhile. Uses a new SQLite file or your own empty database.
 """
 TRACING = """\
-Time what traces cost: the same requests through a router to one replica, each
-a process of its own, without traces and with all of them recorded and sent to
-a collector; with a real model, and with one that takes no time. With --beside,
+Measure what traces cost: the same requests through a router to one replica, in
+separate processes, without traces and with every request traced and sent to a
+collector; with a real model and with one that takes no time. With --beside,
 another checkout of this project does the same in the same rounds.
 """
 _RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
@@ -79,7 +77,7 @@ def add_kv(benches: Benches) -> None:
         if arguments.trace is not None:
             return _replay_trace(arguments)
         if arguments.plot is not None or arguments.pool_sizes is not None:
-            parser.error("--plot and --pool-sizes need --trace")
+            parser.error("--plot and --pool-sizes require --trace")
         sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
         return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.kv_targets())
 
@@ -90,7 +88,7 @@ def add_kv(benches: Benches) -> None:
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
     trace.add_argument("--pool-sizes", type=_parse_pool_size, nargs="+", metavar="N", help=sizes)
-    trace.add_argument("--plot", type=Path, metavar="FILE", help="draw the hit rates as .svg or .png")
+    trace.add_argument("--plot", type=Path, metavar="FILE", help="plot the hit rates as .svg or .png")
 
 
 def _parse_pool_size(text: str) -> int:
@@ -126,16 +124,16 @@ def add_router(benches: Benches) -> None:
         if arguments.peers:
             return _run_beside_peers(arguments)
         if arguments.plot is not None:
-            say("--plot needs --peers")
+            say("--plot requires --peers")
             return 2
         from bench.router import TARGETS, measure
 
         return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
 
-    summary = "the router in front of simulated replicas, beside its peers on request"
+    summary = "the router in front of simulated replicas, optionally compared with its peers"
     parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, run)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the added time by rate, as .svg or .png")
 
 
 def _run_beside_peers(arguments: argparse.Namespace) -> int:
@@ -175,10 +173,10 @@ def add_sessions(benches: Benches) -> None:
         records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
         return publish(arguments, records, SESSION_TARGETS)
 
-    summary = "a conversation as it grows, with and without reuse"
+    summary = "a growing conversation, with and without prefix reuse"
     parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", 5, run)
     add_model(parser)
-    parser.add_argument("--runs", type=parse_positive, metavar="N", help="conversations (default: 5)")
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help="number of conversations (default: 5)")
 
 
 def add_receipts(benches: Benches) -> None:
@@ -188,7 +186,7 @@ def add_receipts(benches: Benches) -> None:
         number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
         return publish(arguments, measure_receipts(arguments.store, number, runs_of(arguments)))
 
-    summary = "listing receipts among very many"
+    summary = "listing a few of very many receipts"
     parser = add_bench(benches, "receipts", RECEIPTS, summary, f"{_QUICK_RECEIPTS:,} receipts", 15, run)
     parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
     receipts = f"number of receipts (default: {_RECEIPTS:,})"
@@ -201,6 +199,6 @@ def add_tracing(benches: Benches) -> None:
 
         return publish(arguments, measure_tracing(runs_of(arguments), arguments.model, arguments.beside), TARGETS)
 
-    parser = add_bench(benches, "tracing", TRACING, "what traces cost, off and on", "nothing else", 31, run)
+    parser = add_bench(benches, "tracing", TRACING, "what traces cost", "no other change", 31, run)
     add_model(parser)
-    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project to compare with")

@@ -21,15 +21,15 @@ RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
 RATE = 4.0
 SHARES = (0.5, 0.9, 1.5)
-_parse_rate = number_type(lambda rate: 0 < rate <= 100_000, "a rate is a number above 0, at most 100,000 a second")
-_parse_shares = parse_numbers(100, "shares are numbers above 0, at most 100, as 0.5,0.9")
+_parse_rate = number_type(lambda rate: 0 < rate <= 100_000, "a rate is a number above 0 and at most 100,000 per second")
+_parse_shares = parse_numbers(100, "shares are numbers above 0 and at most 100, such as 0.5,0.9")
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
 ABOUT = """\
-Put a load on an endpoint end to end and show how much of it is answered within
-the deadlines of its class (goodput), beside throughput, TTFT, ITL and refusals.
-Without an address, on an ensemble of its own; with --url, on any OpenAI
-endpoint; with several, on each in turns, with the same requests.
+Put an endpoint under load end to end and show how much of the load is answered
+within the deadlines of its class (goodput), with throughput, TTFT, ITL and
+refusals. Without an address, the load goes to an ensemble started for it; with
+--url, to any OpenAI endpoint; with several, to each in turn.
 
 Arrivals do not wait for answers. Times are counted from when a request was
 due: if the load generator itself is late, which is reported, the endpoint looks
@@ -38,13 +38,13 @@ between pieces. Goodput is over the seconds of arrivals, throughput over the
 time until the last answer.
 
 A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Octet (a model named octet or
-octet/NAME) gets priority and deadline of a request; peers get priorities, other
-endpoints neither. At the deadline a caller hangs up, with any endpoint. Only
-whole answers within both deadlines count as goodput.
+octet/NAME) gets the priority and deadline of a request, peers get the priority,
+and other endpoints neither. Callers of every endpoint disconnect at the
+deadline. Only whole answers within both deadlines count as goodput.
 
-With --peers, another engine's own OpenAI server runs beside the own ensemble,
-with the same demo model: vllm (vLLM's CPU build, over the same weights as
-floats). It is installed into an environment of its own below $OCTET_CACHE
+With --peers, another engine's own OpenAI server is measured beside the started
+ensemble, with the same demo model: vllm (vLLM's CPU build, with the same
+weights as floats). It is installed into its own environment below $OCTET_CACHE
 (default: ~/.cache/octet), gets priorities but no deadlines, and is stopped while
 Octet runs. Rates are then shares of Octet's capacity, which is measured first.
 A peer that cannot be installed or started, or dies, is reported and left out;
@@ -60,49 +60,49 @@ def add(benches: Benches) -> None:
     _add_load(parser)
     runs = f"rounds (default: {RUNS}, with --peers {PEER_RUNS})"
     parser.add_argument("--runs", type=parse_positive, metavar="N", help=runs)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput and first tokens as .svg or .png")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot goodput and first tokens as .svg or .png")
 
 
 def _add_endpoints(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is asked")
+    group = parser.add_argument_group("endpoints")
     for option, place, about in (
         ("--url", "URL", "an OpenAI endpoint: http://host:port/v1"),
-        ("--grpc", "HOST:PORT", "an Octet router by gRPC"),
-        ("--beside", "URL", "another OpenAI endpoint, also beside an own ensemble"),
-        ("--model", "NAME", "of the addresses: one for all, or one each, in order (--url, --beside, --grpc)"),
+        ("--grpc", "HOST:PORT", "an Octet router over gRPC"),
+        ("--beside", "URL", "another OpenAI endpoint, also together with the started ensemble"),
+        ("--model", "NAME", "model at the addresses: one for all, or one each, in order (--url, --beside, --grpc)"),
     ):
         group.add_argument(option, action="append", default=[], metavar=place, help=about)
-    group.add_argument("--key", metavar="VARIABLE", help="of the environment, that holds the API key")
-    group.add_argument("--engine", choices=("native", "sim"), help="of the own ensemble: the demo model, or simulated")
-    replicas = "of the own ensemble (default: 1)"
+    group.add_argument("--key", metavar="VARIABLE", help="environment variable that holds the API key")
+    group.add_argument("--engine", choices=("native", "sim"), help="engine of the ensemble: demo model or simulated")
+    replicas = "replicas of the ensemble that is started (default: 1)"
     group.add_argument("--replicas", type=parse_positive, default=1, metavar="N", help=replicas)
-    group.add_argument("--ensemble", type=Path, metavar="FILE", help="configuration of the own ensemble")
-    group.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="beside the own ensemble: vllm")
-    doors = "of the own ensemble: http, grpc (default: http)"
+    group.add_argument("--ensemble", type=Path, metavar="FILE", help="configuration of the ensemble that is started")
+    group.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="servers to compare with: vllm")
+    doors = "endpoints of the started ensemble: http, grpc (default: http)"
     group.add_argument("--doors", type=names, default=("http",), metavar="DOOR,...", help=doors)
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument_group("the load").add_argument
-    about = f"requests a second (default: {RATE:g}, or the trace's own)"
+    option = parser.add_argument_group("load").add_argument
+    about = f"requests per second (default: {RATE:g}, or as in the trace)"
     option("--rate", type=_parse_rate, metavar="R", help=about)
-    about = "rates, as shares of what the first system does of a crowd (default with --peers: 0.5,0.9,1.5)"
+    about = "rates as shares of the first system's capacity (default with --peers: 0.5,0.9,1.5)"
     option("--shares", type=_parse_shares, default=(), metavar="S,...", help=about)
-    about = "arrivals and lengths: an Azure LLM trace (CSV), or Mooncake's (JSON lines)"
+    about = "take arrivals and lengths from an Azure LLM trace (CSV) or a Mooncake trace (JSON lines)"
     option("--trace", type=Path, metavar="FILE", help=about)
     option("--arrivals", metavar="HOW", help="poisson (default), gamma:CV or constant")
     for name, usual in (("--prompt-tokens", PROMPT), ("--output-tokens", OUTPUT)):
         option(name, metavar="N", help=f"N, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA (default: {usual})")
-    about = "tokens of prompt and answer; longer ones are cut (default: 2048)"
+    about = "limit of prompt and answer in tokens; longer ones are cut (default: 2048)"
     option("--context", type=parse_positive, default=2048, metavar="N", help=about)
-    about = "repeated; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
+    about = "repeatable; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
     option("--class", dest="classes", action="append", default=[], metavar="CLASS", help=about)
-    about = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
+    about = "classes as YAML: NAME: {share, priority, ttft_ms, total_ms}"
     option("--classes", dest="classes_file", type=Path, metavar="FILE", help=about)
-    about = f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})"
+    about = f"seconds of arrivals at each load (default: {SECONDS}, with --peers {PEER_SECONDS})"
     option("--seconds", type=parse_positive, metavar="S", help=about)
-    option("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
-    about = "a caller hangs up after so long, if not at its deadline (default: 120)"
+    option("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
+    about = "time after which a caller disconnects, unless its deadline is sooner (default: 120)"
     option("--give-up", type=parse_positive, default=120, metavar="S", help=about)
 
 
@@ -149,7 +149,7 @@ def _usual(arguments: argparse.Namespace, quick: int, alone: int, beside_peers: 
 
 def _loads(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[float, ...]:
     if arguments.shares and arguments.rate:
-        parser.error("either --rate or --shares")
+        parser.error("--rate and --shares cannot be combined")
     if arguments.shares or arguments.rate or not arguments.peers:
         return tuple(arguments.shares)
     return SHARES[:1] if arguments.quick else SHARES
@@ -157,7 +157,7 @@ def _loads(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tu
 
 def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[CallerClass, ...]:
     if arguments.classes and arguments.classes_file:
-        parser.error("either --class or --classes")
+        parser.error("--class and --classes cannot be combined")
     if arguments.classes_file:
         return workload.read_classes(arguments.classes_file)
     return workload.checked([workload.parse_class(text) for text in arguments.classes]) or workload.USUAL
@@ -173,7 +173,7 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "
         lengths = workload.parse_length(prompt or PROMPT), workload.parse_length(output or OUTPUT)
         return lambda rate: workload.drawn(rate or RATE, gaps, *lengths)
     if any(drawing):
-        parser.error("--arrivals, --prompt-tokens and --output-tokens are the trace's own with --trace")
+        parser.error("--arrivals, --prompt-tokens and --output-tokens cannot be combined with --trace")
     traffic = read_arrivals(arguments.trace)
     return lambda rate: workload.recorded(traffic, rate)
 
@@ -182,15 +182,15 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
     from bench.serving.systems import Engine, OwnEnsemble
 
     if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
-        parser.error(f"doors are {' and '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
+        parser.error(f"--doors must be some of {', '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
     if arguments.url or arguments.grpc:
         if arguments.engine or arguments.ensemble:
-            parser.error("--engine and --ensemble are of an own ensemble, which is not started with --url or --grpc")
+            parser.error("--engine and --ensemble cannot be combined with --url or --grpc: no ensemble is started")
         if arguments.peers:
-            parser.error("--peers stand beside an own ensemble; beside an address, name theirs with --beside")
+            parser.error("--peers cannot be combined with --url or --grpc; give the address of a peer with --beside")
         return None
     if arguments.peers and (arguments.engine == "sim" or arguments.ensemble):
-        parser.error("--peers serve the demo model, and so must the own ensemble: without --ensemble and --engine sim")
+        parser.error("--peers serve the demo model and cannot be combined with --ensemble or --engine sim")
     engine: Engine = arguments.engine or ("sim" if arguments.quick and not arguments.peers else "native")
     return OwnEnsemble(engine, arguments.replicas, arguments.doors, arguments.ensemble)
 
@@ -200,7 +200,7 @@ def _peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tu
 
     unknown = [name for name in arguments.peers if name not in SERVER_PEERS]
     if unknown:
-        parser.error(f"--peers {','.join(unknown)}: no such server; there are {', '.join(SERVER_PEERS)}")
+        parser.error(f"--peers {','.join(unknown)}: unknown server (known: {', '.join(SERVER_PEERS)})")
     return tuple(arguments.peers)
 
 
@@ -222,7 +222,7 @@ def _key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ServeMistake(f"--key {variable}: no such variable in the environment, or an empty one")
+        raise ServeMistake(f"--key {variable}: the environment variable is not set or empty")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ServeMistake(f"--key {variable}: an API key is one word of printable ASCII characters")
     return key

@@ -38,7 +38,7 @@ class LlamaCpp:
         )
         self._model = llama.llama_model_load_from_file(model.encode(), model_params)
         if not self._model:
-            raise ValueError(f"llama.cpp does not load {model}")
+            raise ValueError(f"llama.cpp cannot load {model}")
         self._context = llama.llama_init_from_model(self._model, params)
         self._memory = llama.llama_get_memory(self._context)
         self._num_vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))

@@ -213,7 +213,7 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
 
     replica = assemble_replica(ReplicaSettings(model=model, device=device, dtype=dtype), SystemClock())
     if not isinstance(replica.engine, NativeEngine):
-        raise TypeError(f"a native replica runs {type(replica.engine).__name__}")
+        raise TypeError(f"expected the native engine, got {type(replica.engine).__name__}")
     decoder = replica.engine.decoder
     fused = decoder if isinstance(decoder, FusedDecoder) else None
     kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)

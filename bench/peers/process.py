@@ -86,7 +86,7 @@ class _ProcessGroup:
     def _death(self, doing: str = "") -> PeerFailed:
         code = self._process.wait()
         cause = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        words = f"; its last words: {last[-_LAST_WORDS:]}" if (last := last_line(self._log)) else ""
+        words = f"; last output: {last[-_LAST_WORDS:]}" if (last := last_line(self._log)) else ""
         return PeerFailed(self.name, f"died {cause}{doing}{words}; see {self._log}", signalled=code < 0)
 
 
@@ -130,7 +130,7 @@ class Peer(_ProcessGroup):
 
     def _read(self) -> None:
         if self._process.stdout is None:
-            raise RuntimeError("a peer is started with a pipe")
+            raise RuntimeError("the peer was started without pipes")
         with self._process.stdout as lines:
             for line in lines:
                 self._lines.put(line)

@@ -68,7 +68,7 @@ class TokenCounter:
     def first_token(self) -> float:
         """Return the seconds. Raises CallFailed."""
         if not self._first:
-            raise CallFailed(f"an answer without a token: {self._tail[:_SHOWN]!r}")
+            raise CallFailed(f"the answer has no token: {self._tail[:_SHOWN]!r}")
         return self._first
 
 

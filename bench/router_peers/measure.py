@@ -148,7 +148,7 @@ def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: ca
     findings = Findings(say)
     for name in names:
         if name not in ROUTER_PEERS:
-            findings.fail(f"{name}: no such router; there are {', '.join(ROUTER_PEERS)}")
+            findings.fail(f"{name}: unknown router (known: {', '.join(ROUTER_PEERS)})")
     known = [ROUTER_PEERS[name] for name in names if name in ROUTER_PEERS]
     uvloop.run(_measure(known, cache, findings, size))
     return findings

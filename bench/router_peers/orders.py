@@ -30,4 +30,4 @@ class Order:
             found = _ORDER.match(raw, at)
             if found is not None:
                 return cls(int(found[1]), int(found[2]), found[3] is None)
-        raise OrderMissing(f"no order in {raw[-200:]!r}")
+        raise OrderMissing(f"the prompt contains no order: {raw[-200:]!r}")

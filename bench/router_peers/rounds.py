@@ -148,10 +148,10 @@ async def _attempt(site: RouterPeersSite, system: str, case: FirstTokens | Flood
         try:
             async with asyncio.timeout(_CASE_SECONDS):
                 if not await _measured(path, case, found):
-                    site.findings.notes.append(f"{system}: busy some seconds after its callers left: {case.name}")
+                    site.findings.notes.append(f"{system}: still busy after its callers disconnected: {case.name}")
                 return
         except (CallFailed, PeerFailed, TimeoutError) as error:
-            why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
+            why = f"{system}: {case.name}: {error or f'not finished after {_CASE_SECONDS:g} s'}"
             if pause is not None and not isinstance(error, PeerFailed):
                 if (again := f"tried again: {why}") not in site.findings.notes:
                     site.findings.notes.append(again)

@@ -333,7 +333,7 @@ class OpenAICaller:
         if response.status == 200 and isinstance(listed, list):
             names = [str(each.get("id")) for each in listed if isinstance(each, dict)]
             if names and self._model not in names:
-                raise ServeMistake(f"{self._where}: no model {self._model!r}; there are {', '.join(names[:8])}")
+                raise ServeMistake(f"{self._where}: unknown model {self._model!r} (known: {', '.join(names[:8])})")
 
     async def _probe(self, words: int) -> int | None:
         response, state = await self._exchange_once(self._request(words_of(words, f"probe of {words}"), 2, {}))
@@ -343,7 +343,7 @@ class OpenAICaller:
         if "text/event-stream" not in kind:
             raise ServeMistake(f"{self._where}: asked for a stream of events (SSE), got {kind}")
         if state.error is not None or not (state.num_pieces or state.finished):
-            raise ServeMistake(f"{self._where}: the stream has no answer: {state.error or 'it has no text'}")
+            raise ServeMistake(f"{self._where}: the stream has no answer: {state.error or 'no text'}")
         tokens = state.usage.get("prompt_tokens")
         return tokens if isinstance(tokens, int) else None
 

@@ -85,7 +85,7 @@ def warnings(rounds: Sequence[LoadRound]) -> list[str]:
     late = 1000 * max(percentile([answer.behind for answer in each.answers], 99) for each in rounds)
     busy = max(each.generator / each.lasted for each in rounds)
     if late > LATE:
-        found.append(f"warning: the load generator itself was late by {late:.0f} ms (p99): ask for a lower rate")
+        found.append(f"warning: the load generator itself was late by {late:.0f} ms (p99): use a lower rate")
     if busy > BUSY:
         found.append(f"warning: the load generator took {100 * busy:.0f} % of a core, which distorts the figures")
     for system in dict.fromkeys(each.system for each in rounds):

@@ -35,7 +35,7 @@ def parse_length(text: str) -> Draw:
     if kind == "lognormal" and len(words) == 2:
         median, sigma = _number(words[0], text), _number(words[1], text)
         return lambda rng: max(1, round(min(median * rng.lognormvariate(0.0, sigma), MOST_TOKENS)))
-    raise ServeMistake(f"a length is {_LENGTHS}, got {text!r}")
+    raise ServeMistake(f"a length is written as {_LENGTHS}, got {text!r}")
 
 
 def parse_gaps(text: str) -> Draw:
@@ -48,7 +48,7 @@ def parse_gaps(text: str) -> Draw:
         variation = _number(words[0], text)
         shape = 1 / variation**2
         return lambda rng: rng.gammavariate(shape, 1 / shape)
-    raise ServeMistake(f"arrivals are {_ARRIVALS}, got {text!r}")
+    raise ServeMistake(f"arrivals are written as {_ARRIVALS}, got {text!r}")
 
 
 def _tokens(word: str, text: str) -> int:
@@ -96,7 +96,7 @@ USUAL = (CallerClass("interactive", 0.7, 6, 1.0, 10.0), CallerClass("batch", 0.3
 def parse_class(text: str) -> CallerClass:
     name, *numbers = text.split(":")
     if len(numbers) != len(_FIELDS):
-        raise ServeMistake(f"a class is {_SHAPE}, got {text!r}")
+        raise ServeMistake(f"a class is written as {_SHAPE}, got {text!r}")
     return _class_of(name, dict(zip(_FIELDS, numbers, strict=True)))
 
 
@@ -119,7 +119,7 @@ def checked(classes: Sequence[CallerClass]) -> tuple[CallerClass, ...]:
     names = [each.name for each in classes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ServeMistake(f"class {twice[0]}: named twice")
+        raise ServeMistake(f"class {twice[0]}: given twice")
     return tuple(classes)
 
 
@@ -156,7 +156,7 @@ def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed
     rng = Random(seed)
     traffic = list(islice(source(Random(rng.random()), seconds), MOST_ASKS))
     if not traffic:
-        raise ServeMistake(f"nothing arrives within {seconds:g} s: raise --rate or --seconds")
+        raise ServeMistake(f"no request arrives within {seconds:g} s: raise --rate or --seconds")
     owners = rng.choices(classes, [each.share for each in classes], k=len(traffic))
     return [
         _ask(number, each, owner, seed, context)

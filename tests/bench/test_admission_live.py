@@ -73,7 +73,7 @@ def test_trace_has_the_same_requests_at_every_load(tmp_path: Path) -> None:
         (["--loads", "0"], "loads are numbers above 0"),
         (["--loads", "nan"], "loads are numbers above 0"),
         (["--early", "2"], "a share is a number from 0 to 1"),
-        (["--router"], "--router needs --live"),
+        (["--router"], "--router requires --live"),
     ],
 )
 def test_mistake_is_reported(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:

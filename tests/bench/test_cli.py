@@ -100,7 +100,7 @@ def test_without_matplotlib_the_figures_are_kept(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--plot", "x.svg"], "--plot and --pool-sizes need --trace"),
+        (["--plot", "x.svg"], "--plot and --pool-sizes require --trace"),
         (["--trace", "x", "--pool-sizes", "0"], "a pool size is a number of blocks, at least 1, got '0'"),
         (["--trace", "x", "--pool-sizes", "many"], "a pool size is a number of blocks, at least 1, got 'many'"),
     ],

@@ -81,7 +81,7 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
     reply = {
         "cannot be installed": "cannot be installed: no network",
         "does not load": "does not load: failed while loading: ValueError",
-        "unknown": "unknown: no such peer; there are well, ",
+        "unknown": "unknown: unknown peer (known: well, ",
         "dies": "dies: died of SIGILL while generate",
         "cuts short": "cuts short: asked for 1 x 8 tokens, got lengths [7]",
     }
@@ -162,15 +162,15 @@ def test_open_loop_and_interleaved_adapters_are_measured(tmp_path: Path) -> None
     found = {(record.case, record.system, record.metric): record.value for record in outcome.records}
     check_open_loop(found)
     check_adapters(found)
-    assert any("well takes no arrivals while it computes: left out" in note for note in outcome.notes)
-    assert any("well was not started for them: left out" in note for note in outcome.notes)
+    assert any("well cannot accept requests while it computes: left out" in note for note in outcome.notes)
+    assert any("well was not started with adapters: left out" in note for note in outcome.notes)
     assert any("of a capacity of" in note for note in outcome.notes)
 
 
 @pytest.mark.usefixtures("fake_peers")
 def test_peer_started_for_adapters_shares_a_batch_among_them(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", "dies", said=[], parts=("adapters",))
-    assert outcome.failures == ["dies: does not share a batch among adapters"]
+    assert outcome.failures == ["dies: cannot mix adapters in one batch"]
     found = {(record.case, record.system, record.metric): record.value for record in outcome.records}
     check_adapters(found)
     for case in ("16 sequences, 1 adapter", "16 sequences, 16 adapters"):
@@ -205,7 +205,7 @@ def check_adapters(found: Found) -> None:
 def test_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "engine", "--parts", "decode,encode"])
-    assert "parts are decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
+    assert "--parts must be some of decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
 
 
 def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def test_waiting_peer_is_stopped_with_all_its_processes(start: Start) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "mixed", "signalled"),
     [
-        ("dies", "fake: died of SIGILL while generate; its last words: an illegal thing was done; see ", True),
+        ("dies", "fake: died of SIGILL while generate; last output: an illegal thing was done; see ", True),
         ("raises", "fake: failed while generate: RuntimeError: no luck; see ", False),
     ],
 )

@@ -133,7 +133,7 @@ def test_paused_router_uses_no_cpu_time_and_its_children_count(tmp_path: Path) -
 
 def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
     process = _process(tmp_path, "import sys; print('no luck'); sys.exit(3)")
-    with pytest.raises(PeerFailed, match="exit code 3; its last words: no luck"):
+    with pytest.raises(PeerFailed, match="exit code 3; last output: no luck"):
         for _ in range(600):
             process.check()
             sleep(0.05)
@@ -214,5 +214,5 @@ def test_quick_run_with_some_failing_peers(
     assert len(set(keys)) == len(keys)
     assert {record["system"] for record in records} >= {OCTET, LIMIT, "sound"}
     assert "sound: a fake that is called sound" in printed.out and plot.exists()
-    for failed in ("stillborn: died with exit code 3", "frail", "absent: installing", "unknown: no such router"):
+    for failed in ("stillborn: died with exit code 3", "frail", "absent: installing", "unknown: unknown router"):
         assert failed in printed.err

@@ -283,7 +283,7 @@ async def no_stream(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str,
 @pytest.mark.parametrize(
     ("endpoint", "why"),
     [
-        (FakeEndpoint(fake.well, models=("large",)), "no model 'small'; there are large"),
+        (FakeEndpoint(fake.well, models=("large",)), "unknown model 'small' (known: large)"),
         (FakeEndpoint(no_stream, spared=0), "asked for a stream of events (SSE), got application/json"),
         (FakeEndpoint(refusing(401), spared=0), "401: no room here"),
         (FakeEndpoint(babbles, spared=0), "an answer that is not HTTP/1.1"),
@@ -305,9 +305,9 @@ def test_unusable_endpoint_is_reported_in_one_line(
         (["--grpc", "127.0.0.1:1"], "127.0.0.1:1: unavailable"),
         (["--url", "http://127.0.0.1:1"], "ends with /v1; did you mean http://127.0.0.1:1/v1?"),
         (["--url", "127.0.0.1:1/v1"], "must be http://HOST:PORT/v1"),
-        (["--url", "http://127.0.0.1:1/v1", "--key", "NO_SUCH_VARIABLE"], "no such variable"),
-        (["--class", "fast"], "a class is NAME"),
-        (["--prompt-tokens", "many"], "a length is N"),
+        (["--url", "http://127.0.0.1:1/v1", "--key", "NO_SUCH_VARIABLE"], "is not set"),
+        (["--class", "fast"], "a class is written as NAME"),
+        (["--prompt-tokens", "many"], "a length is written as N"),
         (["--trace", "no-such-file"], "no-such-file: "),
     ],
 )

@@ -137,7 +137,7 @@ def state_of(pid: int) -> str | None:
 
 def test_peer_that_never_starts_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with (
-        pytest.raises(PeerFailed, match="toy: died with exit code 1; its last words: no such luck"),
+        pytest.raises(PeerFailed, match="toy: died with exit code 1; last output: no such luck"),
         started(toy(DIES), tmp_path),
     ):
         pass
@@ -190,7 +190,7 @@ def test_a_dead_peer_is_left_out_and_its_earlier_rounds_count(tmp_path: Path) ->
     with started(toy(DIES_LATER), tmp_path) as (peer, _, said):
         found = asyncio.run(beside(peer, options((), 3), said))
     (failure,) = found.failures
-    assert "toy: died with exit code 3; its last words: had enough" in failure
+    assert "toy: died with exit code 3; last output: had enough" in failure
     assert f"left out: {failure}" in found.notes
     systems = [each.system for each in found.rounds]
     assert systems.count("octet") == 3
@@ -278,8 +278,8 @@ def test_unavailable_peer_is_reported_and_the_others_continue(
     [
         (["--peers", "vllm", "--url", "http://127.0.0.1:1/v1", "--model", "m"], "beside an own ensemble"),
         (["--peers", "vllm", "--engine", "sim"], "serve the demo model"),
-        (["--shares", "0.5", "--rate", "3"], "either --rate or --shares"),
-        (["--peers", "vllm,none"], "--peers none: no such server; there are vllm"),
+        (["--shares", "0.5", "--rate", "3"], "--rate and --shares cannot be combined"),
+        (["--peers", "vllm,none"], "--peers none: unknown server (known: vllm"),
         (["--shares", "0.5,-1"], "shares are numbers above 0, at most 100"),
         (["--shares", "101"], "shares are numbers above 0, at most 100"),
     ],
