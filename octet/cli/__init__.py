@@ -47,7 +47,7 @@ _SERVING_COMMANDS = frozenset({"serve", "router", "specialist", "keys", "bench",
 _OWN_PACKAGES = frozenset({"octet", "router", "specialist", "admission", "kvpool", "simulation"})
 _CHECKOUT_ONLY = "bench"
 _EXIT_STATUS_HELP = """\
-Exit status: 0 on success; 1 when a server or a benchmark broke down, or a
+Exit status: 0 on success; 1 when a server or a benchmark failed, or a
 simulated objective is missed; 2 when an option, file, name or field is invalid;
 3 when the server is unreachable or refuses the request for now (retry later);
 4 when the request failed or timed out; 5 when no specialist should answer;

@@ -254,7 +254,7 @@ SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "why": SlashCommand("/why", "show the receipt of the last answer", _why),
     "save": SlashCommand("/save FILE", "save the conversation as JSON", _save),
     "specialist": SlashCommand("/specialist [NAME]", _SPECIALIST_ABOUT, _specialist),
-    "exit": SlashCommand("/exit", "leave", _exit),
+    "exit": SlashCommand("/exit", "end the chat", _exit),
 }
 _DESCRIPTION = f"""\
 Chat with the ensemble. Each answer is printed as it streams, followed by one line:
@@ -282,7 +282,7 @@ def add_chat_command(commands: Commands) -> None:
     request.add_sampling_options(parser)
     request.add_timing_options(parser, "each turn")
     parser.add_argument("--json", action="store_true", help="print every event as a line of JSON")
-    parser.add_argument("--no-history", action="store_true", help="do not remember what is typed")
+    parser.add_argument("--no-history", action="store_true", help="do not save typed lines")
     parser.set_defaults(run=lambda arguments: cli.run_command("chat", lambda: _chat(arguments)))
 
 

@@ -177,8 +177,8 @@ def add_breaker_commands(commands: Commands) -> None:
     about = "keep a specialist from serving, or keep it serving regardless of its answers"
     hold = cli.add_operator_verb(verbs, "hold", about, call)
     position = hold.add_mutually_exclusive_group(required=True)
-    position.add_argument("--open", dest="hold", action="store_const", const="open", help="only shadow traffic")
-    position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="it serves")
+    position.add_argument("--open", dest="hold", action="store_const", const="open", help="send it only shadow traffic")
+    position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="let it serve")
     cli.add_change_options(hold, reason_needed=True)
     call = _show(
         _describe_breaker, lambda operator, given: operator.release_breaker(given.specialist, why=given.reason)
@@ -282,8 +282,8 @@ def add_replica_commands(commands: Commands) -> None:
     show = _list("replicas", _REPLICA_COLUMNS, lambda operator, _: operator.replicas())
     cli.add_operator_command(commands, "replicas", "show every replica and its load", show)
     changes = (
-        ("drain", "send a replica no new requests; it finishes those it has", Operator.drain),
-        ("undrain", "send a drained replica requests again", Operator.undrain),
+        ("drain", "stop sending new requests to a replica; it finishes running ones", Operator.drain),
+        ("undrain", "send requests to a drained replica again", Operator.undrain),
     )
     for name, about, change in changes:
         parser = cli.add_operator_command(commands, name, about, _show(_describe_replica, partial(_mark, change)))

@@ -27,8 +27,8 @@ streams. Without a prompt argument, standard input is the prompt.
 
 {cli.EXIT_STATUS_HELP}"""
 _ROUTE_HELP = f"""
-Prints the specialist, its probability if the classifier was asked, and what
-decided. Nothing is generated.
+Prints the specialist, its probability if the classifier was asked, and what made
+the decision. Nothing is generated.
 
 {cli.EXIT_STATUS_HELP}"""
 _CANCEL_HELP = f" Its caller receives a cancellation error.\n\n{cli.EXIT_STATUS_HELP}"

@@ -22,7 +22,7 @@ Serve octet.v1.Inference and octet.v1.Operator over replicas that run elsewhere,
 with health and reflection; and the HTTP APIs, if the configuration or --http-port
 enables them. Prints one line when every specialist has a ready replica. The
 configuration file is watched for changes; SIGHUP reloads it at once. SIGTERM and
-Ctrl-C finish running requests first; a second Ctrl-C does not.
+Ctrl-C finish running requests first; a second Ctrl-C stops at once.
 
 Exit status: 0 after a clean shutdown, 2 when the configuration or an option is
 invalid, 130 after a second Ctrl-C.

@@ -36,8 +36,8 @@ PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
 is restarted when it dies. Prints one line when all of them are ready. SIGTERM
-and Ctrl-C finish running requests first; a second Ctrl-C does not; SIGHUP reloads
-the configuration.
+and Ctrl-C finish running requests first; a second Ctrl-C stops at once. SIGHUP
+reloads the configuration.
 
 Exit status: 0 after a clean shutdown, 1 when a process had to be killed, 2 when
 the configuration or an option is invalid, 130 after a second Ctrl-C.

@@ -57,7 +57,7 @@ def add_simulate_command(commands: Commands) -> None:
     about = "routers that share the load (default: 1)"
     option("--routers", type=parse_positive, default=1, metavar="N", help=about)
     option("--seed", type=int, default=0, metavar="N")
-    option("--plot", type=Path, metavar="FILE", help="draw TTFT by replicas, as .svg or .png")
+    option("--plot", type=Path, metavar="FILE", help="plot TTFT by number of replicas, as .svg or .png")
     option("--json", type=Path, metavar="FILE", help="also write all trials as JSON")
     about = "also write the final figures and a description of the machine as JSON"
     option("--result", type=Path, metavar="FILE", help=about)

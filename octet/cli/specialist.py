@@ -23,7 +23,7 @@ from specialist.server.settings import DEFAULT_PORT, MAX_PIECE_GAP, ReplicaSetti
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
 one line when it is ready. SIGTERM and Ctrl-C finish running requests first; a
-second Ctrl-C does not.
+second Ctrl-C stops at once.
 
 Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
 or the model is invalid, 130 after a second Ctrl-C.

@@ -32,7 +32,7 @@ def add_log_options(parser: Any) -> None:
         "--log-format",
         choices=get_args(LogFormat),
         default=usual.format,
-        help="plain text, or one JSON object a line (default: %(default)s)",
+        help="plain text, or one JSON object per line (default: %(default)s)",
     )
     parser.add_argument("--log-level", choices=get_args(LogLevel), default=usual.level, help="default: %(default)s")
 
