@@ -147,7 +147,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"octet": {"prio": 1}}, "octet.prio", "one of intent"),
     ({"model": "octet/writer:a", "octet": {"adapters": ["b"]}}, "octet.adapters", "left out"),
     ({"output_config": FORM, "octet": {"structure": {"regex": "a"}}}, "output_config.format", "octet.structure"),
-    ({"octet": {"structure": {"regex": "a", "choice": ["b"]}}}, "octet.structure", "one key"),
+    ({"octet": {"structure": {"regex": "a", "choice": ["b"]}}}, "octet.structure", "exactly one of the keys"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type", "no tools here"),
     (calling(input_schema=None), "tools[0].input_schema", "missing"),
     (calling(input_schema={"maximum": 1e999}), "tools[0].input_schema", "64 bits"),

@@ -79,7 +79,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extra_body": {"octet": {"structure": {"regex": "("}}}}, "octet.structure.regex", "regular expression"),
     ({"extra_body": {"octet": {"structure": {"choice": []}}}}, "octet.structure.choice", "not empty"),
     ({"extra_body": {"octet": {"structure": {"json_object": False}}}}, "octet.structure.json_object", "true"),
-    ({"extra_body": {"octet": {"structure": {"regex": "a", "choice": ["a"]}}}}, "octet.structure", "one key"),
+    (
+        {"extra_body": {"octet": {"structure": {"regex": "a", "choice": ["a"]}}}},
+        "octet.structure",
+        "exactly one of the keys",
+    ),
 ]
 
 

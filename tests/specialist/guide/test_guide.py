@@ -111,7 +111,7 @@ def nested(depth: int) -> str:
         (Structure("json_schema", "{"), "JSON"),
         (Structure("json_schema", "[1]"), "a JSON object"),
         (Structure("json_schema", '{"maximum": NaN}'), "JSON"),
-        (Structure("json_schema", nested(1000)), "64 brackets"),
+        (Structure("json_schema", nested(1000)), "64 levels"),
         (Structure("json_schema", '{"$ref": "#"}'), "some value satisfies"),
         (Structure("json_schema", '{"$ref": "https://example.com/schema"}'), "JSON Schema"),
         (Structure("json_schema", '{"not": {"type": "string"}}'), "keywords"),
