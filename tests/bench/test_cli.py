@@ -118,4 +118,4 @@ def test_contradictory_options_are_refused(
 def test_help_explains_the_spread(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*command, "--help"])
-    assert "10th and the 90th percentile" in capsys.readouterr().out
+    assert "10th and 90th percentiles" in capsys.readouterr().out

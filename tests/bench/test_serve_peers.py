@@ -276,12 +276,15 @@ def test_unavailable_peer_is_reported_and_the_others_continue(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--peers", "vllm", "--url", "http://127.0.0.1:1/v1", "--model", "m"], "beside an own ensemble"),
+        (
+            ["--peers", "vllm", "--url", "http://127.0.0.1:1/v1", "--model", "m"],
+            "--peers cannot be combined with --url or --grpc",
+        ),
         (["--peers", "vllm", "--engine", "sim"], "serve the demo model"),
         (["--shares", "0.5", "--rate", "3"], "--rate and --shares cannot be combined"),
         (["--peers", "vllm,none"], "--peers none: unknown server (known: vllm"),
-        (["--shares", "0.5,-1"], "shares are numbers above 0, at most 100"),
-        (["--shares", "101"], "shares are numbers above 0, at most 100"),
+        (["--shares", "0.5,-1"], "shares are numbers above 0 and at most 100"),
+        (["--shares", "101"], "shares are numbers above 0 and at most 100"),
     ],
 )
 def test_contradicting_options_are_refused(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
