@@ -77,7 +77,7 @@ def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 
 def _options_before_subcommands(parsers: list[argparse.ArgumentParser]) -> set[str]:
-    """Return options with a value, of commands with subcommands, except those that are flags of other commands."""
+    """Return the options that take a value, of commands with subcommands, unless another command has them as flags."""
     flags = {
         name for each in parsers for action in each._actions if action.nargs == 0 for name in action.option_strings
     }

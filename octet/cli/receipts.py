@@ -31,7 +31,7 @@ N asked (N replicas were tried, some without capacity), preempted, shadowed.
   octet receipts --follow"""
 _RECEIPT_HELP = f" Receipts are kept for a limited time.\n\n{cli.EXIT_STATUS_HELP}"
 CAPACITY_REASON_NAMES = frozenset(map(reason_name, CAPACITY_REASONS))
-"""Refusals of one replica; another may have had capacity."""
+"""Refusals by one replica; another may have had capacity."""
 _OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--specialist", "tenant": "--tenant"}
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _POLL_S = 1.0

@@ -120,7 +120,7 @@ def routing_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_structure(arguments: argparse.Namespace) -> Structure | None:
-    """Return None if no structure is requested. Raises ValueError, OSError."""
+    """Return None if no structure is requested. Raises ValueError or OSError for an option that cannot be used."""
     for name in ("regex", "choice"):
         check_utf8(name, getattr(arguments, name))
     if arguments.json_object:

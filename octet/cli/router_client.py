@@ -53,7 +53,7 @@ def _add_key_options(parser: argparse.ArgumentParser) -> None:
 
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Raises OSError and ValueError."""
+    """Raises OSError for an unreadable key file, and ValueError for an invalid address."""
     check_address(arguments.address)
     silence_grpc()
     api_key = None

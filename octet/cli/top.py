@@ -186,7 +186,7 @@ class OverviewFeed:
             return
         reason = "the router closed the stream" if error is None else str(error).partition(";")[0]  # without advice
         self._error = error
-        if not isinstance(error, Cancelled) or not self._problem:  # after our own close, the problem is known
+        if not isinstance(error, Cancelled) or not self._problem:  # after the feed's own close, the problem is known
             self._problem = f"reconnecting: {reason}"
         self._has_result.set()
         self._wake()

@@ -441,6 +441,6 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _end_sentence(text: str) -> str:
-    """Add a full stop to text from elsewhere."""
+    """Add a full stop unless the text has one."""
     stripped = text.strip()
     return stripped if not stripped or stripped[-1] in ".!?" else f"{stripped}."

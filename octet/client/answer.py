@@ -98,7 +98,7 @@ class AnswerBuilder:
         return self.receipt
 
     def build(self) -> Answer:
-        """Return the answer. Raises ServerError."""
+        """Return the answer. Raises ServerError if it is incomplete."""
         receipt = self.check_complete()
         return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), receipt, self.tool_calls)
 
@@ -142,7 +142,7 @@ class StreamBase:
         return self._builder.receipt
 
     def answer(self) -> Answer:
-        """The answer, once it has been read to its end. Raises ServerError."""
+        """The answer, once it has been read to its end. Raises ServerError if it is incomplete."""
         return self._builder.build()
 
     def _handle(self, event: wire.InferEvent) -> Chunk | None:

@@ -71,7 +71,7 @@ class ClientBase:
         `api_key` is sent with every call; the default is OCTET_API_KEY. Without `ca` it is sent to this machine only,
         unless `insecure` is set for a network that is secured otherwise.
 
-        `max_retries` limits the retries of one call, which are made only before any part of an answer has arrived.
+        `max_retries` limits the retries of one call, which are made only before any part of an answer is returned.
         After `keepalive` seconds without data during a call the connection is probed; the server must permit this
         interval.
 

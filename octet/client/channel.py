@@ -75,8 +75,8 @@ def read_metadata_message(
 
 
 def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
-    """Return the error if only the call was cancelled, for which grpc.aio raises CancelledError too. If the task was
-    cancelled, raise that error."""
+    """Return the error of a failed call. grpc.aio also raises CancelledError if only the call was cancelled; if the
+    task was cancelled, that is raised again."""
     if isinstance(raised, grpc.aio.AioRpcError):
         return raised
     call.cancel()

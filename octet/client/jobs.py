@@ -165,7 +165,7 @@ def _final_job(event: JobEvent | None) -> Job:
 
 
 class JobsClient:
-    """A job outlives its caller, its connection and its router. Every call raises a subclass of OctetError."""
+    """A job outlives its caller, its connection and its router. A failed call raises a subclass of OctetError."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
@@ -179,19 +179,20 @@ class JobsClient:
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
     def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """A job is kept for a limited time after its end. An operator may give another `tenant`. Raises NotFound."""
+        """Return a job; it is kept for a limited time after its end. Operators may name another `tenant`. Raises
+        NotFound."""
         return Job.from_wire(self._client._look_up("Jobs.GetJob", timeout, id=job_id, tenant=tenant))
 
     def list(
         self, limit: int | None = None, before: str = "", *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S
     ) -> tuple[Job, ...]:
         """List your own jobs, newest first, without their text; with `before`, only jobs older than that one. An
-        operator may give another `tenant`."""
+        operator may name another `tenant`."""
         found = self._client._look_up("Jobs.ListJobs", timeout, limit=limit, before=before, tenant=tenant)
         return tuple(map(Job.from_wire, found.jobs))
 
     def cancel(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Return the job's final state: cancelled, or ended earlier. Raises NotFound."""
+        """Return the job's final state: cancelled, or ended earlier. Raises NotFound for an unknown job."""
         return Job.from_wire(self._client._look_up("Jobs.CancelJob", timeout, id=job_id, tenant=tenant))
 
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:

@@ -48,7 +48,7 @@ class RequestExplanation(WireRecord):
 
 class Operator(SyncClientBase):
     """Safe to share between threads. `with Operator("localhost:50051", who="ann") as operator: ...`. Every change has
-    an author and a reason and is stored before the call returns. Every call raises a subclass of OctetError. Lookups
+    an author and a reason and is stored before the call returns. A failed call raises a subclass of OctetError. Lookups
     are retried if the router does not respond; changes and streams never are."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Operator(SyncClientBase):
         return self._read(records.BreakerList, "ListBreakers")
 
     def hold_breaker(self, specialist: str, hold: str, *, why: str) -> records.BreakerInfo:
-        """If `hold` is "open", it gets only shadow traffic; if "closed", it serves regardless of its pass rate."""
+        """If `hold` is "open", the specialist gets only shadow traffic; if "closed", it serves at any pass rate."""
         return self._change(records.BreakerInfo, "HoldBreaker", why, specialist=specialist, hold=hold)
 
     def release_breaker(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
@@ -146,8 +146,8 @@ class Operator(SyncClientBase):
         return self._read(records.Overview, "GetOverview")
 
     def watch_overview(self) -> Iterator[records.Overview]:
-        """Yield one overview at once, then one per change and at least one every five seconds. With a timeout, raises
-        DeadlineExceeded. Closing the iterator ends the call."""
+        """Yield one overview immediately, then one per change and at least one every five seconds. With a timeout,
+        raises DeadlineExceeded. Closing the iterator ends the call."""
         return self._stream(records.Overview, "WatchOverview")
 
     def history(self, last: float = 0.0) -> records.OverviewHistory:

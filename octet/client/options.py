@@ -26,7 +26,7 @@ class Regex:
 
 
 class Choice:
-    """One of the given texts."""
+    """One of the given strings."""
 
     __slots__ = ("choices",)
 
@@ -41,7 +41,7 @@ Structure = Mapping[str, Any] | Json | Regex | Choice  # a mapping is a JSON Sch
 
 
 def structure_to_wire(structure: Structure) -> wire.Structure:
-    """Build the message. Raises TypeError for another type, ValueError for a schema that is not JSON."""
+    """Build the message. Raises TypeError for an unsupported type, ValueError for a schema that is not JSON."""
     match structure:
         case Json(None):
             return wire.Structure(json_object=True)

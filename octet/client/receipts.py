@@ -55,7 +55,7 @@ class Usage(WireRecord):
     prompt_tokens: int
     completion_tokens: int
     cache_hit_tokens: int  # prompt tokens found in the prefix cache
-    miss_reason: str  # why the conversation's prefix was not reused; empty if all of it was that could be
+    miss_reason: str  # why the conversation's prefix was not reused; empty if as much as possible was
     times_preempted: int
     timings: records.ReplicaTimings
 

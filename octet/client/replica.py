@@ -25,7 +25,7 @@ class SpecialistError(Exception):
 
 
 class SpecialistClient:
-    """Use it as `async with SpecialistClient(address) as client`. Every call raises SpecialistError."""
+    """Use it as `async with SpecialistClient(address) as client`. A failed call raises SpecialistError."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SpecialistClient:
         return self._stream("WatchLoad", request)
 
     async def load_adapter(self, name: str, path: str, digest: str = "") -> wire.ResidentAdapter:
-        """Load an adapter; with a digest, other content is refused."""
+        """Load an adapter. If a digest is given, content with a different digest is refused."""
         request = wire.LoadAdapterRequest(name=name, path=path, digest=digest)
         response: wire.LoadAdapterResponse = await self._call("LoadAdapter", request)
         return response.adapter

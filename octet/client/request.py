@@ -200,7 +200,7 @@ def _is_retryable(error: errors.OctetError) -> bool:
 
 
 class RetrySchedule:
-    """Schedules the retries of one call. There are none after a part of its answer has arrived."""
+    """Schedules the retries of one call."""
 
     def __init__(
         self,

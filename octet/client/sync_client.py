@@ -17,7 +17,7 @@ from octet.client.request import Attempts
 
 
 class Client(SyncClientBase):
-    """A client that threads may share: `with Client(address) as client: ...`. Every call raises an OctetError."""
+    """A client that threads may share: `with Client(address) as client: ...`. A failed call raises an OctetError."""
 
     @property
     def jobs(self) -> JobsClient:
@@ -53,12 +53,12 @@ class Client(SyncClientBase):
         return Conversation(self, session_id, system, **options)
 
     def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Receipt:
-        """Receipts are kept for a limited time. An operator may give another `tenant`. Raises NotFound."""
+        """Return a receipt; it is kept for a limited time. An operator may name another `tenant`. Raises NotFound."""
         found = self._look_up("Inference.GetReceipt", timeout, request_id=request_id, tenant=tenant)
         return Receipt.from_wire(found)
 
     def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
-        """Cancel the request; its reader gets Cancelled. Raises NotFound."""
+        """Cancel the request; its reader gets Cancelled. Raises NotFound for an unknown request."""
         self._look_up("Inference.Cancel", timeout, request_id=request_id)
 
 
