@@ -88,5 +88,5 @@ def test_the_next_step_preempts(build: Callable[[], Replica], num_preempted: int
 
 
 def test_answer_without_a_step_in_flight_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="nothing is in flight"):
+    with pytest.raises(RuntimeError, match="no step is in flight"):
         Replica(10).answer()

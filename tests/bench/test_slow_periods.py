@@ -46,7 +46,7 @@ def test_a_stopped_pacer_records_a_slow_period() -> None:
 
 @first_only
 def test_a_killed_pacer_is_an_error() -> None:
-    with pytest.raises(PacerFailed, match="before its time, with -9"), record_slow_periods():
+    with pytest.raises(PacerFailed, match="early with exit code -9"), record_slow_periods():
         pid, *_ = _pacers()
         os.kill(pid, signal.SIGKILL)
 
