@@ -11,7 +11,7 @@ class FieldFlag(Enum):
     LIVE = "live"  # a running router applies a new value without a restart
     RUNS = "runs"  # affects how the ensemble runs, not which specialist answers: excluded from the digest
     SHARED = "shared"  # allowed at the top of the file, as a default for every specialist
-    BY_NAME = "by name"  # a table that maps names to tables, instead of a list
+    BY_NAME = "by name"  # a mapping from names to mappings, instead of a list
 
 
 class ValueUnit(Enum):
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """Text instead of a table sets only this field."""
+    """A string instead of a mapping sets only this field."""
 
     field: str
 

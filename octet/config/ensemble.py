@@ -1,6 +1,6 @@
 """The schema of a configuration file; docs/configuration.md describes every key.
 
-`octet.config.loader` reads and checks a file by the annotations: a field added here can be configured at once.
+`octet.config.loader` reads and checks a file by the annotations: a field that is added here can be configured.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class RuleConfig:
     specialist: Annotated[str, RefersTo("specialists")]
     detect: Annotated[str | None, OneOf(tuple(DETECTORS))] = None  # a built-in detector; `DETECTORS` lists them
     contains: Annotated[tuple[str, ...], CountLimits(64, least=1), TextLimits(least=1, most=256)] = ()  # case-sensitive
-    at_least: Annotated[int, Range(1, 64)] = 1  # how many of the texts must occur
+    at_least: Annotated[int, Range(1, 64)] = 1  # how many of the strings must occur
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class CorrectnessConfig:
     window: Annotated[float, SECONDS, Range(1, 30 * 86_400), LIVE] = 86_400.0  # also the shortest time between changes
     min_samples: Annotated[int, Range(1, 1_000_000), LIVE] = 20  # with fewer, no specialist is demoted or restored
     breach: Seconds = 600.0  # how long the pass rate must stay below the floor
-    queue: Annotated[int, Range(1, 100_000), LIVE] = 256  # waiting answers; further ones are not evaluated
+    queue: Annotated[int, Range(1, 100_000), LIVE] = 256  # waiting answers; beyond it the oldest are dropped
     answer_bytes: Annotated[int, BYTES, Range(1024, 16 << 20), LIVE] = 128 << 10  # longer answers are not evaluated
     compiler: Annotated[str, TextLimits(least=1, most=512), LIVE] = "auto"  # `auto`: g++, or else clang++
     verify_seconds: Seconds = 10.0  # CPU time for one answer; the wall clock limit is three times as long
@@ -228,7 +228,7 @@ class StoreConfig:
     receipts: Annotated[int, Range(0, 100_000_000), LIVE] = 100_000  # the oldest are deleted first
     comparisons: Annotated[int, Range(0, 10_000_000), LIVE] = 50_000
     audit: Annotated[int, Range(1000, 100_000_000), LIVE] = 100_000
-    queue: Annotated[int, Range(100, 1_000_000), LIVE] = 10_000  # rows; beyond it receipts are dropped, and counted
+    queue: Annotated[int, Range(100, 1_000_000), LIVE] = 10_000  # rows; beyond it the oldest are dropped, and counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class Ensemble:
         return tuple(specialist.name for specialist in self.specialists)
 
     def specialist(self, name: str) -> SpecialistConfig:
-        """Raises KeyError."""
+        """Raises KeyError for an unknown name."""
         for specialist in self.specialists:
             if specialist.name == name:
                 return specialist

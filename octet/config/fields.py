@@ -102,7 +102,7 @@ def _digested_value(field: SchemaField, value: Any) -> Any:
     return float(value) if field.kind is float else value
 
 
-_CLASSIFIER_TEXT = ("describe", "examples")  # a specialist's texts from which an untrained classifier is made
+_CLASSIFIER_TEXT = ("describe", "examples")  # a specialist's texts, from which an untrained classifier is built
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ConfigChanges:
 
 
 def compare_ensembles(old: Ensemble, new: Ensemble) -> ConfigChanges:
-    """Return the changes, ignoring the file's name and the order of named tables."""
+    """Return the changes, ignoring the file's name and the order of named entries."""
     trained = old.classifier.path is not None
     found = list(_table_changes(old, new, "", live=False, trained=trained))
     return ConfigChanges(
@@ -145,7 +145,7 @@ def _table_changes(old: Any, new: Any, where: str, live: bool, trained: bool) ->
 def _named_changes(
     old: tuple[Any, ...], new: tuple[Any, ...], where: str, live: bool, trained: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Compare tables by name; an added or removed table is reported by its name only."""
+    """Compare entries by name; an added or removed entry is reported by its name only."""
     before, after = {item.name: item for item in old}, {item.name: item for item in new}
     for name in before | after:
         if name not in before or name not in after:

@@ -37,7 +37,7 @@ def read_content(path: Path) -> bytes:
 
 
 def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
-    """Raises ConfigInvalid."""
+    """Raises ConfigInvalid with all problems of the content."""
     problems, ensemble = Problems(), None
     index = KeyIndex(problems)
     root = yaml_tree.compose_yaml(content, problems)
@@ -54,7 +54,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
 
 
 def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None:
-    """Read first the defaults for every specialist, at the top of the file."""
+    """Read the defaults for every specialist, which are at the top of the file, first."""
     shared = tuple(entry for entry in root.entries if entry.key in shared_fields())
     own = tuple(entry for entry in root.entries if entry.key not in shared_fields())
     values = ValueReader(index, folder)

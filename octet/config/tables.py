@@ -1,4 +1,4 @@
-"""Converts YAML tables to schema dataclasses."""
+"""Converts YAML mappings to schema dataclasses."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ class TableReader:
 
     def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
         """Return an instance, with defaults for invalid values; None if an invalid value has no default. `name` is the
-        table's key, if that key is also its name."""
+        mapping's key, if that key is also its name."""
         found = self.keys(kind, node, place, name)
         if found is None:
             return None
@@ -40,7 +40,7 @@ class TableReader:
         return built
 
     def keys(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> dict[str, Any] | None:
-        """Return the values of all valid keys; None if the node is not a table."""
+        """Return the values of all valid keys; None if the node is not a mapping."""
         if isinstance(node, YamlScalar) and node.is_null:
             return {}
         if not isinstance(node, YamlTable):

@@ -1,4 +1,4 @@
-"""Converts YAML nodes to text, numbers, lists and mappings, checked against the schema."""
+"""Converts YAML nodes to strings, numbers, lists and mappings, checked against the schema."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +59,7 @@ class KeyIndex:
         return self._lines[place]
 
     def add_problem(self, place: KeyPath, message: str, line: int | None = None) -> None:
-        """Report a problem; later checks skip this key and the tables around it."""
+        """Report a problem; later checks skip this key and the mappings around it."""
         self._invalid.update(place[:length] for length in range(1, len(place) + 1))
         self._problems.add(self.line_of(place) if line is None else line, f"{format_key_path(place)} {message}")
 
@@ -131,7 +131,7 @@ class ValueReader:
         self._folder = folder
 
     def read(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
-        """Raises InvalidValue."""
+        """Raises InvalidValue for a value that the field does not allow."""
         if isinstance(node, YamlScalar) and node.is_null:
             if field.optional:
                 return None
@@ -192,12 +192,12 @@ class ValueReader:
 
 
 def check_name(text: str, right: TextLimits, line: int) -> None:
-    """Raises InvalidValue."""
+    """Raises InvalidValue for a name outside the limits."""
     _text(right, YamlScalar(text, line, plain=False))
 
 
 def check_count(field: SchemaField, num_items: int) -> None:
-    """Raises InvalidValue."""
+    """Raises InvalidValue for too few or too many items."""
     count = field.note(CountLimits)
     if count is not None and not count.least <= num_items <= count.most:
         raise InvalidValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")

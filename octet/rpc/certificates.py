@@ -74,7 +74,7 @@ class CertificateWatcher:
     """Checks the files for every new connection. Unusable files are logged once and otherwise ignored."""
 
     def __init__(self, tls: Tls) -> None:
-        """Raises OSError."""
+        """Raises OSError for files that cannot be used."""
         self._tls = tls
         self._seen = tls.stamp()
         self._lock = Lock()
@@ -104,7 +104,7 @@ class ReloadingSslContext(ssl.SSLContext):
 
     @classmethod
     def watch(cls, tls: Tls) -> "ReloadingSslContext":
-        """Raises OSError."""
+        """Raises OSError for files that cannot be used."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
         made._watcher = CertificateWatcher(tls)
         made._current = made._watcher.first.context

@@ -35,7 +35,7 @@ class InvalidValue(ValueError):
 
 
 def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
-    """Parse, after checking the nesting depth. Raises InvalidValue."""
+    """Raises InvalidValue unless the text is a JSON object, nested at most `max_depth` levels deep."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(_JSON_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
@@ -60,7 +60,7 @@ class FieldChecks:
     """Checks of single fields by their name on the wire. Every check raises Refusal with field, limit and value."""
 
     def __init__(self, ranges: Mapping[str, Range], sizes: Mapping[str, int], counts: Mapping[str, int]) -> None:
-        """`sizes` are maximum bytes of a text, `counts` maximum items of a list."""
+        """`sizes` are maximum bytes of a string, `counts` maximum items of a list."""
         self._ranges = ranges
         self._sizes = sizes
         self._counts = counts

@@ -26,7 +26,7 @@ READ_SECONDS = 20.0  # time for a request to arrive once its call has begun
 UNREAD_FIELD = "request"
 """The field of a DEADLINE refusal if the request did not arrive. Other DEADLINE refusals are missed deadlines."""
 MAX_PENDING_READS = 256
-"""The most calls whose request has not arrived. Most requests arrive with their call; on slow links some do not."""
+"""Maximum number of calls whose request has not arrived. Most requests arrive with their call; some are slower."""
 MAX_STREAMS = 32  # concurrent calls of each method with a request stream
 _READ_RETRY_SECONDS = 1.0
 _IDLE_SECONDS = 1.0
@@ -38,7 +38,7 @@ class CallerGone(Exception):
 
 
 async def write_message(context: Context, message: Message, seconds: float) -> bool:
-    """Return False if the caller's flow-control window stayed full for that long. Raises CallerGone."""
+    """Return False if the caller's flow-control window stayed full for that long. Raises CallerGone if it left."""
     try:
         async with asyncio.timeout(seconds):
             await context.write(message)
@@ -185,7 +185,7 @@ class RequestReader:
         self._pending: dict[asyncio.Timeout, None] = {}  # oldest first
 
     async def read(self, context: Context) -> bytes:
-        """Return the request. Raises Refusal."""
+        """Return the request. Raises Refusal if it does not arrive in time."""
         timeout = asyncio.timeout(self._seconds)
         try:
             async with timeout:
@@ -218,7 +218,7 @@ class ConcurrencyLimit:
 
     @contextmanager
     def enter(self, method: str) -> Iterator[None]:
-        """Raises Refusal."""
+        """Raises Refusal if too many calls of the method are open."""
         if self._num_open[method] >= self._most:
             raise queue_full("being answered", self._most, None)
         self._num_open[method] += 1

@@ -11,8 +11,8 @@ from octet.rpc.certificates import Tls, server_credentials
 LOOPBACK = "127.0.0.1"
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit for the path of a Unix socket
 MAX_PENDING_CALLS = 8192
-"""The most calls that gRPC has received but not yet delivered. Beyond this limit gRPC cancels calls without a reason;
-by default it starts to cancel some at random at 1,000."""
+"""Maximum number of calls that gRPC has received but not yet delivered. Beyond this limit gRPC cancels calls without a
+reason; by default it starts to cancel some at random at 1,000."""
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     # Detect peers that vanished.
@@ -22,7 +22,7 @@ SERVER_OPTIONS = (
     # Close connections that send nothing.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.http2.settings_timeout", 20_000),
-    # Refuse oversized headers at once instead of holding their stream for up to a second.
+    # Refuse oversized headers immediately instead of holding their stream for up to a second.
     ("grpc.http.tarpit", 0),
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
@@ -122,20 +122,20 @@ def _is_served(path: Path) -> bool:
 
 
 def check_tls_configured(endpoint: Endpoint, options: str = "--tls-certificate and --tls-key") -> None:
-    """Require TLS, or an explicit --insecure, beyond this machine. Raises BindRefused."""
+    """Require TLS, or an explicit --insecure, if other machines can connect. Raises BindRefused."""
     if endpoint.tls is None:
         _refuse_exposed(endpoint, f": set {options}, or")
 
 
 def check_keys_configured(endpoint: Endpoint, *, has_keys: bool) -> None:
-    """Require API keys, or an explicit --insecure, beyond this machine. Raises BindRefused."""
+    """Require API keys, or an explicit --insecure, if other machines can connect. Raises BindRefused."""
     if not has_keys:
         advice = "name a key file with --keys (octet keys new creates one), or set"
         _refuse_exposed(endpoint, f", and no API keys are configured: {advice}")
 
 
 def check_client_ca_configured(endpoint: Endpoint) -> None:
-    """Require client certificates of a server without API keys beyond this machine. Raises BindRefused."""
+    """Require client certificates, because there are no API keys, if other machines can connect. Raises BindRefused."""
     if endpoint.tls is None or endpoint.tls.client_ca is None:
         advice = "set --tls-certificate, --tls-key and --tls-client-ca, or"
         _refuse_exposed(endpoint, f", and any caller would be served: {advice}")

@@ -41,7 +41,7 @@ class MemoryLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "MemoryLimits":
-        """Raises ValueError."""
+        """Raises ValueError for an invalid variable."""
         given = environment.get(MEMORY_LIMITS_VARIABLE, "").strip()
         if not given:
             return cls()

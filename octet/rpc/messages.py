@@ -1,4 +1,4 @@
-"""Protobuf messages by their descriptors: fields of untrusted bytes, why bytes are malformed, and JSON values."""
+"""Protobuf messages by descriptor: limits for untrusted bytes, diagnosis of malformed bytes, conversion to JSON."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -20,7 +20,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
-    """Whether there are at most `most` fields, with nested ones. Malformed bytes pass, because parsing reports them."""
+    """Whether there are at most `most` fields, including nested ones. Malformed bytes pass; parsing reports them."""
     return _fields_left(most, memoryview(raw), descriptor) >= 0
 
 

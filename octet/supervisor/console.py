@@ -192,7 +192,7 @@ class JsonConsole(Console):
 
 
 def _parse_log_object(line: str) -> dict[str, Any] | None:
-    """Return None for a line that is not one of our JSON log records."""
+    """Return None for a line that is not one of Octet's JSON log records."""
     if not line.startswith("{"):
         return None
     try:

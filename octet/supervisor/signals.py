@@ -15,7 +15,7 @@ SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCH
 def signal_handlers(
     numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object] | signal.Handlers
 ) -> Iterator[None]:
-    """Inside the `with` block, handle these signals; after it, as before."""
+    """Handle these signals inside the `with` block, and restore the previous handlers after it."""
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -72,7 +72,7 @@ _MOST_SHIFT = 63
 
 
 class BadSketch(ValueError):
-    """The bytes are not a sketch, or have another version."""
+    """The bytes are not a sketch, or have an unsupported version."""
 
 
 class Sketch:
@@ -140,7 +140,7 @@ class Sketch:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Sketch":
-        """Raises BadSketch."""
+        """Raises BadSketch for invalid bytes."""
         if not raw or raw[0] != _VERSION:
             raise BadSketch(f"must begin with {_VERSION}, got {raw[:1].hex() or 'nothing'}")
         filled = list(_read_buckets(raw))

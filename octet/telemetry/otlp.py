@@ -22,7 +22,7 @@ class OtlpSender:
     """Sends spans. The SDK's environment variables set headers, certificates, compression and timeouts."""
 
     def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
-        """`resource` describes the sending process by OpenTelemetry's attributes."""
+        """`resource` describes the sending process with OpenTelemetry's attributes."""
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # SpanExporter reports failures, once
         self._resource = Resource.create(dict(resource))
         self._exporter = OTLPSpanExporter(endpoint=endpoint)

@@ -110,7 +110,7 @@ class ClockAnchor:
     __slots__ = ("_offset",)
 
     def __init__(self, now: float, wall_ns: int) -> None:
-        """Both arguments are the same moment on two clocks."""
+        """Both arguments give the same moment, on two clocks."""
         self._offset = wall_ns - round(now * 1e9)
 
     def ns(self, moment: float) -> int:

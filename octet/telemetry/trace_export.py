@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 MOST_QUEUED = 2048  # requests whose spans wait. Beyond this limit, new ones are dropped and counted.
 BATCH_SIZE = 64
-FLUSH_SECONDS = 1.0  # queued spans are sent at least this often; a full batch is sent at once
+FLUSH_SECONDS = 1.0  # queued spans are sent at least this often; a full batch is sent immediately
 _JOIN_SECONDS = 1.0
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _DISABLED = "OTEL_SDK_DISABLED"
@@ -36,7 +36,7 @@ class SpanSender(Protocol):
 
 
 def open_span_exporter(endpoint: str, resource: Mapping[str, str]) -> "SpanExporter":
-    """`resource` describes this process by OpenTelemetry's attributes."""
+    """`resource` describes this process with OpenTelemetry's attributes."""
     return SpanExporter(lambda: open_otlp_sender(endpoint, resource))
 
 
@@ -154,7 +154,7 @@ def add_trace_option(parser: Any, configured: str = "") -> None:
 
 
 def resolve_otlp_endpoint(given: str | None, configured: str, environment: Mapping[str, str]) -> str:
-    """Return an empty text if traces are off. Raises ValueError if they cannot be exported."""
+    """Return an empty string if traces are off. Raises ValueError if they cannot be exported."""
     candidates = [("--otlp", given or ""), ("telemetry.otlp", configured)]
     candidates += [(name, environment.get(name, "")) for name in _ENDPOINT_VARIABLES]
     name, endpoint = next(((name, text) for name, text in candidates if text), ("", ""))
