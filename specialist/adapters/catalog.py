@@ -20,7 +20,7 @@ class AdapterRefused(ValueError):
 
 
 class UnknownAdapter(LookupError):
-    """No adapter is loaded by this name or digest."""
+    """No adapter is loaded under this name or with this digest."""
 
 
 def check_digest(name: str, digest: str, pinned: str) -> None:
@@ -41,10 +41,10 @@ class AdapterCatalog(ABC):
     @abstractmethod
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
         """Return the digest, which must equal `pinned` if that is given. Raises AdapterRefused; the name then keeps its
-        meaning."""
+        previous adapter."""
 
     def unload(self, name: str) -> None:
-        """Forget the name. Requests that use its weights keep them. Raises UnknownAdapter."""
+        """Forget the name. Requests that use its weights keep them. Raises UnknownAdapter for an unknown name."""
         with self._lock:
             digest = self._names.pop(name, None)
             if digest is None:
@@ -130,7 +130,7 @@ def _read(file: Path) -> bytes:
 
 
 def lease_adapters(adapters: AdapterCatalog, names: Sequence[str]) -> tuple[tuple[str, ...], Callable[[], None]]:
-    """Return the current digests of the names, and a function that releases them. Raises Refusal."""
+    """Return the digests of the names, and a function that releases them. Raises Refusal for an unknown name."""
     digests: list[str] = []
 
     def release() -> None:

@@ -42,7 +42,7 @@ Weight = Tensor | Affine
 
 
 def dense(weight: Weight) -> Tensor:
-    """Return float32."""
+    """Return the weight as float32."""
     return weight.dense() if isinstance(weight, Affine) else weight.float()
 
 

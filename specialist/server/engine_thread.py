@@ -29,7 +29,7 @@ Command = ServedRequest | SchedulerCall  # a request to submit, or a call about 
 
 
 class EngineReport(NamedTuple):
-    """All results of one step, passed to the event loop at once."""
+    """All results of one step, passed to the event loop together."""
 
     updates: list[tuple[ServedRequest, RequestUpdate]]
     load: LoadSnapshot | None  # None if it was reported a moment ago
@@ -201,7 +201,7 @@ class EngineThread:
         self._send(load, self._reporter.report(step, handled, ended_at))
 
     def _handle(self, event: Event, started_at: float) -> None:
-        """Handle an event. If that fails, for example because text cannot be written, only its own request fails."""
+        """Handle an event. If that fails, for example because tokens cannot be decoded, only its own request fails."""
         served = self._served.get(event.request_id)
         if served is None:
             return
@@ -244,7 +244,7 @@ class EngineThread:
         self.deliver(EngineReport(updates, load, report))
 
     def _die(self) -> None:
-        """Send a final answer for every live request and every request in the inbox; later ones are refused at once."""
+        """Send a final answer for every live request and every request in the inbox. Later requests are refused."""
         with self._wake:
             self._dead = True
             unread = [command for command in self._inbox if isinstance(command, ServedRequest)]

@@ -43,7 +43,7 @@ _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
 
 
 class RequestPreparer:
-    """Tokenises on its own threads, so that a long prompt does not delay other requests' tokens. A short text is
+    """Tokenises on its own threads, so that a long prompt does not delay other requests' tokens. A short prompt is
     tokenised in place, which is faster than a thread switch."""
 
     NUM_THREADS = 2
@@ -70,7 +70,8 @@ class RequestPreparer:
         self._structures.close()
 
     async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
-        """Fill in the scheduler's request and the answer. `seconds_left` is the call's own deadline. Raises Refusal."""
+        """Fill in the scheduler's request and the answer, given the seconds until the call's deadline. Raises
+        Refusal."""
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)

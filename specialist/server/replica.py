@@ -75,7 +75,7 @@ def create_scheduler(pool: BlockPool, lane: Lane, settings: ReplicaSettings, clo
 def create_sim_replica(
     settings: ReplicaSettings, clock: Clock, cost: CostModel, *, faults: FaultSource = no_faults
 ) -> AssembledReplica:
-    """Create a replica without weights: it computes by arithmetic and takes the time that `cost` states."""
+    """Create a replica without weights: it computes tokens by a formula and takes the time that `cost` states."""
     vocabulary = sim_vocabulary()
     codec = VocabularyCodec(vocabulary, vocabulary.tokenizer.get_vocab_size())
     lane = Lane(settings.name, digest_parts([b"sim", str(NUM_SAMPLED).encode()]).hex())

@@ -125,7 +125,7 @@ class AnswerText:
 
 class OutputStream:
     """Updates that wait to be sent to one caller. If the caller does not read, its request ends, so that memory is
-    bounded. Belongs to the event loop. Waiting chunks are merged; every other update is sent at once."""
+    bounded. Belongs to the event loop. Waiting chunks are merged; every other update is sent immediately."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum number of seconds between

@@ -31,10 +31,10 @@ from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTracing, trace_resource
 
 _MAX_RECEIVED_BYTES = 11 << 20
-"""Larger than any request that is served, so that most oversized requests get our own refusal, and get it at once.
-Calls that are being received hold at most this much each, and their number is limited: (max_running + max_waiting +
-max_watchers + spare) times this is 5.2 GiB with the default settings. Further calls are refused before their body is
-read and cost one flow-control window."""
+"""Larger than any request that is served, so that most oversized requests get a typed refusal immediately. Calls that
+are being received hold at most this much each, and their number is limited: (max_running + max_waiting + max_watchers +
+spare) times this is 5.2 GiB with the default settings. Further calls are refused before their body is read and cost one
+flow-control window."""
 _STATUS_SECONDS = 0.2  # time for the statuses of ended calls to be sent
 _TRACES_SECONDS = 3.0  # time for the last spans to be exported
 _SPARE_CALLS = 64
@@ -107,7 +107,7 @@ class ReplicaServer(SpecialistService):
         with suppress(TimeoutError):
             await asyncio.wait_for(self.handler.wait_flushed(), grace)
         if grace > 0:
-            # Until then, late calls are refused at once and retried on another replica.
+            # Until then, late calls are refused immediately and retried on another replica.
             await self._drain_gate.wait_until_quiet()
         await self._server.stop(min(grace, _STATUS_SECONDS))
         if self.metrics is not None:

@@ -42,7 +42,7 @@ class GenerateLimits:
 
     @property
     def prompt_tokens(self) -> int:
-        """The most prompt tokens that leave room for one token of the answer."""
+        """The maximum number of prompt tokens, which leaves room for one token of the answer."""
         return self.context - 1
 
     @property

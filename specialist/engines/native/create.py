@@ -113,7 +113,7 @@ class NativeParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedParts:
-    """Parts shared by all engines of a model on this machine. No threads are started to prepare them."""
+    """Parts shared by all engines of a model on this machine. Preparing them starts no threads."""
 
     library: Any | BuildFailed
     choice: KernelChoice

@@ -176,7 +176,7 @@ class FusedDecoder:
         return logits
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
-        """Only multiply by every matrix once, to measure the lower bound of such a step."""
+        """Multiply by every matrix once and do nothing else, to measure the lower bound of such a step."""
         if not 0 < num_tokens <= self.max_tokens:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
         logits = self._logits_buffer(num_outputs)

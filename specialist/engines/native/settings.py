@@ -19,7 +19,7 @@ class NativeSettings:
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch. The C++ kernels compute in float32.
     kernel: KernelName | Literal["auto"] = "auto"  # auto: the fastest on this CPU, measured
-    # for the C++ kernels; auto: half precision under quantised weights, else float32
+    # for the C++ kernels; auto: half precision with quantised weights, else float32
     kv_dtype: KVType | Literal["auto"] = "auto"
     threads: int = 0  # 0: one for each CPU that this process may use
     max_adapters: int = 32  # maximum number of adapters in host memory

@@ -1,4 +1,4 @@
-"""The sim engine: it computes by arithmetic and takes time according to a cost model, on an injected clock."""
+"""The sim engine: it computes tokens by a formula and takes time according to a cost model, on an injected clock."""
 
 import json
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcom
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Costs are in seconds. The defaults are the rough shape of a 135M-parameter model on two CPU cores."""
+    """Costs are in seconds. The defaults roughly describe a 135M-parameter model on two CPU cores."""
 
     prefill_step: float = 2e-3
     prefill_token: float = 3e-3

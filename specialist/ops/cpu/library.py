@@ -25,7 +25,7 @@ class BuildFailed(RuntimeError):
 
 def build(cache: Path, flags: Sequence[str] | None = None) -> Path:
     """Return the shared library for this CPU and compiler; compile it unless it is in the cache. `flags` replace the
-    flags of this CPU. With any flags, the library computes the same results to the bit."""
+    flags of this CPU. With any flags, the library computes bit-identical results."""
     compiler = find_compiler()
     flags = (*FLAGS, *(native_flags() if flags is None else flags))
     library = cache / "kernels" / f"{_key(compiler, flags)}.so"

@@ -85,7 +85,7 @@ class DynQuant:
 
 
 class Mixed:
-    """For files with both kinds: floats are multiplied directly, and quantised weights by the kernel."""
+    """For files with floats and quantised weights: floats are multiplied directly, quantised weights by the kernel."""
 
     def __init__(self, kernel: MakeLinear) -> None:
         self._kernel = kernel

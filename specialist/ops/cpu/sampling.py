@@ -41,7 +41,7 @@ class FusedSampler:
 
 
 def _can_skip_guide(row: SampleRow) -> bool:
-    """Whether no mask is needed: greedy sampling whose largest logit fits the structure."""
+    """Whether to draw without the mask first: a greedy draw that fits the structure is the same with the mask."""
     return row.guide is not None and row.sampling.temperature == 0.0
 
 

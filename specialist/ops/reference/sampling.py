@@ -70,8 +70,8 @@ class SampledToken(NamedTuple):
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
     """Sample float32 logits [len(rows), vocab] on any device, without modifying them, with one transfer to the host. A
-    row's result depends only on its logits and its SampleRow, to the bit. A row is a RowFault if its logits contain NaN
-    or +inf, or nothing above -inf, or if its own bias and bans leave nothing to draw."""
+    row's result is bit-identical for the same logits and SampleRow. A row is a RowFault if its logits contain NaN or
+    +inf, or nothing above -inf, or if its own bias and bans leave nothing to draw."""
     if all(row.is_plain_greedy for row in rows):
         largest = argmax_rows(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
