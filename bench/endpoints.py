@@ -52,7 +52,7 @@ Hold = Callable[[], Coroutine[Any, Any, None]]  # holds one connection until the
 
 
 def holding(where: RouterSite, count: int) -> AbstractAsyncContextManager[None]:
-    """Holds `count` idle connections, of all kinds equally. One that is closed is opened again."""
+    """Hold `count` idle connections, as many of each kind. A connection that is closed is opened again."""
     return router_site.running(map(_again, islice(cycle(_kinds(where)), count)))
 
 
@@ -109,7 +109,7 @@ async def _shut(port: int, request: bytes) -> None:
 
 
 def _half_a_call() -> bytes:
-    """Return headers without an end."""
+    """Return a connection preface and a HEADERS frame without END_HEADERS."""
     headers = frames.frame(frames.HEADERS, 0, 1, frames.encode_literal(":method", "POST"))
     return frames.PREFACE + frames.settings({}) + headers
 

@@ -90,7 +90,7 @@ def figures_of(job: Job, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
 
 
 def decode_rate(times: Sequence[Sequence[float]]) -> float:
-    """Tokens per second while all sequences decode: from the last first token to the first last token."""
+    """Tokens per second while all sequences decode: from the latest first token to the earliest last token."""
     start, stop = max(mine[0] for mine in times), min(mine[-1] for mine in times)
     num_tokens = sum(start < time <= stop for mine in times for time in mine)
     if num_tokens == 0:

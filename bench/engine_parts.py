@@ -16,7 +16,7 @@ from simulation.results import BenchRecord
 ARRIVE = "arrive"
 SHARES = (0.3, 0.6, 0.9)
 FIRST, EACH = 1.0, 0.1
-"""The most seconds of a good answer: until the first token, and per further token on average."""
+"""The maximum seconds of a good answer: until the first token, and per further token on average."""
 _CROWDS = 3  # more than one, because the machine may be shared
 
 

@@ -28,7 +28,7 @@ class Job:
         return [prompt_tokens(random, self.prompt_tokens, vocab_size) for _ in range(self.concurrency)]
 
     def checked_times(self, generated: Mapping[str, Any]) -> list[list[float]]:
-        """Return the times. Raises ValueError for answers of another length."""
+        """Return the times. Raises ValueError unless there are `concurrency` answers of `new_tokens` tokens each."""
         lengths = {len(mine) for name in ("tokens", "times") for mine in generated[name]}
         if len(generated["times"]) != self.concurrency or lengths != {self.new_tokens}:
             raise ValueError(f"asked for {self.concurrency} x {self.new_tokens} tokens, got lengths {sorted(lengths)}")

@@ -91,13 +91,13 @@ class HttpConnection(asyncio.Protocol):
             self._done.set_exception(error)
 
     def _ack(self) -> None:
-        """Ask the kernel not to delay acknowledgements, which it soon does again."""
+        """Ask the kernel not to delay acknowledgements; the setting does not last."""
         if self._acks_at_once and self._transport is not None:
             self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class HttpClient:
-    """Opens as many connections as there are requests at once. Belongs to the event loop."""
+    """Opens as many connections as there are concurrent requests. Belongs to the event loop."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None = None, acks_at_once: bool = False) -> None:
         self._address, self._tls, self._acks_at_once = (host, port), tls, acks_at_once

@@ -77,7 +77,7 @@ def started(
 
 
 def last_line(log: Path) -> str:
-    """The last that is not blank; empty if there is none."""
+    """The last line that is not blank; empty if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(filter(None, map(str.strip, reversed(lines))), "")
 
@@ -92,7 +92,7 @@ def scratch_folder() -> Iterator[Path]:
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
 ) -> Iterator[tuple[Started, Started]]:
-    """A specialist with these options, and the router before it, or itself again. `more` are options of both."""
+    """Yield a specialist and a router in front of it; if not `routed`, the specialist twice. `more` applies to both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")

@@ -50,7 +50,7 @@ def replica_request(prompt: str, tokens: int) -> bytes:
 
 
 def new_questions() -> Iterator[tuple[str, str]]:
-    """The specialists in turn, each with a prompt that no classifier has cached."""
+    """Yield the specialists in turn, each with a prompt that no classifier has cached."""
     for number, (name, topic) in enumerate(cycle(TOPICS.items())):
         yield name, f"{topic} (case {number})"
 
@@ -67,7 +67,7 @@ def router_ask(channel: Any, questions: Iterator[tuple[str, str]], tokens: int, 
 
 @asynccontextmanager
 async def running(tasks: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Tasks that run meanwhile and are then cancelled. Raises what ended one of them before."""
+    """Run the tasks inside the `with` block, then cancel them. Raises the error that ended one of them earlier."""
     started = [asyncio.create_task(task) for task in tasks]
     try:
         yield

@@ -125,7 +125,7 @@ def _pacer(processor: int, folder: Path) -> Iterator[_Pacer]:
 def run_pacer() -> None:
     """Alternate between sleep and a little constant work, with priority over all other processes on one processor.
 
-    Print at once whether it has that priority, and end if not. On SIGTERM, print a line for each beat. End without
+    Print immediately whether it has that priority, and end if not. On SIGTERM, print a line for each beat. End without
     output if the parent is gone.
     """
     processor, parent = (int(argument) for argument in sys.argv[1:])

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _figures(found: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str, float]]:
-    """Of seconds a step by sampling and structure."""
+    """Yield figures from the seconds per step, by sampling and structure."""
     greedy = found["greedy", NO_STRUCTURE]
     for (sampling, structure), seconds in found.items():
         name = f"{sampling}, {structure}"

@@ -110,7 +110,7 @@ class Board:
         return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
 
     def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
-        """Round by round: what slows a whole round down cancels out."""
+        """Yield the ratio round by round: effects that slow a whole round down cancel out."""
         ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
         samples = [value / theirs[number] for number, value in ours.items() if number in theirs]
         if samples:
@@ -130,7 +130,7 @@ def interleave(bench: str, subjects: Sequence[Subject], runs: int) -> Board:
 
 @dataclass(slots=True)
 class Findings:
-    """What a bench beside peers found, and the peers that it had to leave out."""
+    """The findings of a bench with peers, and the peers that it had to leave out."""
 
     say: Say
     records: list[BenchRecord] = field(default_factory=list)
@@ -174,7 +174,7 @@ def table_by_metric(records: Sequence[BenchRecord]) -> str:
 
 
 class ResultUnreadable(ValueError):
-    """A file is not a result, or a result of another version."""
+    """A file is not a result, or is a result of an unsupported version."""
 
 
 def read_result(path: Path) -> Result:

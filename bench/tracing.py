@@ -1,4 +1,4 @@
-"""The cost of traces: the same requests without traces, with all of them, and with traces on request."""
+"""The cost of traces: the same requests without traces and with all of them."""
 
 import secrets
 import time
@@ -127,7 +127,7 @@ class TracedRound(NamedTuple):
 
 
 def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | None) -> list[BenchRecord]:
-    """`engine` holds options of `octet specialist`; `beside` is another state of this project."""
+    """`engine` holds options of `octet specialist`; `beside` is another checkout of this project."""
     board = Board(_BENCH)
     with collecting() as collector, ExitStack() as stack:
 
@@ -162,7 +162,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
 
 
 def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
-    """Of one round, by site."""
+    """Yield the figures of one round; `found` is by site."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):
             if way in found:

@@ -306,8 +306,7 @@ class Simulation:
             self._take_rounds(count, after_chunk=True)
 
     def _shares(self) -> dict[SimulatedRequest, float]:
-        """Each prompt's share of many chunks: one turn in `age_bound + 1` for each but the first, and the rest for
-        it."""
+        """Each prompt's share of many chunks: one turn in `age_bound + 1`, or for the first prompt the rest."""
         first, *others = self._turns.sharing()
         turns = max(1 + len(others), self._capacity.age_bound + 1)
         return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}

@@ -1,4 +1,4 @@
-"""The same loads in real time: a replica behind a socket, optionally with a router in front."""
+"""Loads in real time: a replica behind a socket, optionally with a router in front."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence

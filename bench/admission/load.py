@@ -187,7 +187,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Of one priority or of all. Counts are of all outcomes; rates are of answers within the window."""
+    """Count the outcomes of one priority or of all. Rates include only answers in time within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
@@ -276,7 +276,7 @@ def name_of(offer: Offer) -> str:
 
 
 class _Unsteady:
-    """An object, not a closure, so that a copy of the replica draws the same noise."""
+    """Varies the time of steps. An object, not a closure, so that a copy of the replica draws the same noise."""
 
     def __init__(self, setup: ReplicaSetup, seed: int) -> None:
         self._plant = setup
@@ -290,7 +290,7 @@ class _Unsteady:
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
 """With admission control, or with only a bounded queue: first come, first served, with the length of a replica's queue
 or the best length; or by priority."""
-QUEUE = 256  # the most waiting requests
+QUEUE = 256  # the maximum number of waiting requests
 LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # tried for "fcfs tuned"
 QUICK_LENGTHS = (8, 32, QUEUE)
 

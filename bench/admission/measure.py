@@ -50,7 +50,7 @@ def simulate(plan: Plan) -> tuple[float, list[Run]]:
 
 
 def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
-    """Return runs with the queue length that gives the most answers in time over all seeds, known only afterwards."""
+    """Return the runs with the queue length that gives the most answers in time, known only afterwards."""
     tries = (
         [run(plan, offers, load, "fcfs tuned", seed, length) for seed, offers in asked.items()]
         for length in plan.lengths

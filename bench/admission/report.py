@@ -110,7 +110,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """By seed, the tally of the load that is best in the median over all seeds."""
+    """Return, by seed, the tally at the load with the best median over all seeds."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }

@@ -179,10 +179,9 @@ _SETTLED = 0.2  # share of the work after which the batch counts as full
 
 
 def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0) -> float:
-    """Seconds of lone work done per second, with all requests present at once and without deadlines.
+    """Seconds of lone work done per second, with all requests present from the start and without deadlines.
 
-    Counted from when the batch is full until the last waiting request has started.
-    """
+    Counted from when the batch is full until the last waiting request has started."""
     clock = ArrivalClock()
     loop = step_loop(setup, clock, seed)
     scheduler = loop.scheduler

@@ -122,7 +122,7 @@ def publish(
 
 
 def publish_findings(arguments: argparse.Namespace, findings: Findings, targets: Targets, *views: View) -> int:
-    """Publish what a bench beside peers found, and plot it with --plot. Returns the exit code: 1 if a peer failed."""
+    """Publish the findings of a bench with peers, and plot them with --plot. Return exit code 1 if a peer failed."""
     publish(arguments, findings.records, targets, findings.notes)
     if arguments.plot is not None:
         plot_views(arguments.plot, views, findings.records)

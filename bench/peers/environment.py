@@ -102,7 +102,7 @@ class Environment:
 
 
 def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables of a peer's process, which must not find our packages."""
+    """Return environment variables of a peer's process, which must not find Octet's packages."""
     return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 
@@ -199,10 +199,9 @@ def link_bench(directory: Path) -> Path:
 
 
 def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
-    """The peer, paused, and a description of its settings. Raises PeerUnavailable or PeerFailed.
+    """Return the peer, paused, and a description of its settings. Raises PeerUnavailable or PeerFailed.
 
-    A native build that dies of a signal is replaced by one without AMX.
-    """
+    A native build that dies of a signal is replaced by one without AMX."""
     model = place.model_for(spec)
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]

@@ -192,7 +192,7 @@ def mean_seconds(work: Callable[[], object]) -> float:
 
 
 def open_sim() -> Opened:
-    """Open an engine that uses arithmetic instead of a model, to test the bench."""
+    """Open an engine that uses a formula instead of a model, to test the bench."""
     from specialist.engines.sim.engine import CostModel
     from specialist.server.replica import create_sim_replica
     from specialist.server.settings import ReplicaSettings

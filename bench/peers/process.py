@@ -223,6 +223,6 @@ def cpu_of_tree(pid: int) -> float:
 
 
 def _cpu_of(pid: int) -> float:
-    """Return nanoseconds; those of ended children are counted in ticks."""
+    """Return the CPU seconds of the process and of its ended children, which the kernel counts in ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return cpu_seconds(pid) + sum(map(int, fields[13:15])) / _TICKS

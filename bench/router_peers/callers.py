@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def prompts(size: int) -> Iterator[str]:
-    """Yield new texts, which no classifier and no cache knows."""
+    """Yield new prompts, which no cache holds."""
     for number, topic in zip(_numbers, cycle(TOPICS.values()), strict=False):
         head = f"{topic} (case {number})\n"
         yield head + _LINE * (max(0, size - len(head)) // len(_LINE) + bool(size))
@@ -66,7 +66,7 @@ class TokenCounter:
                 self._on_tokens(tokens, messages)
 
     def first_token(self) -> float:
-        """Return the seconds. Raises CallFailed."""
+        """Return the seconds until the first token. Raises CallFailed if there is none."""
         if not self._first:
             raise CallFailed(f"the answer has no token: {self._tail[:_SHOWN]!r}")
         return self._first
@@ -163,7 +163,7 @@ _FIRST, _WARM, _WARM_CALLS = Order(1), Order(8), 40
 class RoutePath:
     system: str
     router: RouterProcess | None  # None: directly to a backend
-    caller: Callable[[bool], Caller]  # the argument states whether to acknowledge at once
+    caller: Callable[[bool], Caller]  # the argument states whether to acknowledge immediately
 
 
 async def until_it_answers(path: RoutePath, seconds: float) -> None:

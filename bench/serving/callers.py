@@ -323,7 +323,7 @@ class OpenAICaller:
         self._client.close()
 
     async def _check_models(self) -> None:
-        """Check the list of models, if the endpoint has one: it must include ours."""
+        """Check the list of models, if the endpoint has one: it must include the requested model."""
         request = http_request("GET", f"{self._origin.path}/models", self._origin.name, more=self._key)
         response, state = await self._exchange_once(request)
         try:

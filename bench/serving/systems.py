@@ -157,7 +157,7 @@ class OwnEnsemble:
 
 @contextmanager
 def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
-    """Start an ensemble of one specialist, or of the file; yield a system for each door. Raises SiteFailed."""
+    """Start an ensemble of one specialist, or of the file; yield a system for each endpoint. Raises SiteFailed."""
     with scratch_folder() as folder:
         file, model = own.file, "octet"
         if file is None:

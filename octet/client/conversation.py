@@ -22,8 +22,7 @@ _StreamT = TypeVar("_StreamT", bound=StreamBase)
 class ConversationBase(Generic[_StreamT]):
     """A history of turns. They must not overlap: a turn includes the turns that had ended when it began. A turn is kept
     once its answer is complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated;
-    `add(text, answer.text)` keeps its partial answer. The history grows until the router refuses it, naming the
-    limit."""
+    `add(text, answer.text)` keeps its partial answer. The history grows until the router refuses it."""
 
     def __init__(
         self, client: Any, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]

@@ -179,7 +179,7 @@ class JobsClient:
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
     def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Return a job; it is kept for a limited time after its end. Operators may name another `tenant`. Raises
+        """Return a job; it is kept for some time after its end. Operators may name another `tenant`. Raises
         NotFound."""
         return Job.from_wire(self._client._look_up("Jobs.GetJob", timeout, id=job_id, tenant=tenant))
 

@@ -315,8 +315,7 @@ class ChatTemplate:
 
 
 def message_to_template(message: ChatTurn, dialect: ToolDialect | None) -> dict[str, Any]:
-    """Return the message as chat templates expect it: without unused keys, because templates test for their
-    presence."""
+    """Return the message as chat templates expect it: without unused keys, because templates test for keys."""
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         calls = (call._replace(call_id=_template_id(call.call_id, dialect)) for call in message.tool_calls)
