@@ -104,7 +104,7 @@ ROWS = (
     Row(
         8,
         "a thousand callers leave: they cancel, are killed, half-close, or never read",
-        "no block, seat or memory leaks; a caller that never reads is cut off",
+        "no block, slot or memory leaks; a caller that never reads is cut off",
         (
             "tests/specialist/server/test_aborts.py::test_a_thousand_aborts_leave_nothing_behind",
             f"{_HOSTILE}a_caller_that_never_reads_is_cut_and_costs_no_memory",
@@ -125,12 +125,12 @@ ROWS = (
     Row(
         11,
         "numbers that are NaN, infinite, negative or huge",
-        "refused by field name; a neighbour in the same batch gets the same answer, bit for bit",
+        "refused by field name; other requests in the same batch get the same answer, bit for bit",
         (f"{_HOSTILE}every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected",),
     ),
     Row(
         12,
-        "prompts of megabytes, of invalid text, or of text that looks like control tokens",
+        "prompts of several megabytes, with invalid text, or with text that looks like control tokens",
         "refused within 50 ms with the limit; text never becomes a control token",
         (
             f"{_HOSTILE}oversize_is_answered_at_once",
@@ -140,7 +140,7 @@ ROWS = (
     Row(
         13,
         "a prompt or a draft window that the pool cannot hold",
-        "refused at once, with the reason",
+        "refused immediately, with the reason",
         (
             "tests/specialist/test_request.py::test_a_prompt_that_leaves_no_room_for_an_answer_is_refused",
             "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_dropped",
@@ -239,7 +239,7 @@ ROWS = (
     ),
     Row(
         25,
-        "ten thousand streams that are opened and reset at once, and endless pings",
+        "ten thousand streams that are opened and immediately reset, and endless pings",
         "CPU of the replica for each answer within 20 %; the number of handlers stays bounded. (Attackers share the "
         "machine at the lowest priority)",
         (f"{_HOSTILE}one_connection_cannot_use_all_call_slots",),
@@ -264,7 +264,7 @@ ROWS = (
     ),
     Row(
         29,
-        "a specialist's only one or two replicas fail",
+        "all of a specialist's one or two replicas fail",
         "the last replica is never ejected",
         (
             "tests/admission/test_ejection.py::test_all_replicas_of_the_best_available_kind_stay",

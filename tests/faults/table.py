@@ -49,7 +49,8 @@ class Finding:
     held: bool
 
     def words(self) -> str:
-        shown = f"{self.what}: {format_figure(self.figure)} {self.unit if self.figure else ''}".rstrip()
+        unit = "" if not self.figure or self.unit in self.what.split() else self.unit
+        shown = f"{self.what}: {format_figure(self.figure)} {unit}".rstrip()
         return shown if self.held else f"{shown} (**missed**: {self.bound})"
 
     @property
@@ -154,7 +155,7 @@ def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
             continue
         rows = ", ".join(str(row.number) for row, other in found if other is run)
         machine = run.result.machine
-        line = f"- Rows {rows}: {run.result.date}, commit {machine.commit}, load {machine.load}"
+        line = f"- {'Rows' if ',' in rows else 'Row'} {rows}: {run.result.date}, commit {machine.commit}, load {machine.load}"
         key = (machine.cpu, machine.cores, machine.kernel, machine.python)
         if key not in described:
             described.add(key)

@@ -206,7 +206,7 @@ async def test_25_reset_and_endless_streams_keep_no_caller_out(doors: Site, long
     assert all(ended["sent"] == number for ended in floods if ended["kind"] == "resets")
     num_answered = len(beside.waits)
     pace = sum(ended["sent"] for ended in floods) / beside.seconds
-    figure(25, "hostile streams and pings a second", pace, "", ">= 2,000", short="> 0")
+    figure(25, "hostile streams and pings per second", pace, "", ">= 2,000", short="> 0")
     figure(25, "requests answered during the attack", num_answered, "requests", ">= 10", short="> 0")
     wait = beside.usual_wait * 1000
     figure(25, "median wait during the attack", wait, "ms", "< 100 ms", short="< 5000 ms")

@@ -77,7 +77,7 @@ async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
         assert num_deaths > 0
         figure(28, f"replicas killed ({poison})", num_deaths, "replicas", "<= 2 replicas")
         wronged = sum(each.reason == QUARANTINED for each in others)
-        figure(28, f"neighbours quarantined ({poison})", wronged, "requests", "== 0 requests")
+        figure(28, f"other requests quarantined ({poison})", wronged, "requests", "== 0 requests")
         assert {each.reason for each in others} <= {0, error_pb2.ERROR_REASON_REPLICA_LOST}
         last = [await routed.ask(asking(f"neighbour {number}")) for number in range(NUM_NEIGHBOURS)]
         assert {each.code for each in last} == {grpc.StatusCode.OK}

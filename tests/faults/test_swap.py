@@ -37,7 +37,7 @@ def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path:
             told_wrong = {found.request_id for found in wrong if found.kind == "tokens"}
             figure(20, "swaps", swaps, "swaps", "> 0")
             figure(20, "digests that answered", len({_digest(each) for each in accounts}), "digests", ">= 2")
-            figure(20, "answers of another digest than the receipt's", len(told_wrong), "answers", "== 0")
+            figure(20, "answers from a digest other than the receipt's", len(told_wrong), "answers", "== 0")
             failed = [each for each in accounts if not each.is_answered]
             figure(20, "failed requests", len(failed), "requests", "== 0")
             await put_verdict_of(20, router, accounts, wrong, figure)

@@ -73,7 +73,7 @@ def test_the_origin_of_each_row_is_shown_below_the_table(tmp_path: Path) -> None
     path.write_text("\n".join(of_a_run("python -m tests.faults --rows 91", '{"test": "a::b", "passed": true}')))
     (run,) = (each.result for each in read_findings(path) if each.result is not None)
     last = fault_table(ROWS, read_findings(path)).splitlines()[-1]
-    assert last.startswith(f"- Rows 91: {run.date}, commit {run.machine.commit}, load {run.machine.load}. ")
+    assert last.startswith(f"- Row 91: {run.date}, commit {run.machine.commit}, load {run.machine.load}. ")
     assert run.machine.cpu in last
 
 

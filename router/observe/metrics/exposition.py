@@ -176,7 +176,7 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
         place, _, knob = info.name.rpartition(".")
         intent, _, specialist = place.partition("/")
         named.append(((intent, specialist, knob), info))
-    about = "shadow_threshold or priority_floor of an intent, as in force; specialist is set if only one is affected."
+    about = "Current shadow_threshold or priority_floor of an intent; specialist is set if it applies to only one."
     yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
     rows = ((values, info.configured) for values, info in named)
     yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)

@@ -144,7 +144,7 @@ def request_source(counters: RequestCounters) -> BuildFamilies:
     ]
 
     def build() -> Iterator[Metric]:
-        about = "Requests that belong to no specialist: none should answer them, or the router rejected them."
+        about = "Requests without a specialist: none should answer them, or the router rejected them."
         yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
         yield from _gen_ai_families(found)
         for attribute, name, about in _HISTOGRAMS:
