@@ -44,7 +44,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
     if isinstance(root, YamlTable):
         ensemble = _ensemble(root, index, Path() if source is None else source.absolute().parent)
     elif root is not None:
-        problems.add(root.line, f"the file must be a table with a key `specialists`, got {describe_node(root)}")
+        problems.add(root.line, f"the file must be a mapping with a key `specialists`, got {describe_node(root)}")
     if files and ensemble is not None and not problems:
         check_files(ensemble, index)
     problems.raise_if_any(source)

@@ -44,7 +44,7 @@ class TableReader:
         if isinstance(node, YamlScalar) and node.is_null:
             return {}
         if not isinstance(node, YamlTable):
-            self._index.add_problem(place, f"must be a table of keys and values, got {describe_node(node)}", node.line)
+            self._index.add_problem(place, f"must be a mapping of keys to values, got {describe_node(node)}", node.line)
             return None
         known = {key: field for key, field in file_keys(kind).items() if not (name is not None and key == "name")}
         found: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class TableReader:
         if isinstance(node, YamlScalar) and node.is_null:
             node = YamlTable((), node.line)
         if not isinstance(node, YamlTable):
-            raise InvalidValue("a table of names, each with its own keys below it", node)
+            raise InvalidValue("a mapping of names, each with its own keys below it", node)
         check_count(field, len(node.entries))
         read = [self._entry(field, entry, (*place, entry.key)) for entry in node.entries]
         return tuple(item for item in read if item is not None)
@@ -101,7 +101,7 @@ class TableReader:
         if isinstance(node, YamlScalar) and node.is_null:
             return ()
         if not isinstance(node, YamlList):
-            raise InvalidValue("a list, each item a table that starts with `- `", node)
+            raise InvalidValue("a list, each item a mapping that starts with `- `", node)
         check_count(field, len(node.items))
         read = []
         for index, item in enumerate(node.items):

@@ -178,7 +178,7 @@ class ValueReader:
 
     def _mapping(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Mapping[str, str]:
         if not isinstance(node, YamlTable):
-            raise InvalidValue("a table, such as {tuned: path/to/adapter}", node)
+            raise InvalidValue("a mapping, such as {tuned: path/to/adapter}", node)
         check_count(field, len(node.entries))
         read: dict[str, str] = {}
         for entry in node.entries:

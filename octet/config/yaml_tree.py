@@ -105,7 +105,7 @@ def describe_node(node: YamlNode) -> str:
     if isinstance(node, YamlList):
         return "a list"
     if isinstance(node, YamlTable):
-        return "a table"
+        return "a mapping"
     return "nothing" if node.is_null else quote(node.text)
 
 
@@ -235,7 +235,7 @@ class _Composer:
             key = self._node(event, depth + 1)
             value = self._node(self._next(), depth + 1)
             if not isinstance(key, YamlScalar):
-                self._problems.add(line, "a key must be text, not a list or a table")
+                self._problems.add(line, "a key must be text, not a list or a mapping")
             elif key.text in seen:
                 first = seen[key.text]
                 self._problems.add(line, f"the key {quote(key.text)} is already on line {first}: keep one of them")

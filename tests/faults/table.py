@@ -155,7 +155,8 @@ def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
             continue
         rows = ", ".join(str(row.number) for row, other in found if other is run)
         machine = run.result.machine
-        line = f"- {'Rows' if ',' in rows else 'Row'} {rows}: {run.result.date}, commit {machine.commit}, load {machine.load}"
+        label = "Rows" if "," in rows else "Row"
+        line = f"- {label} {rows}: {run.result.date}, commit {machine.commit}, load {machine.load}"
         key = (machine.cpu, machine.cores, machine.kernel, machine.python)
         if key not in described:
             described.add(key)

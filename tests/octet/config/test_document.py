@@ -55,7 +55,7 @@ WITHIN: dict[str, type] = {
     "router.tls": TlsConfig,
     "router.jobs": JobsConfig,
 }
-"""Nested tables."""
+"""Nested mappings."""
 
 
 def section(name: str) -> str:
@@ -74,7 +74,7 @@ def shown_default(field: SchemaField) -> str:
     if field.required:
         return "required"
     if field.is_table and not field.optional:
-        return "a table"
+        return "a mapping"
     value = field.default()
     if field.note(ValueUnit) is ValueUnit.BYTES:
         return format_size(value)
