@@ -72,7 +72,7 @@ class CircuitBreaker:
             self._opened = -inf
 
     def trip(self) -> None:
-        """Open at once. An open breaker is unchanged; a half-open one opens for longer, as after a failed probe."""
+        """Open immediately. An open breaker is unchanged; a half-open one opens for longer, as after a failed probe."""
         state = self.state
         if state == "open":
             return

@@ -61,7 +61,7 @@ class RollingWindow:
         self._set(start, Counts(good, bad))
 
     def add(self, at: float, good: int = 0, bad: int = 0) -> int:
-        """Return the start of the bucket."""
+        """Add the counts to the bucket that includes the time `at`. Return the start of the bucket."""
         start = int(at // self.grain) * self.grain
         self._set(start, self.bucket(start) + Counts(good, bad))
         return start
@@ -132,7 +132,7 @@ class RetryBudget:
     answered + share * entered."""
 
     def __init__(self, burst: float, ratio: float, share: float) -> None:
-        """Allow at most `burst` retries at once; every answer earns `ratio` of a retry. In addition, `share` of the
+        """Allow bursts of at most `burst` retries; every answer earns `ratio` of a retry. In addition, `share` of the
         requests in flight may be retried."""
         if min(burst, ratio, share) < 0:
             raise ValueError(f"burst, ratio and share must not be negative, got {burst:g}, {ratio:g} and {share:g}")

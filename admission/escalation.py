@@ -13,7 +13,7 @@ from admission.budgets import Counts, bucket_seconds, restore_record
 from octet.config.ensemble import EscalationConfig
 
 EscalationMoveKind = Literal["escalate", "relax"]
-_MAX_REGRETS = 4  # a step back waits at most 2 to this power times as long as the first one
+_MAX_REGRETS = 4  # the wait for a step back doubles at most this many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def advance_ladder(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> tuple[EscalationLadder, EscalationMove | None]:
     """Apply the counts of the last `rules.sustain` seconds: requests that were accepted (good) or refused for lack of
-    capacity (bad). The level never exceeds `top`, the most levels that any intent of the specialist has. Applying the
-    same counts twice has no further effect."""
+    capacity (bad). The level never exceeds `top`, the largest number of levels of any intent of the specialist.
+    Applying the same counts twice has no further effect."""
     limit = top if rules.enabled else 0
     ladder = _timed(ladder, counts, now, rules, limit)
     aim, why = _target_level(ladder, counts, now, rules, limit)

@@ -242,7 +242,7 @@ class SpecialistLanes:
         return self, None
 
     def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
-        """Describe the next possible move of a lane. `counts` are as for `judge`. Raises KeyError if there is none."""
+        """Describe the next possible move of a lane; `counts` as for `judge`. Raises KeyError for an unknown lane."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
         so_far = f"{min(own.total, rules.min_samples)} of {rules.min_samples} samples"

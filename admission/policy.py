@@ -39,7 +39,7 @@ def due_time(arrival: float, deadline: float | None) -> float:
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the request takes no turns with equals: with so little time, turns would make all of them late."""
+    """Whether the request is served before its equals, not in turns: with so little time, turns would make all late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -184,7 +184,7 @@ class PrefillTurns(Generic[ItemT]):
         return self._ticks - self._last_served.get(item, self._ticks)
 
     def pick(self) -> list[ItemT]:
-        """Return the prompts to compute next, in order, all of one adapter stack. Empty if there are none."""
+        """Return the prompts to compute next, in order, all with the same adapter stack. Empty if there are none."""
         if not self.by_rank:
             return []
         last_served = self._last_served
@@ -199,7 +199,7 @@ class PrefillTurns(Generic[ItemT]):
         return first + [item for item in stack if last_served[item] > bound]
 
     def served(self, items: Sequence[ItemT]) -> None:
-        """Record that these prompts, all of one stack, had a turn."""
+        """Record that these prompts, all with the same stack, had a turn."""
         self._ticks += 1
         stack = items[0].stack
         first = next((item for _, item in self.by_rank if item.stack == stack), None)

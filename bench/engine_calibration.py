@@ -73,7 +73,7 @@ def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _least_squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve after scaling columns alike, because a pair costs a hundred thousandth of a step."""
+    """Solve after scaling columns to the same length, because a pair costs a hundred thousandth of a step."""
     scale = np.linalg.norm(rows, axis=0)
     solution = np.linalg.lstsq(rows / scale, np.ones(len(rows)), rcond=None)[0]
     return np.asarray(solution / scale, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Blocks, the tables of sequences, and the plan of an admission."""
+"""Blocks, the block tables of sequences, and admission plans."""
 
 from array import array
 from collections.abc import Iterator

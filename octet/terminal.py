@@ -150,14 +150,14 @@ def format_moment(unix_ms: int, form: str) -> str:
 
 
 def format_latency(seconds: float | None) -> str:
-    """Format three significant digits, in ms or s; "-" for None."""
+    """Format with three significant digits, in ms or s; "-" for None."""
     if seconds is None:
         return "-"
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def format_seconds(seconds: float) -> str:
-    """Format tenths of a millisecond below a second, else hundredths of a second."""
+    """Format with a precision of 0.1 ms below a second, else of 10 ms."""
     return f"{seconds * 1000:.1f} ms" if abs(seconds) < 1 else f"{seconds:.2f} s"
 
 

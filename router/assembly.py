@@ -281,8 +281,8 @@ def _verifier_config(ensemble: Ensemble) -> object:
 
 
 def _open_store(ensemble: Ensemble) -> Store:
-    """Open the store. One at the default path belongs to one configuration file; one with a URL to all files with that
-    ensemble name, so that routers with copies of a file can share it."""
+    """Open the store. A store at the default path belongs to one configuration file; a store with a URL belongs to all
+    files with that ensemble name, so that routers with copies of a file can share it."""
     name, source = ensemble.name, ensemble.source
     if source is not None and not ensemble.store.url:
         name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"

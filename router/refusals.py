@@ -49,8 +49,8 @@ def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """Distinguish a cancellation from the deadline, at which a transport also ends the call. The caller's clock is
-    slightly ahead: gRPC rounds the remaining time up by at most one percent."""
+    """Distinguish a cancellation from the deadline, at which a transport also ends the call. The caller's deadline may
+    come slightly earlier: gRPC rounds the remaining time up by at most one percent."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 

@@ -12,7 +12,7 @@ from router.dispatch.transport import ReplicaTls, check_address
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings(Endpoint):
-    """HTTP is not served on a Unix socket."""
+    """The HTTP listener, which cannot be a Unix socket."""
 
     allow_origins: tuple[str, ...] = ()  # origins of the web pages that may read the answers (CORS)
 

@@ -96,7 +96,7 @@ class Machine:
             self._loop.resume(self.process)
 
     def _failed(self) -> None:
-        """Handle the death of the engine: log it and end the process."""
+        """Handle the death of the engine: the supervisor replaces the process soon."""
         outside = Process("supervisor").context
         self._loop.call_later(_RESTART_SECONDS, self._replace, self.process, context=outside)
 

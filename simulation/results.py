@@ -98,7 +98,7 @@ def format_table(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]
 
 
 def format_figure(value: float) -> str:
-    """Format three significant digits, or all the digits of a whole number."""
+    """Format with three significant digits, or all the digits of a whole number."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this request may be shed for the other: a shadow for a caller, a lower priority for a higher one."""
+        """Whether this request may be shed for the other: a shadow for a real one, or a lower priority for a higher."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)

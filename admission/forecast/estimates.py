@@ -251,7 +251,7 @@ class PriceFit:
 
 
 def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """The non-negative vector x with the least x'Mx - 2b'x."""
+    """Return the non-negative vector x that minimises x'Mx - 2b'x."""
     best, least = [0.0, 0.0, 0.0], 0.0
     for subset in _SUBSETS:
         solved = _solve_linear([[matrix[i][j] for j in subset] for i in subset], [right[i] for i in subset])
@@ -268,7 +268,7 @@ def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Solve by elimination; None if there is no single solution."""
+    """Solve by elimination; None if there is no unique solution."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(size):

@@ -46,7 +46,7 @@ class Simulation:
         start: SimulationStart = START_NOW,
         arrivals: ExpectedArrivals = NO_ARRIVALS,
     ) -> None:
-        """`running` maps each prompt to the turns that it was passed over; `line` is in order of rank."""
+        """`running` maps each request to the number of turns that it has missed; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
         self._prefill, self._decode = prices.prefill, prices.decode
         self._chunk, self._hold = pace
@@ -58,7 +58,7 @@ class Simulation:
         self._now, self._rounds = start.delay, 0.0
         self._num_chunked: float = start.num_chunked  # prompt tokens since the last round
         self._num_chunks = 0
-        self._context = 0.0  # tokens that the decoding requests look back at
+        self._context = 0.0  # tokens that the decoding requests attend to
         self._turns: PrefillTurns[SimulatedRequest] = PrefillTurns(capacity.age_bound)
         self._prompts = self._turns.by_rank
         self._decoding: list[tuple[float, int, SimulatedRequest]] = []  # a heap by the round in which they end
@@ -216,7 +216,7 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """If an imaginary request, tighter than every real one, leaves the prompt enough time, so do all real ones."""
+        """Return `PrefillHold.margin`. An imaginary request, tighter than every real one, may be enough to decide."""
         hold = self._hold
         if hold is None or not self._timed:
             return inf
@@ -306,7 +306,7 @@ class Simulation:
             self._take_rounds(count, after_chunk=True)
 
     def _shares(self) -> dict[SimulatedRequest, float]:
-        """Each prompt's share of many chunks: one turn in `age_bound + 1`, or for the first prompt the rest."""
+        """Each prompt's share of many chunks: one turn in `age_bound + 1`; the first prompt has the rest."""
         first, *others = self._turns.sharing()
         turns = max(1 + len(others), self._capacity.age_bound + 1)
         return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}
@@ -410,7 +410,7 @@ class Simulation:
             at += job.left * prompt_token
         # Work of the running requests beyond the usual amount, which is half of a mean request's work for each.
         at = now + max(0.0, work - num_rows * (prompts + answers) / len(rest) / 2)
-        for job in rest:  # a hot loop: every decision has hundreds of them
+        for job in rest:  # a hot loop: hundreds of requests per decision
             left, to_go = job.left, job.to_go
             at += left * prompt_token + to_go * answer_token
             first_at = at + left * slow_token

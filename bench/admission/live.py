@@ -155,7 +155,7 @@ async def submit_on_time(asked: Iterable[Offer], stream: Stream) -> list[OfferOu
 
 
 async def _capacity(plan: Plan, stream: Stream) -> float:
-    """Return the seconds of lone work done per second, with the most requests that may wait and run."""
+    """Return the seconds of lone work done per second, with as many requests as may wait and run."""
     setup = plan.setup
     work = plan.seconds * 2
     asked = offers(plan.source, plan.mix, setup.cost, 1.0, work, seed=-1)[: setup.max_running + setup.max_waiting]

@@ -45,7 +45,7 @@ def recorded(trace: Sequence[LengthShape]) -> Source:
 
 
 def fitted(trace: list[LengthShape], context: int) -> list[LengthShape]:
-    """Scale all prompts alike until the longest leaves room for an answer; cut answers to the room left."""
+    """Scale all prompts by one factor, so that the longest leaves room for an answer; cut answers to the room left."""
     shrink = min(1.0, _PROMPTS * context / max(shape.prompt_tokens for shape in trace))
     prompts = [max(1, round(shape.prompt_tokens * shrink)) for shape in trace]
     return [
@@ -105,9 +105,8 @@ class Mix:
 def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
     """Return a load of `seconds` with `work_rate` seconds of lone work per second.
 
-    Gaps are scaled alike to fill the time, so that bursts stay bursts. The load depends only on the arguments and the
-    seed, and its priorities do not depend on its rate.
-    """
+    Gaps are scaled by the same factor to fill the time, so that bursts stay bursts. The load depends only on the
+    arguments and the seed, and its priorities do not depend on its rate."""
     rng = Random(seed)
     shapes = _enough(source(Random(rng.random())), cost, seconds * work_rate)
     times = list(accumulate(shape.gap for shape in shapes))
@@ -338,7 +337,7 @@ class Run:
     errors: EstimateErrors | None
     followed_refusals: Sequence[FollowedRefusal]
     busy: float | None = None  # share of the time with work, if known
-    most_admitted: int | None = None  # the most requests admitted at one time, if known
+    most_admitted: int | None = None  # the maximum number of requests admitted at one time, if known
     length: int | None = None  # length of the queue, if there is one
     slow_periods: SlowPeriods | None = field(default=None, compare=False)
     """Slow periods of the machine, if time is real."""

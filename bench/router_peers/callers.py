@@ -32,7 +32,7 @@ def prompts(size: int) -> Iterator[str]:
 
 
 OnTokens = Callable[[int, int], None]  # called with the number of tokens and of messages
-Request = Callable[[str, int], bytes]  # of a prompt and a number of tokens
+Request = Callable[[str, int], bytes]  # builds a request from a prompt and a number of tokens
 _WORD = WORD.encode()
 _FIRST_WORD = b'"' + _WORD  # at the beginning of a message
 _SHOWN = 300

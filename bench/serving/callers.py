@@ -42,8 +42,8 @@ End = Literal["answered", "refused", "expired", "failed"]
 class ServedAnswer:
     ask: Ask
     end: End
-    pieces: tuple[float, ...] = ()  # arrival of each piece of text, in seconds since it was due
-    total: float = 0.0  # seconds since it was due
+    pieces: tuple[float, ...] = ()  # arrival of each piece of text, in seconds after the request was due
+    total: float = 0.0  # seconds after the request was due
     tokens: int = 0  # as the endpoint counts them, or else the number of pieces
     prompt_tokens: int | None = None
     why: str = ""

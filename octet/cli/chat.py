@@ -339,7 +339,7 @@ def read_typed_lines() -> Iterator[str]:
 
 @contextmanager
 def readline_history(file: Path | None) -> Iterator[None]:
-    """Load the lines of earlier chats from the file, and save them there; None to keep none."""
+    """Load the lines of earlier chats from the file, and save them there. Without a file, none are kept."""
     try:
         import readline  # also enables line editing; some Pythons lack it
     except ImportError:

@@ -63,7 +63,7 @@ _SCALARS = {
     **dict.fromkeys((FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64), int),
     **dict.fromkeys((FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64), int),
 }
-"""Types of fields; all other fields are text, or enums as labels."""
+"""Types of fields; all other fields are strings, or enums as labels."""
 
 
 def __getattr__(name: str) -> Any:

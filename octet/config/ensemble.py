@@ -81,7 +81,7 @@ class SpecialistConfig:
     model: Annotated[str, FilePath(DEMO_MODEL), RUNS, SHARED] = DEMO_MODEL  # or a Hugging Face directory or GGUF file
     adapters: Annotated[Mapping[str, str], CountLimits(64), FilePath(), RUNS] = field(default_factory=_no_entries)
     adapter_digests: Annotated[Mapping[str, str], CountLimits(64), DIGEST, RUNS] = field(default_factory=_no_entries)
-    use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # by default
+    use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # the defaults
     replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 if `addresses` is set
     addresses: Annotated[tuple[str, ...], CountLimits(64), ADDRESS, RUNS] = ()  # replicas that run elsewhere
     block_size: Annotated[int, Range(1, 1024), RUNS, SHARED] = 16  # tokens
@@ -175,7 +175,7 @@ class ShadowConfig:
     """Copies of requests to a second specialist or lane, for comparison only."""
 
     budget: Share = 0.1  # largest number of shadows for each answered request
-    max_inflight: Annotated[int, Range(0, 4096), LIVE] = 8  # shadows at once; 0 disables shadows
+    max_inflight: Annotated[int, Range(0, 4096), LIVE] = 8  # shadows in flight; 0 disables shadows
     fresh_rate: Share = 0.5  # share of shadowed requests while a lane is fresh; outside the budget
     demoted_rate: Share = 0.2  # share of shadowed requests for a demoted specialist; outside the budget
     timeout: Seconds = 60.0
@@ -240,7 +240,7 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True)
 class JobsConfig:
-    concurrency: Annotated[int, Range(0, 4096)] = 4  # jobs at once; 0: this router runs none
+    concurrency: Annotated[int, Range(0, 4096)] = 4  # concurrent jobs; 0: this router runs none
     priority: Annotated[int, Range(0, 9)] = 2  # priority, if the caller sets none
     timeout: Annotated[float, SECONDS, Range(0, 86_400, open=True)] = 3600.0  # default, counted from submission
     queue: Annotated[int, Range(1, 1_000_000)] = 10_000  # unfinished jobs; further ones are refused
@@ -252,7 +252,7 @@ class JobsConfig:
     keep: Annotated[float, SECONDS, Range(0, 31 * 86_400, open=True)] = 86_400.0  # how long an ended job is stored
     kept: Annotated[int, Range(0, 1_000_000)] = 10_000  # stored ended jobs; the oldest are deleted first
     kept_bytes: Annotated[int, BYTES, Range(0, 1 << 40)] = 1 << 30
-    watchers: Annotated[int, Range(1, 100_000)] = 256  # callers that watch jobs at once; further ones are refused
+    watchers: Annotated[int, Range(1, 100_000)] = 256  # concurrent watchers of jobs; further ones are refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +270,11 @@ class RouterConfig:
     keys: Annotated[str | None, FilePath()] = None  # a file, watched for changes; None: no keys are required
     tls: TlsConfig | None = None  # for gRPC and HTTP; the files are watched for changes
     default_timeout: Annotated[float, SECONDS, Range(0, 86_400, open=True)] = 120.0  # timeout, if the caller sets none
-    max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024  # requests at once; further ones are refused
+    max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024  # concurrent requests; further ones are refused
     max_inflight_bytes: Annotated[int, BYTES, Range(4 << 20, 1 << 40)] = 16 << 20  # prompts of running requests
     receipts: Annotated[int, Range(1, 1_000_000)] = 10_000  # receipts in memory; the oldest are dropped first
     receipt_seconds: Annotated[float, SECONDS, Range(0, 30 * 86_400, open=True)] = 3600.0
-    validations: Annotated[int, Range(0, 10_000)] = 16  # validations at once; further answers are not validated
+    validations: Annotated[int, Range(0, 10_000)] = 16  # concurrent validations; further answers are not validated
     validation_seconds: Annotated[float, SECONDS, Range(0, 600, open=True)] = 10.0
     """Longest time that the end of an answer waits for its validation."""
     jobs: JobsConfig = field(default_factory=JobsConfig)
@@ -287,7 +287,7 @@ class Ensemble:
     intents: Annotated[tuple[IntentConfig, ...], CountLimits(256), BY_NAME, Shorthand("specialist"), LIVE] = ()
     rules: Annotated[tuple[RuleConfig, ...], CountLimits(256), LIVE] = ()  # the first rule that matches decides
     tasks: Annotated[tuple[TaskConfig, ...], CountLimits(256), BY_NAME, LIVE] = ()  # always includes `default`
-    default_specialist: Annotated[str | None, RefersTo("specialists"), LIVE] = None  # without a confident decision
+    default_specialist: Annotated[str | None, RefersTo("specialists"), LIVE] = None  # used without a confident decision
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     dispatch: Annotated[DispatchConfig, RUNS] = field(default_factory=DispatchConfig)
     correctness: Annotated[CorrectnessConfig, RUNS] = field(default_factory=CorrectnessConfig)

@@ -43,7 +43,7 @@ class SchemaField:
 
     @property
     def item(self) -> type | None:
-        """Return the dataclass of a tuple of dataclasses."""
+        """Return the dataclass of a tuple of dataclasses; None for other fields."""
         kind: Any = get_args(self.kind)[0] if get_origin(self.kind) is tuple else None
         return kind if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 

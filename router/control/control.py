@@ -102,7 +102,7 @@ class ControlPlane:
         self.events.close()
 
     def reload(self, ensemble: Ensemble) -> None:
-        """Follow a new configuration with the same specialists. Operator changes stay active."""
+        """Apply a new configuration with the same specialists. Operator changes stay active."""
         before, self._state.ensemble = self._state.ensemble, ensemble
         self._store.reconfigure(ensemble.store)
         self._must_refill = self._must_refill or ensemble.correctness.window != before.correctness.window

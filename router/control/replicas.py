@@ -37,7 +37,7 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """Names are the same on every router with the same configuration. Calls may raise Refusal."""
+    """The fleet's replicas. Their names are equal on routers with the same configuration. Calls may raise Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

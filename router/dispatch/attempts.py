@@ -343,7 +343,7 @@ class AttemptSequence:
         self._target = targets[0]  # the target of the last attempt
         self._num_paid = 0
         self._num_unsafe = 0
-        self._was_held_back = False  # whether a replica was left, but no retry was allowed
+        self._was_held_back = False  # whether an untried replica remained, but no retry was allowed
 
     @property
     def may_wait(self) -> bool:

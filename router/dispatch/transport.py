@@ -1,4 +1,4 @@
-"""The transport to replicas: their addresses, TLS, and the channel interface of its two implementations."""
+"""The transport to replicas: their addresses, TLS, and the interface of its two channel implementations."""
 
 import asyncio
 import socket

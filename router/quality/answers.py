@@ -21,7 +21,7 @@ _FIXED_OVERHEAD = 1024
 
 
 class ByteBudget:
-    """Limits the bytes held at once. Belongs to the event loop; every `take` is paired with a `give`."""
+    """Limits the bytes held at the same time. Belongs to the event loop; every `take` is paired with a `give`."""
 
     def __init__(self, most: int) -> None:
         self.most = most

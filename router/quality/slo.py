@@ -303,7 +303,7 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict, since the start, on an answer from the serving lane; the breaker keeps the window."""
+        """Count a verdict on an answer from the serving lane since the start; the breaker has its own window."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))

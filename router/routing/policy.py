@@ -22,7 +22,7 @@ _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789'"
 _WORD_TABLE = bytes(byte if byte in _WORD_BYTES else 0x20 for byte in bytes(range(256)).lower())
 _HEAD_CHARS, _TAIL_CHARS = 1024, 512
 """Characters of a text that are read: the task is usually stated at the beginning or at the end."""
-_PHRASES = {  # by task, in order of precedence: the review of a crash is a review
+_PHRASES = {  # by task, in order of precedence: a request to review a crash is a review
     "json_parsing": "as json, in json, into json, to json, valid json, json object, json schema",
     "review": "review, critique, feedback on, what do you think of",
     "debug": "debug, crash, crashes, crashed, segfault, segfaults, segmentation fault, core dumped, sigsegv, sigabrt, "
@@ -141,7 +141,7 @@ def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.M
 Scores = tuple[tuple[str, float], ...]
 CLASSIFIER_UNAVAILABLE = "no rule matched and the classifier was unavailable"
 NO_CLASSIFIER_NOTE = "the classifier did not answer: "  # starts the note on a decision without the classifier
-_NUM_SHOWN = 3  # the most scores named in an explanation
+_NUM_SHOWN = 3  # maximum number of scores named in an explanation
 
 
 class RuleResult(NamedTuple):

@@ -178,7 +178,7 @@ class RequestValidator:
         return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
-        """Return the seconds until the request's or the transport's deadline, if earlier, or the default timeout."""
+        """Return the seconds until the earlier of both deadlines; the default timeout if there is none."""
         named = [] if timeout_ms is None else [timeout_ms / 1000]
         if seconds_left is not None and isfinite(seconds_left):
             named.append(min(seconds_left, MAX_TIMEOUT_MS / 1000))

@@ -25,11 +25,11 @@ class BadStoreUrl(ValueError):
 
 
 class StoreConnectionLost(Exception):
-    """The connection is unusable, and the transaction was not committed. Internal to the store."""
+    """The connection is unusable, and the transaction was not committed, except as below. Internal to the store."""
 
 
 class StoreCommitUnknown(StoreConnectionLost):
-    pass
+    """The connection was lost during the commit, which may have been made."""
 
 
 class StoreRejected(Exception):

@@ -247,7 +247,7 @@ class Database:
         return int(after) - int(before)
 
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
-        """Within `transaction`, at most once in each, write an audit row by Octet about the database."""
+        """Within `transaction`, and at most once in it, write an audit row in Octet's name about the database."""
         at_ms = round(self.snapshot.wall() * 1000)
         row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))

@@ -1,4 +1,4 @@
-"""Checks of Python syntax and of JSON. A child process reads texts from standard input and writes their errors."""
+"""Checks of Python syntax and of JSON. A child process reads code or JSON from standard input and writes its errors."""
 
 import ast
 import json

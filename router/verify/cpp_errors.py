@@ -1,4 +1,4 @@
-"""Classifies a compiler's error output. The texts of errors quote only the answer, never another file."""
+"""Classifies a compiler's error output. Error texts quote only the answer, never another file."""
 
 import re
 from dataclasses import dataclass

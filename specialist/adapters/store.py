@@ -45,7 +45,7 @@ class DeviceSlots:
 
 
 def copy_to(adapter: Adapter, device: torch.device, dtype: torch.dtype) -> Adapter:
-    """Return the adapter itself if it already has that device and type."""
+    """Copy the adapter, unless it already has that device and type."""
     targets = {
         name: LowRank(low.a.to(device, dtype), low.b.to(device, dtype), low.scale)
         for name, low in adapter.targets.items()

@@ -12,7 +12,7 @@ LARGEST = 2**31 - 1
 
 
 class ModelFields:
-    """Checked access to values read from `source`. The refusal of a value of the wrong type or range names it."""
+    """Checked access to values read from `source`. The error for a wrong type or range names the value."""
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         self.source = source

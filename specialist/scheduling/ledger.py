@@ -45,7 +45,7 @@ class PureAttention:
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Take the planned blocks. Raises SnapshotUnusable, with the blocks released: plan without the snapshot."""
+        """Take the planned blocks. If the snapshot is unusable, release them and raise SnapshotUnusable."""
         seq.table = self.pool.apply(plan)
         seq.num_computed = plan.num_hit_tokens
 

@@ -284,7 +284,7 @@ class ReplicaCore:
         return events
 
     def _report_events(self) -> None:
-        """Report the events between two steps, which are not a pause."""
+        """Report the events between two steps without marking a pause."""
         SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
 
     def _take_scheduler_events(self) -> list[Event]:

@@ -359,7 +359,7 @@ def choose_admission_victims(
 
 
 def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
-    """Return the first sequence in victim order that would free a block, but none after the first growing one."""
+    """Return the first sequence in victim order that would free a block; at the latest, the first growing one."""
     weakest = min(growing, key=victim_order)
     for seq in sorted(running, key=victim_order):
         if seq is weakest or pool.frees_a_block(seq.running_table()):

@@ -39,8 +39,8 @@ class LaneMismatch(RequestRefused):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters, validated where a request is received. Order: structure, logit bias, penalties, minimum
-    length, temperature, top-k, typical, top-p, min-p."""
+    """Sampling parameters, validated where a request is received. They apply in this order: structure, logit bias,
+    penalties, minimum length, temperature, top-k, typical, top-p, min-p."""
 
     temperature: float = 0.0  # 0 takes the most likely token
     top_k: int = 0  # 0 for all

@@ -70,7 +70,7 @@ class RequestPreparer:
         self._structures.close()
 
     async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
-        """Fill in the scheduler's request and the answer. `seconds_left` is until the deadline. Raises Refusal."""
+        """Fill in the scheduler's request and the answer. `seconds_left` counts to the deadline. Raises Refusal."""
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)

@@ -46,7 +46,7 @@ _CLOSED_REFUSALS = {"warming": refusal.not_ready, "draining": refusal.draining, 
 
 
 class GenerateHandler:
-    """Generate and CountTokens. Belongs to the event loop."""
+    """Handles Generate and CountTokens. Belongs to the event loop."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class ServiceSettings(Endpoint):
     adapter_digests: Mapping[str, str] = field(default_factory=dict)  # as in ReplicaSettings
     max_waiting: int = 256
     max_watchers: int = 128
-    stream_bytes: int = 1 << 20  # the most bytes that may wait for one slow caller
+    stream_bytes: int = 1 << 20  # maximum bytes that may wait for one slow caller
     piece_gap: float = 0.01  # seconds between two messages of an answer: tokens that arrive sooner are sent together
     stall_seconds: float = 30.0  # how long a caller may leave its stream unread
     otlp: str = ""  # the endpoint for spans of traced requests; empty to export none

@@ -185,7 +185,7 @@ class GenerateValidator(FieldChecks):
             raise invalid_field("prompt", "at least one token", "none")
 
     def check_prompt_fits(self, num_tokens: int, context: int) -> None:
-        """Raise an error unless at least one token is left for the answer."""
+        """Raises Refusal unless at least one token is left for the answer."""
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
             raise _context_size_exceeded(num_tokens, context)

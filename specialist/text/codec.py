@@ -344,7 +344,7 @@ class TokenDecoder(Protocol):
 
 
 class TextCodec(Protocol):
-    """Thread-safe."""
+    """Converts between text and tokens. Thread-safe."""
 
     @property
     def stop_ids(self) -> frozenset[int]: ...

@@ -167,7 +167,7 @@ _DECODER = json.JSONDecoder()
 _ANY_OBJECT = '{"type":"object"}'
 _EMPTY_OBJECT = '{"type":"object","properties":{},"additionalProperties":false}'
 _TEXT = r"TEXT: /(.|\n)*/"
-_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # a bracket after blanks begins a call
+_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # a bracket after whitespace begins a call
 
 
 def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:

@@ -101,7 +101,7 @@ def _trace(context: handlers.Context) -> TraceHeaders:
 
 @dataclass
 class JobsService:
-    """A watcher that reads nothing for `_stall_seconds` is disconnected and may resume later."""
+    """The Jobs service. A watcher that reads nothing for `_stall_seconds` is disconnected and may resume later."""
 
     _jobs: JobManager
     _request_bytes: int

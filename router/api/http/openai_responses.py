@@ -102,7 +102,7 @@ class OpenAIWriter:
         self._id = f"{'chatcmpl' if request.is_chat else 'cmpl'}-{request_id}"
         self._created = created
         self._started: set[int] = set()
-        self._templates: dict[int, EventTemplate] = {}  # by choice, for all chunks but the first that contain only text
+        self._templates: dict[int, EventTemplate] = {}  # by choice, for chunks with only text, except the first
 
     def complete(self) -> ChatCompletion | TextCompletion:
         head: dict[str, Any] = {**self._head(self._choices[0]), "usage": self._usage(), **self._receipts_field()}

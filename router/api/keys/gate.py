@@ -32,7 +32,7 @@ class AuthorizedCaller:
 
 
 class AccessGate:
-    """Belongs to the event loop. Every key that was used and is still valid has a meter."""
+    """Admits or refuses calls. Belongs to the event loop. Every key that was used and is still valid has a meter."""
 
     def __init__(self, keys: KeySet | None, clock: Clock, wall_ms: Callable[[], int]) -> None:
         """Without keys every caller may make every declared call. `wall_ms` returns milliseconds since 1970."""

@@ -361,7 +361,7 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Power of k choices that inspects only sampled members: the cost does not grow with the size of a healthy fleet. A
+    """Choose by power of k choices, inspecting only sampled members: the cost does not grow with a healthy fleet. A
     member for which `inspect` returns None is replaced by another sample. `last` is the conversation's last replica."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:

@@ -131,7 +131,7 @@ def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return an array of shape [N, L], summed label by label, so that batching never changes a bit."""
+    """Return probabilities, shape [N, L]. Totals are summed label by label, so that batching never changes a bit."""
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
     total = raised[:, 0].copy()
     for column in raised.T[1:]:

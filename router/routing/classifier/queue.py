@@ -33,7 +33,7 @@ class ClassifierQueue:
     a classifier must not read more than `sample_text` returns. After a stall the classifier may be called on a second
     thread while the first call is still running."""
 
-    MAX_STUCK = 2  # the most threads that may hang in the classifier; one more does the work
+    MAX_STUCK = 2  # maximum number of threads that may hang in the classifier; one more does the work
 
     def __init__(
         self,

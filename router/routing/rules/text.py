@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-MAX_OCCURRENCES = 64  # the most occurrences of one mark that are examined
+MAX_OCCURRENCES = 64  # maximum number of occurrences of a mark that are examined
 LINE_START = r"^[ \t>|]*$"
 """Allowed before the first word of a line: indentation, and quote markers of mail and Markdown."""
 _MAX_LINE_CHARS = 400

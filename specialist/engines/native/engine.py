@@ -91,9 +91,9 @@ class Decoder(Protocol):
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         """Write the keys and values of every token to its slot and return the logits of `batch.outputs`.
 
-        float32 [S, vocab], on the decoder's device, valid until the next call. `adapters` are on the decoder's device
-        and are applied in order to every row. Tokens are in the vocabulary, positions within the context, slots of
-        different tokens differ. Slots outside a row's context never affect that row."""
+        The logits are float32 [S, vocab], on the decoder's device, valid until the next call. `adapters` are on that
+        device and are applied in order to every row. Tokens are in the vocabulary, positions within the context, slots
+        of different tokens differ. Slots outside a row's context never affect that row."""
 
     def zero(self, slots: Sequence[int]) -> None: ...
 

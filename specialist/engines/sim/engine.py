@@ -123,9 +123,9 @@ def lane_number(lane: Lane) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SimModel:
-    """A token function that depends on everything that a real model's does, so that any mistake shows in the output.
-    The cell of a position depends on the cells of all earlier positions, as in attention. A context is the sum of the
-    cells before a position. A hybrid model also carries a recurrent state."""
+    """A token function with the same dependencies as a real model's, so that any mistake shows in the output. The cell
+    of a position depends on the cells of all earlier positions, as in attention. A context is the sum of the cells
+    before a position. A hybrid model also carries a recurrent state."""
 
     vocab_size: int = 97
     hybrid: bool = False

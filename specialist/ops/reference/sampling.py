@@ -1,4 +1,4 @@
-"""Samples the next token of each row: adjusts logits, filters candidates and draws. On a device, only the result is
+"""Samples the next token of each row: adjusts logits, filters candidates and draws. On a GPU, only the result is
 synced."""
 
 from collections.abc import Iterator, Sequence
@@ -158,7 +158,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
-    """logits: [vocab], not modified. Raises ValueError for a token outside the vocabulary, GuideExhausted."""
+    """logits: [vocab], not modified. Raises ValueError for a token outside the vocabulary, and GuideExhausted."""
     want = row.sampling
     fits = allowed_bits(row, logits.shape[0])
     if fits is not None:
@@ -180,8 +180,8 @@ def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def allowed_bits(row: SampleRow, vocab: int) -> NDArray[np.uint8] | None:
-    """Return one bit per token that may be drawn, or None without a structure. An answer that can only end may end
-    before its minimum length."""
+    """Return a bit mask of the tokens that may be drawn, or None without a structure. An answer that can only end may
+    end before its minimum length."""
     allowed = row.allowed()
     if allowed is None:
         return None
@@ -257,7 +257,7 @@ class Candidates(NamedTuple):
 
 
 def top_candidates(logits: Tensor, count: int) -> Candidates:
-    """Return the `count` largest of [vocab], including ties with the last of them; 0 for all."""
+    """Return the `count` largest of [vocab], including ties with the last of them; all if `count` is 0."""
     every = Candidates(logits, torch.arange(logits.shape[0], device=logits.device))
     if not 0 < count < logits.shape[0]:
         return every
