@@ -47,7 +47,7 @@ async function fetchPage(before) {
   const turn = ++latestFetch;
   if (!isFiltered() && before.length === 0) {
     fetched = null;
-    draw(shown()); // redraw at once, even while the pointer is on the table
+    draw(shown()); // redraw immediately, even while the pointer is on the table
     return showRequests();
   }
   const query = new URLSearchParams({ limit: String(PAGE), specialist: bySpecialist.value, outcome: byOutcome.value });
