@@ -131,7 +131,7 @@ ROWS = (
     Row(
         12,
         "prompts of several megabytes, with invalid text, or with text that looks like control tokens",
-        "refused within 50 ms with the limit; text never becomes a control token",
+        "refused within 50 ms, naming the limit; text never becomes a control token",
         (
             f"{_HOSTILE}oversize_is_answered_at_once",
             "tests/text/test_encoder.py::test_no_text_becomes_a_control_token_and_all_of_it_comes_back",
@@ -148,8 +148,8 @@ ROWS = (
     ),
     Row(
         14,
-        "a megabyte of nested text against the rules",
-        "read within 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
+        "a megabyte of nested text that the rules must read",
+        "takes at most 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
         ("tests/router/routing/test_rules_time.py::test_a_hostile_megabyte_is_scanned_quickly",),
     ),
     Row(
