@@ -155,7 +155,7 @@ class RouterCore:
 
 
 class RequestTraces:
-    """Without an endpoint nothing is recorded, and callers' trace contexts are only passed on."""
+    """Traces of requests. Without an endpoint nothing is recorded, and callers' contexts are only passed on."""
 
     def __init__(
         self, endpoint: str, config: TelemetryConfig, clock: Clock, random_bytes: RandomBytes = secrets.token_bytes

@@ -132,8 +132,8 @@ class BusyTimes(NamedTuple):
 
 
 class SimulatedCluster:
-    """Use it as `with SimulatedCluster(...) as cluster: cluster.run(coroutine)`. The coroutine awaits
-    `cluster.start()` first."""
+    """Simulated routers and replicas: `with SimulatedCluster(...) as cluster: cluster.run(coroutine)`. The coroutine
+    awaits `cluster.start()` first."""
 
     def __init__(
         self,

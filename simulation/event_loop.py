@@ -33,7 +33,7 @@ class Process:
         self.context.run(PROCESS.set, self)
 
     def takes(self, handle: TimerHandle) -> bool:
-        """Whether the callback may run now."""
+        """Return whether the callback may run now. If not, it is kept until the process resumes, or for good."""
         if self.state == "up":
             return True
         (self._held if self.state == "stopped" else self._dropped).append(handle)

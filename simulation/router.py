@@ -77,7 +77,7 @@ class _LoopWorker(StoreWorker):
 
 
 class NoClassifier:
-    """Raises an error for requests that name no specialist."""
+    """A classifier that is always unavailable."""
 
     digest = "0" * 64
 
@@ -89,7 +89,7 @@ class NoClassifier:
 
 
 class SimulatedRouter(RouterCore):
-    """Created and used in the context of its process, on a running loop."""
+    """A router that is created and used in the context of its process, on a running loop."""
 
     def __init__(
         self,

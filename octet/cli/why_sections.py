@@ -426,7 +426,7 @@ def _change(entry: AuditEntry, arrived_ms: int) -> str:
 
 
 def _describe_reason(reason: str) -> str:
-    """Describe the reason. An unknown reason, from a newer server, is returned unchanged."""
+    """Describe the reason. An unknown reason, from a newer server, is returned as words."""
     return REASON_TEXTS.get(reason, reason.replace("_", " ")) if reason else "an error without a reason"
 
 

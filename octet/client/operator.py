@@ -47,9 +47,9 @@ class RequestExplanation(WireRecord):
 
 
 class Operator(SyncClientBase):
-    """Safe to share between threads. `with Operator("localhost:50051", who="ann") as operator: ...`. Every change has
-    an author and a reason and is stored before the call returns. A failed call raises a subclass of OctetError. Lookups
-    are retried if the router does not respond; changes and streams never are."""
+    """The operator's client, which threads may share: `with Operator("localhost:50051", who="ann") as operator: ...`.
+    Every change has an author and a reason and is stored before the call returns. A failed call raises a subclass of
+    OctetError. Lookups are retried if the router does not respond; changes and streams never are."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class SpecialistError(Exception):
 
 
 class SpecialistClient:
-    """Use it as `async with SpecialistClient(address) as client`. A failed call raises SpecialistError."""
+    """An asyncio client: `async with SpecialistClient(address) as client`. A failed call raises SpecialistError."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _BRACKET = re.compile(r"[\[{\]}]")
 
 
 class InvalidValue(ValueError):
-    """The message states what a value must be, and what it is."""
+    """A value is invalid. The message states what it must be, and what it is."""
 
     def __init__(self, limit: str, value: str) -> None:
         super().__init__(f"must be {limit}, got {value}")

@@ -99,7 +99,7 @@ class Console:
         self.say(f"{name:{self._width}} | {line}")
 
     def say(self, text: str) -> None:
-        """Print a message of the supervisor."""
+        """Print a message from the supervisor."""
         self._writer.write(text + "\n")
 
     def progress(self, name: str, what: str, done: int, total: int) -> None:

@@ -30,7 +30,7 @@ class SupervisorTimeouts:
 
 
 class Supervisor:
-    """Runs on a single thread, so that it can fork at any time."""
+    """Starts, watches and stops processes. Runs on a single thread, so that it can fork at any time."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ RATIO_BOUNDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class Histogram:
-    """Written by one thread, read by any. Negative, infinite and NaN values are not counted."""
+    """Counts values in buckets. Written by one thread, read by any. Negative, infinite and NaN values are skipped."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -38,7 +38,7 @@ _MAX_PATH_CHARACTERS = 1024
 
 
 class ControlPlane:
-    """Operator calls may raise Refusal, and return the state after the stored change. Used on the event loop."""
+    """The control plane, on the event loop. Operator calls may raise Refusal, and return the state after the change."""
 
     def __init__(
         self,

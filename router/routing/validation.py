@@ -189,7 +189,7 @@ class RequestValidator:
 
 
 class RequestChecks(FieldChecks):
-    """Every method raises Refusal with the field, the limit and the value."""
+    """Checks of request fields. Every method raises Refusal with the field, the limit and the value."""
 
     def __init__(self) -> None:
         super().__init__(RANGES, SIZES, COUNTS)

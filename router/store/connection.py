@@ -37,8 +37,8 @@ class StoreRejected(Exception):
 
 
 class DatabaseConnection(Protocol):
-    """Calls block; one thread at a time may use it. Statements use `?` as placeholder. Failures raise
-    StoreConnectionLost (close the connection), StoreCommitUnknown or StoreRejected."""
+    """A connection whose calls block; one thread at a time may use it. Statements use `?` as placeholder. Failures
+    raise StoreConnectionLost (close the connection), StoreCommitUnknown or StoreRejected."""
 
     blob: str  # the column type of bytes
 

@@ -123,7 +123,7 @@ class RunJobs(Protocol):
 
 
 class JobTable:
-    """Calls block, and run on the store's thread. Every change is one idempotent transaction."""
+    """The stored jobs. Calls block, and run on the store's thread. Every change is one idempotent transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -60,7 +60,7 @@ def open_store(
 
 
 class Store:
-    """Used on one event loop; everything that blocks runs on the store's thread."""
+    """The router's store. Used on one event loop; everything that blocks runs on the store's thread."""
 
     def __init__(
         self,

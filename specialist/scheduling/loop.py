@@ -28,7 +28,7 @@ class CommittedStep(NamedTuple):
 
 
 class SchedulerReport(NamedTuple):
-    """Written by the thread that takes the steps, applied by the thread that owns the admission controller."""
+    """A step and its events, written by the thread that takes the steps and applied by the controller's thread."""
 
     at: float
     step: CommittedStep | None

@@ -32,7 +32,7 @@ def _zeroed(literal: Any, *more: str) -> Counter[str]:
 
 
 class EngineCounters:
-    """Written by the engine's thread, read by any thread."""
+    """Counters of the engine. Written by the engine's thread, read by any thread."""
 
     def __init__(self) -> None:
         self.step_seconds = {mode: Histogram(distributions.STEP_SECONDS_BOUNDS) for mode in MODES}
@@ -68,7 +68,7 @@ class EngineCounters:
 
 
 class AdmissionCounters:
-    """Belongs to the event loop."""
+    """Counters of admission decisions. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.decisions: Counter[str] = _zeroed(RefuseReason, "admitted")  # without shadow requests
@@ -176,7 +176,7 @@ def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
 
 
 class LoadPublisher:
-    """Belongs to the event loop."""
+    """Publishes load reports to watchers. Belongs to the event loop."""
 
     def __init__(self, replica: AssembledReplica, settings: ServiceSettings, controller: AdmissionController) -> None:
         self._replica = replica

@@ -45,7 +45,7 @@ _WARM_UP_ROUNDS = (1, 1, 3)
 
 
 class ReplicaServer(SpecialistService):
-    """Created and used on a running event loop."""
+    """The replica's gRPC server. Created and used on a running event loop."""
 
     def __init__(self, replica: AssembledReplica, settings: ServiceSettings) -> None:
         self._loop = asyncio.get_running_loop()

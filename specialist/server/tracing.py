@@ -61,7 +61,7 @@ class ReplicaTrace:
 
 
 class ReplicaTracing:
-    """Belongs to the event loop. Spans are built by the exporter, on its own thread."""
+    """Exports the spans of traced calls, built on the exporter's own thread. Belongs to the event loop."""
 
     def __init__(
         self, exporter: SpanExporter, clock: Clock, wall_ns: Callable[[], int], draw: Callable[[int], bytes]

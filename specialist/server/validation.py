@@ -137,7 +137,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class GenerateValidator(FieldChecks):
-    """Every method raises Refusal, which names the field, its limit and the value."""
+    """Validates requests. Every method raises Refusal, which names the field, its limit and the value."""
 
     def __init__(self, limits: GenerateLimits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())

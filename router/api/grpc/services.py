@@ -27,7 +27,7 @@ _EXTRA_BYTES = 1024  # bytes that a job submission may contain in addition to it
 
 @dataclass
 class InferenceService:
-    """Used on the event loop. `_slo_header` returns a specialist's SLOs on one line; "" if they are unknown."""
+    """The Inference service. `_slo_header` returns a specialist's SLOs on one line; "" if they are unknown."""
 
     _server: RequestServer
     _slo_header: Callable[[str], str]

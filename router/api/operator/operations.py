@@ -70,7 +70,7 @@ class CallLimit:
 
 
 class OperatorApi:
-    """Used on the event loop, for the current caller. Every call may raise Refusal."""
+    """The operator's calls, on the event loop, for the current caller. Every call may raise Refusal."""
 
     def __init__(self, controls: ControlPlane, receipts: ReceiptArchive, slos: SloTracker) -> None:
         self.controls = controls

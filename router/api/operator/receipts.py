@@ -36,8 +36,8 @@ class ComparisonArchive:
 
 @dataclass(frozen=True)
 class ReceiptArchive:
-    """Used on the event loop. Every call may raise Refusal. `_fallback_of` returns the configured fallback of a
-    specialist, or an empty string."""
+    """Finds and explains stored requests. Used on the event loop. Every call may raise Refusal. `_fallback_of` returns
+    the configured fallback of a specialist, or an empty string."""
 
     _store: Store
     _find_receipt: FindReceipt

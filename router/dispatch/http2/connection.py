@@ -31,7 +31,7 @@ _MAX_SENT_FRAME = 1 << 16  # longer frames would delay the short messages of oth
 
 
 class Http2Connection(asyncio.Protocol):
-    """Belongs to the event loop."""
+    """An HTTP/2 client connection. Belongs to the event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, lookahead: int, on_closing: Callable[["Http2Connection"], None]
