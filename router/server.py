@@ -47,7 +47,7 @@ from router.jobs.manager import JobManager
 from router.observe.metrics.exposition import EndpointState, router_exposition
 from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters
-from router.observe.overview.overview import open_overview
+from router.observe.overview.overview import Overviews
 from router.request import CallerIdentity, use_caller
 from router.routing.classifier.queue import open_classifier_queue
 from router.routing.policy import ClassifierClient
@@ -96,8 +96,8 @@ class RouterServer(RouterCore):
         self.operator_api = OperatorApi(
             services.control, ReceiptArchive(store, self.receipts.get, self._fallback_of), self.slos
         )
-        self.view = open_overview(ensemble, services, self.fleet, clock, wall_ms)
-        self.observers.add(self.view.sources.traffic, gaps=False)
+        self.view = Overviews(services, self.fleet, ensemble, clock, wall_ms)
+        self.observers.add(self.view.traffic, gaps=False)
         self.jobs = JobManager(
             store, self.service, self._serve_job, config.jobs, clock, wall_ms, random.random, environment.new_id
         )

@@ -1,24 +1,41 @@
-"""Open the verifiers that a configuration names."""
+"""Open the verifiers that a configuration names, and verify answers in Python and JSON."""
 
+import asyncio
+import json
 import logging
+import re
+import signal
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 from pathlib import Path
+from typing import Any, Literal
 
 from octet.config.annotations import SCHEMA_PREFIX, verifier_problem
 from octet.config.ensemble import CorrectnessConfig, Ensemble
 from router.verify import cpp_compiler
+from router.verify.checks import check_schema, is_foreign_cell, refuse_constant
 from router.verify.cpp import CppVerifier
 from router.verify.custom import CustomVerifier, check_custom_spec
-from router.verify.parsed import TextVerifier, read_schema
-from router.verify.pool import VerifierPool
+from router.verify.fences import extract_blocks
+from router.verify.pool import PoolTask, TaskResult, VerifierPool, isolated_command
 from router.verify.sandbox import Sandbox, sandbox_mode
-from router.verify.verdict import Verdict, Verifier, VerifierLimits, one_line
+from router.verify.verdict import Outcome, Verdict, Verifier, VerifierLimits, length_error, one_line
 
 _log = logging.getLogger(__name__)
 _REQUIRED = ":required"
 _CLOCK_FACTOR = 3  # wall-clock seconds allowed for every second of CPU time
 _probe_compiler = cache(cpp_compiler.probe_compiler)
+_MOST_OUTPUT = 1 << 20
+_MOST_SCHEMA = 1 << 20
+_JSON = frozenset({"json", "jsonc", "json5", "application"})
+_PYTHON = frozenset({"python", "py", "python3", "py3", "pycon", "ipython"})
+_PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?)")
+_SIGNS = re.compile(
+    r"^[ \t]*(?:def \w+\(|class \w+[:(]|import \w|from [\w.]+ import |if __name__|print\(|@\w|for \w+ in |return\b)",
+    re.MULTILINE,
+)
+_LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
@@ -111,3 +128,105 @@ class FixedVerifier:
         return self._verdict
 
     async def close(self) -> None: ...
+
+
+@dataclass(eq=False)
+class TextVerifier:
+    """Checks whether the Python or JSON in an answer is valid. A child process runs `router.verify.checks`; if it
+    crashes or times out, the answer fails."""
+
+    name: str
+    _pool: VerifierPool
+    _limits: VerifierLimits
+    _language: Literal["python", "json"]
+    schema: Any = True
+    is_code_required: bool = False
+
+    def __post_init__(self) -> None:
+        self._cpu_seconds = ceil(self._limits.cpu_seconds)
+        self._command = isolated_command("router.verify.checks", str(self._cpu_seconds), self._language)
+
+    async def verify(self, question: str, answer: str) -> Verdict:
+        if why := length_error(answer, self._limits.answer_bytes):
+            return Verdict("skipped", why)
+        texts = await asyncio.to_thread(extract_python if self._language == "python" else extract_json, answer)
+        if not texts:
+            return Verdict("failed" if self.is_code_required else "skipped", "contains no Python")
+        stdin = json.dumps({"texts": texts, "schema": self.schema}).encode()
+        task = PoolTask(self._command, stdin, self._limits.clock_seconds, _MOST_OUTPUT, owner=self.name)
+        try:
+            result = await self._pool.run(task)
+        except OSError as error:
+            return Verdict("unavailable", one_line(f"cannot start a process: {error}"))
+        outcome, why = self._read(result)
+        return Verdict(outcome, one_line(why), result.seconds)
+
+    async def close(self) -> None:
+        """Do nothing: no process runs between two answers."""
+
+    def _read(self, result: TaskResult) -> tuple[Outcome, str]:
+        if result.ending == "out_of_time":
+            return "unavailable", f"no verdict within {self._limits.clock_seconds:g} s: the machine is busy"
+        if result.ending == "exited" and result.code == 0:
+            try:
+                first = next((str(error) for error in json.loads(result.stdout) if error), "")
+            except ValueError:
+                return "unavailable", "the check wrote something other than its verdict"
+            return ("failed", first) if first else ("passed", "")
+        if result.code in (-signal.SIGKILL, -signal.SIGXCPU):
+            return "failed", f"verification takes more than {self._cpu_seconds} s of CPU"
+        if result.code == -signal.SIGSEGV:
+            return "failed", "nested too deeply to parse"
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        return "unavailable", f"the check exited with {result.code}: {lines[-1] if lines else 'no output'}"
+
+
+def extract_python(text: str) -> list[str]:
+    """Return fenced Python, one source per block; otherwise the whole text if it is only code."""
+    blocks = extract_blocks(text)
+    if not blocks:
+        return [text] if _SIGNS.search(text) and not any(map(_is_prose, text.split("\n"))) else []
+    named = [block.code for block in blocks if block.language in _PYTHON]
+    unnamed = [block.code for block in blocks if not block.language and _SIGNS.search(block.code)]
+    return [_as_module(code) for code in named or unnamed if code.strip() and not is_foreign_cell(code)]
+
+
+def _is_prose(line: str) -> bool:
+    words = line[:400].split()
+    return len(words) > 3 and words[0][0].isupper() and words[-1][-1] in ".!?:" and not _LIKE_CODE.search(line[:-1])
+
+
+def _as_module(code: str) -> str:
+    """Dedent the code, and keep only the input of an interactive session."""
+    lines = code.split("\n")
+    if any(line.startswith(">>>") for line in lines):
+        lines = [_PROMPT.sub("", line) for line in lines if _PROMPT.match(line)]
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join(line[margin:] for line in lines) + "\n"
+
+
+def extract_json(text: str) -> list[str]:
+    """Return fenced JSON, one string per block; otherwise the whole answer, which must then be JSON."""
+    stripped = text.strip().removeprefix("\ufeff")
+    if stripped[:1] in ("{", "["):
+        return [stripped]
+    blocks = extract_blocks(text)
+    named = [block.code for block in blocks if block.language in _JSON]
+    unnamed = [block.code for block in blocks if not block.language]
+    return [code.strip() for code in named or unnamed if code.strip()] or [stripped]
+
+
+def read_schema(path: Path) -> Any:
+    """Raises ValueError with a message about what is wrong with the schema."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read the schema {path}: {error.strerror or error}") from error
+    if len(raw) > _MOST_SCHEMA:
+        raise ValueError(f"the schema {path} is longer than {_MOST_SCHEMA} bytes")
+    try:
+        schema = json.loads(raw, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the schema {path} is not JSON: {error}") from error
+    check_schema(schema, str(path))
+    return schema

@@ -9,7 +9,7 @@ from pytest import MonkeyPatch
 from octet.clock import SystemClock
 from router import server
 from router.observe.overview import shadow_agreement
-from router.observe.overview.overview import open_overview
+from router.observe.overview.overview import Overviews
 
 
 class FastClock:
@@ -30,11 +30,11 @@ def observe_faster(factor: float) -> Iterator[None]:
     """Make time pass faster for the observers of routers created within the block. Requests still take real time."""
     clock = FastClock(factor)
 
-    def fast_overview(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any) -> Any:
-        return open_overview(ensemble, behind, fleet, clock, wall_ms)
+    def fast_overview(services: Any, fleet: Any, ensemble: Any, _: Any, wall_ms: Any) -> Any:
+        return Overviews(services, fleet, ensemble, clock, wall_ms)
 
     with MonkeyPatch.context() as patch:
-        patch.setattr(server, "open_overview", fast_overview)
+        patch.setattr(server, "Overviews", fast_overview)
         for name in ("WINDOW_MS", "_GRAIN_MS"):
             patch.setattr(shadow_agreement, name, getattr(shadow_agreement, name) / factor)
         yield

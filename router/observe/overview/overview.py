@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,16 +17,14 @@ from octet.rpc.messages import message_to_json
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2
-from router.api.operator.operations import CallLimit, ShadowCounts
+from router.api.operator.operations import CallLimit
 from router.api.operator.receipts import ComparisonArchive
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
 from router.dispatch.replicas.fleet import Fleet
 from router.observe.overview import findings
 from router.observe.overview.findings import FindingTracker, OverviewFacts, delays_of, is_serving
-from router.observe.overview.shadow_agreement import ShadowAgreement
 from router.observe.overview.traffic import CacheReuseTracker, Traffic, rates_to_wire
-from router.quality.slo import SloTracker
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5  # between two overviews
@@ -42,8 +40,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 MOST_ENTRIES = 20
 _RETRY_SECONDS = 5.0
 _SHOWN_LANES = frozenset({"serving", "candidate", "previous"})
-
-LoadReports = Callable[[], Mapping[str, specialist_pb2.LoadReport]]  # the last reports of the replicas, by name
 
 
 class AuditTail:
@@ -82,67 +78,6 @@ class AuditTail:
         found = {**self._entries, **{each.number: each for each in entries if each.number}}
         newest = sorted(found, reverse=True)[:MOST_ENTRIES]
         self._entries = {number: found[number] for number in newest}
-
-
-class OverviewSources(NamedTuple):
-    control: ControlPlane
-    loads: LoadReports
-    slos: SloTracker
-    shadow_counts: ShadowCounts
-    agreement: ShadowAgreement
-    audit: AuditTail
-    traffic: Traffic
-    cache: CacheReuseTracker
-    version: str
-
-
-def compose_overview(sources: OverviewSources, ensemble: Ensemble, now_ms: int) -> OverviewFacts:
-    """Compose the overview without its findings, and the facts for detecting them."""
-    names, control, traffic = ensemble.names, sources.control, sources.traffic
-    by_specialist = {name: traffic.of_specialist(name) for name in names}
-    recent = {name: sources.cache.recent(name) for name in names}
-    usual = {name: sources.cache.usual(name) for name in names}
-    seconds, router = traffic.seconds(), traffic.of_router()
-    overview = wire.Overview(
-        at_unix_ms=now_ms,
-        ensemble=ensemble.name,
-        version=sources.version,
-        knobs=control.knobs(),
-        shadow_rows=sources.agreement.rows(),
-        shadow_counts=sources.shadow_counts(),
-        receipts=traffic.lines(),
-        audit=sources.audit.entries(),
-        store_trouble=control.store_trouble,
-        unrouted_per_second=router.unrouted / seconds,
-    )
-    views = {
-        each.name: overview.specialists.add(
-            name=each.name,
-            describe=each.describe,
-            rates=rates_to_wire(by_specialist[each.name], seconds),
-            cache_reuse=recent[each.name].share,
-            usual_cache_reuse=usual[each.name].share,
-        )
-        for each in ensemble.specialists
-    }
-    for slo in sources.slos.all():
-        if slo.specialist in views:
-            views[slo.specialist].slo.CopyFrom(slo)
-    for breaker in control.breakers():
-        if breaker.specialist in views:
-            view = views[breaker.specialist]
-            (view.candidate if breaker.lane_status == "candidate" else view.breaker).CopyFrom(breaker)
-    for lane in control.lanes():
-        if lane.status in _SHOWN_LANES and lane.specialist in views:
-            views[lane.specialist].lanes.append(lane)
-    loads = sources.loads()
-    for info in control.replicas():
-        if info.specialist in views:
-            views[info.specialist].replicas.add(info=info, load=loads.get(info.name))
-    for name, specialist in control.fleet_status.specialists.items():
-        if name in views:
-            views[name].fresh = specialist.lane.fresh
-    return OverviewFacts(overview, by_specialist, router, recent, usual)
 
 
 def compact_json(value: Any) -> bytes:
@@ -266,14 +201,19 @@ class Overviews:
 
     def __init__(
         self,
-        sources: OverviewSources,
+        services: BackgroundServices,
+        fleet: Fleet,
         ensemble: Ensemble,
         clock: Clock,
         wall_ms: Callable[[], int],
         cpu: Callable[[], float] = time.thread_time,
         most_watchers: int = MOST_WATCHERS,
     ) -> None:
-        self.sources = sources
+        self._services = services
+        self._fleet = fleet
+        self._audit = AuditTail(services.control)
+        self.traffic = Traffic(clock)
+        self._cache = CacheReuseTracker(clock)
         self.history = HistoryRecorder()
         self.watchers = CallLimit("watching the overview", most_watchers)
         self._ensemble = ensemble
@@ -293,8 +233,8 @@ class Overviews:
     def start(self, archive: ComparisonArchive) -> None:
         self._tasks = [
             run_forever(self._run, "the overview"),
-            run_forever(self.sources.audit.follow, "following the audit"),
-            run_in_background(self.sources.agreement.read(archive), "reading comparisons"),
+            run_forever(self._audit.follow, "following the audit"),
+            run_in_background(self._services.agreement.read(archive), "reading comparisons"),
         ]
 
     async def close(self) -> None:
@@ -356,7 +296,7 @@ class Overviews:
 
     def _compose(self, now: float) -> wire.Overview:
         now_ms = self._wall_ms()
-        facts = compose_overview(self.sources, self._ensemble, now_ms)
+        facts = self._collect_facts(now_ms)
         overview = facts.overview
         self._has_served = self._has_served or any(map(is_serving, overview.specialists))
         found = findings.detect_findings(facts, self._ensemble, self._tracker.reported)
@@ -366,24 +306,66 @@ class Overviews:
         overview.headline = findings.headline(overview)
         return overview
 
+    def _collect_facts(self, now_ms: int) -> OverviewFacts:
+        """Compose the overview without its findings, and the facts for detecting them."""
+        ensemble, services, traffic, cache = self._ensemble, self._services, self.traffic, self._cache
+        names, control = ensemble.names, services.control
+        by_specialist = {name: traffic.of_specialist(name) for name in names}
+        recent = {name: cache.recent(name) for name in names}
+        usual = {name: cache.usual(name) for name in names}
+        seconds, router = traffic.seconds(), traffic.of_router()
+        overview = wire.Overview(
+            at_unix_ms=now_ms,
+            ensemble=ensemble.name,
+            version=__version__,
+            knobs=control.knobs(),
+            shadow_rows=services.agreement.rows(),
+            shadow_counts=services.shadow_counts(),
+            receipts=traffic.lines(),
+            audit=self._audit.entries(),
+            store_trouble=control.store_trouble,
+            unrouted_per_second=router.unrouted / seconds,
+        )
+        views = {
+            each.name: overview.specialists.add(
+                name=each.name,
+                describe=each.describe,
+                rates=rates_to_wire(by_specialist[each.name], seconds),
+                cache_reuse=recent[each.name].share,
+                usual_cache_reuse=usual[each.name].share,
+            )
+            for each in ensemble.specialists
+        }
+        for slo in services.slos.all():
+            if slo.specialist in views:
+                views[slo.specialist].slo.CopyFrom(slo)
+        for breaker in control.breakers():
+            if breaker.specialist in views:
+                view = views[breaker.specialist]
+                (view.candidate if breaker.lane_status == "candidate" else view.breaker).CopyFrom(breaker)
+        for lane in control.lanes():
+            if lane.status in _SHOWN_LANES and lane.specialist in views:
+                views[lane.specialist].lanes.append(lane)
+        loads = self._loads()
+        for info in control.replicas():
+            if info.specialist in views:
+                views[info.specialist].replicas.add(info=info, load=loads.get(info.name))
+        for name, specialist in control.fleet_status.specialists.items():
+            if name in views:
+                views[name].fresh = specialist.lane.fresh
+        return OverviewFacts(overview, by_specialist, router, recent, usual)
+
     def _sample_replicas(self) -> None:
-        loads, replicas = self.sources.loads(), self.sources.control.replicas()
+        loads, replicas = self._loads(), self._services.control.replicas()
         for info in replicas:
             if info.name in loads:
-                self.sources.cache.sample(info.specialist, info.name, loads[info.name])
+                self._cache.sample(info.specialist, info.name, loads[info.name])
         known = frozenset(self._ensemble.names)
-        self.sources.traffic.forget_all_but(known)
-        self.sources.cache.forget_all_but(known, {info.name for info in replicas})
+        self.traffic.forget_all_but(known)
+        self._cache.forget_all_but(known, {info.name for info in replicas})
 
-
-def open_overview(
-    ensemble: Ensemble, services: BackgroundServices, fleet: Fleet, clock: Clock, wall_ms: Callable[[], int]
-) -> Overviews:
-    def loads() -> Mapping[str, specialist_pb2.LoadReport]:
-        return {each.name: each.report for each in fleet.replicas if each.is_connected and each.report is not None}
-
-    control, audit = services.control, AuditTail(services.control)
-    traffic, cache = Traffic(clock), CacheReuseTracker(clock)
-    shadows = (services.shadow_counts, services.agreement)
-    sources = OverviewSources(control, loads, services.slos, *shadows, audit, traffic, cache, __version__)
-    return Overviews(sources, ensemble, clock, wall_ms)
+    def _loads(self) -> dict[str, specialist_pb2.LoadReport]:
+        """Return the last reports of the replicas, by name."""
+        return {
+            each.name: each.report for each in self._fleet.replicas if each.is_connected and each.report is not None
+        }

@@ -20,19 +20,19 @@ from router.routing.classifier.features import BUCKET_BITS, FAMILIES, MAX_BATCH_
 
 Floats = NDArray[np.float64]
 DATA = Path(__file__).parents[2] / "data"
-DEFAULT_FILE = DATA / "classifier.safetensors"
+DEFAULT_FILE = DATA / "classifier.safetensors"  # the classifier for Octet's eight C++ specialists
 FORMAT = "octet-linear-1"
 MAX_FILE_BYTES = 256 << 20
 MAX_LABELS = 1024
 MAX_FEATURES = 1 << BUCKET_BITS
-SHAPES = {  # type and number of dimensions per tensor. `header` is JSON with the format and the labels.
-    "buckets": (np.uint32, 1),
-    "rarity": (np.float32, 1),
-    "weights": (np.float16, 2),
-    "bias": (np.float32, 1),
-    "family_scale": (np.float32, 1),
-    "temperature": (np.float32, 1),
-    "header": (np.uint8, 1),
+_TENSORS = {  # type and dimensions: V features, L labels, F families. `header` is JSON with the format and the labels.
+    "buckets": (np.uint32, "V"),
+    "rarity": (np.float32, "V"),
+    "weights": (np.float16, "VL"),
+    "bias": (np.float32, "L"),
+    "family_scale": (np.float32, "F"),
+    "temperature": (np.float32, "1"),
+    "header": (np.uint8, "H"),
 }
 
 
@@ -157,24 +157,19 @@ class ClassifierInvalid(ValueError):
 def encode_model(model: LinearModel) -> bytes:
     """Equal models give equal bytes."""
     header = json.dumps({"format": FORMAT, "labels": model.labels}).encode()
-    return save_tensors(
-        {
-            "buckets": model.buckets,
-            "rarity": model.rarity,
-            "weights": np.ascontiguousarray(model.weights),
-            "bias": model.bias,
-            "family_scale": model.family_scale,
-            "temperature": np.array([model.temperature], dtype=np.float32),
-            "header": np.frombuffer(header, dtype=np.uint8).copy(),
-        }
-    )
+    others: dict[str, NDArray[Any]] = {
+        "temperature": np.array([model.temperature], dtype=np.float32),
+        "header": np.frombuffer(header, dtype=np.uint8).copy(),
+    }
+    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in _TENSORS if name not in others}
+    return save_tensors({**arrays, **others})
 
 
 def decode_model(data: bytes) -> LinearClassifier:
     """Raises ClassifierInvalid for invalid data."""
     if len(data) > MAX_FILE_BYTES:
         raise ClassifierInvalid(f"the file has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
-    return LinearClassifier(_model(_tensors(data)), hashlib.sha256(data).hexdigest())
+    return LinearClassifier(_read_model(data), hashlib.sha256(data).hexdigest())
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
@@ -185,38 +180,25 @@ def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifie
     return classifier
 
 
-def _tensors(data: bytes) -> dict[str, NDArray[np.generic]]:
+def _read_model(data: bytes) -> LinearModel:
     try:
-        tensors: dict[str, NDArray[np.generic]] = load_tensors(data)
+        tensors: dict[str, Any] = load_tensors(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ClassifierInvalid(f"not a safetensors file: {error}") from error
-    if set(tensors) != set(SHAPES):
-        raise ClassifierInvalid(f"the tensors must be {sorted(SHAPES)}, got {sorted(tensors)}")
-    for name, (dtype, dimensions) in SHAPES.items():
-        if tensors[name].dtype != dtype or tensors[name].ndim != dimensions:
+    if set(tensors) != set(_TENSORS):
+        raise ClassifierInvalid(f"the tensors must be {sorted(_TENSORS)}, got {sorted(tensors)}")
+    for name, (dtype, dimensions) in _TENSORS.items():
+        if tensors[name].dtype != dtype or tensors[name].ndim != len(dimensions):
             found = f"{tensors[name].dtype} with {tensors[name].ndim} dimensions"
-            raise ClassifierInvalid(f"{name} must be {np.dtype(dtype)} with {dimensions} dimensions, got {found}")
-    return tensors
-
-
-def _model(tensors: dict[str, NDArray[np.generic]]) -> LinearModel:
+            raise ClassifierInvalid(f"{name} must be {np.dtype(dtype)} with {len(dimensions)} dimensions, got {found}")
     labels = _labels(tensors.pop("header").tobytes())
-    num_features = len(tensors["buckets"])
-    expected = {
-        "buckets": (num_features,),
-        "rarity": (num_features,),
-        "weights": (num_features, len(labels)),
-        "bias": (len(labels),),
-        "family_scale": (len(FAMILIES),),
-        "temperature": (1,),
-    }
-    for name, shape in expected.items():
-        if tensors[name].shape != shape:
-            raise ClassifierInvalid(f"{name} has shape {tensors[name].shape}, but {len(labels)} labels need {shape}")
+    sizes = {"V": len(tensors["buckets"]), "L": len(labels), "F": len(FAMILIES), "1": 1}
+    for name, tensor in tensors.items():
+        shape = tuple(sizes[dimension] for dimension in _TENSORS[name][1])
+        if tensor.shape != shape:
+            raise ClassifierInvalid(f"{name} has shape {tensor.shape}, but {len(labels)} labels need {shape}")
     _check_values(tensors)
-    temperature = float(tensors.pop("temperature")[0])
-    arrays: dict[str, Any] = {name: tensor.astype(SHAPES[name][0]) for name, tensor in tensors.items()}
-    return LinearModel(labels, **arrays, temperature=temperature)
+    return LinearModel(labels, **{**tensors, "temperature": float(tensors["temperature"][0])})
 
 
 def _labels(header: bytes) -> tuple[str, ...]:
@@ -234,7 +216,7 @@ def _labels(header: bytes) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _check_values(tensors: dict[str, NDArray[np.generic]]) -> None:
+def _check_values(tensors: dict[str, Any]) -> None:
     for name in ("rarity", "weights", "bias", "family_scale", "temperature"):
         if not np.isfinite(tensors[name].astype(np.float32)).all():
             raise ClassifierInvalid(f"{name} must contain only finite numbers")
@@ -244,8 +226,3 @@ def _check_values(tensors: dict[str, NDArray[np.generic]]) -> None:
     temperature = float(tensors["temperature"][0])
     if not (isfinite(temperature) and temperature > 0):
         raise ClassifierInvalid(f"temperature must be positive, got {temperature}")
-
-
-def load_default() -> LinearClassifier:
-    """Load the classifier for Octet's eight C++ specialists. Raises ClassifierInvalid or OSError."""
-    return read_classifier(DEFAULT_FILE)

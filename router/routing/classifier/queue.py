@@ -318,9 +318,9 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})
-    from router.routing.classifier.linear import load_default, read_classifier
+    from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 
-    classifier = load_default() if path == BUILT_IN_CLASSIFIER else read_classifier(Path(path))
+    classifier = read_classifier(DEFAULT_FILE if path == BUILT_IN_CLASSIFIER else Path(path))
     if strangers := [label for label in classifier.labels if label not in (*ensemble.names, REJECT)]:
         raise ClassifierMismatch(
             f"classifier.path {path}: trained for {', '.join(strangers)}, which the ensemble {ensemble.name} lacks "

@@ -120,29 +120,23 @@ def left_out_probabilities(
 
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.2, 8.0
-SEARCH_STEPS = 60
 MIN_PROBABILITY = 1e-12
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 def fit_temperature(probabilities: NDArray[np.float64], truth: NDArray[np.intp]) -> float:
-    """Return the temperature with the lowest mean log loss, by golden-section search."""
+    """Return the temperature with the lowest mean log loss."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
     logits = np.log(np.maximum(probabilities, MIN_PROBABILITY))
-    low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
-    for _ in range(SEARCH_STEPS):
-        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        if _loss(logits, truth, np.exp(left)) < _loss(logits, truth, np.exp(right)):
-            high = right
-        else:
-            low = left
-    return float(np.float32(np.exp((low + high) / 2)))
 
+    def loss(log_temperature: float) -> float:
+        scaled = log_softmax(logits / np.exp(log_temperature), axis=1)
+        return float(-scaled[np.arange(len(truth)), truth].mean())
 
-def _loss(logits: NDArray[np.float64], truth: NDArray[np.intp], temperature: float) -> float:
-    scaled = logits / temperature
-    scaled -= scaled.max(axis=1, keepdims=True)
-    log_total = np.log(np.exp(scaled).sum(axis=1))
-    return float(np.mean(log_total - scaled[np.arange(len(truth)), truth]))
+    bounds = np.log((MIN_TEMPERATURE, MAX_TEMPERATURE))
+    best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10})
+    return float(np.float32(np.exp(best.x)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from router.routing.training.records import InvalidRecord, LabelledPrompt, read_
 from router.routing.training.shadow_thresholds import read_comparisons
 from router.store.connection import BadStoreUrl
 from router.store.store import opener_for_url
-from router.verify.parsed import read_schema
+from router.verify.verifiers import read_schema
 from simulation.traces import TraceError, read_azure, read_trace
 from tests.fuzz.files import read_as
 from tests.fuzz.parser import Parser

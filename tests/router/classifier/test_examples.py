@@ -293,9 +293,7 @@ def test_trained_classifier_must_not_know_other_specialists(
 
     def open_with(*labels: str) -> object:
         trained = Trained(*labels)
-        loaders = SimpleNamespace(
-            load_default=lambda: trained, read_classifier=lambda file: str(file) == path and trained
-        )
+        loaders = SimpleNamespace(DEFAULT_FILE="default", read_classifier=lambda file: str(file) == path and trained)
         monkeypatch.setitem(sys.modules, "router.routing.classifier.linear", loaders)
         return open_classifier(ensemble)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from octet.config.ensemble import REJECT
 from router.routing.classifier.base import LIMIT, sample_text
 from router.routing.classifier.features import MAX_BATCH_BYTES, extract_features
-from router.routing.classifier.linear import load_default
+from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 
-CLASSIFIER = load_default()
+CLASSIFIER = read_classifier(DEFAULT_FILE)
 SPECIALISTS = {"template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug"}
 TEXTS = st.text(max_size=400) | st.sampled_from(
     ["", "std::mutex m;", "a_b c__d _ __", "\ud800", "é" * 2000, "x" * 9000, "\n\n", "int main() { return 0; }"]
@@ -94,7 +94,7 @@ def test_the_live_path_loads_no_training_tool() -> None:
     script = (
         "import sys, router.routing.classifier.linear as d; "
         "import router.routing.classifier.queue, router.routing.classifier.examples; "
-        "d.load_default().classify(['x']); "
+        "d.read_classifier(d.DEFAULT_FILE).classify(['x']); "
         "sys.exit(any(n.partition('.')[0] in ('sklearn', 'scipy', 'torch', 'pandas') for n in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from octet.clock import ManualClock
@@ -9,9 +10,8 @@ from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.events import OperatorEvents
-from router.observe.overview.overview import AuditTail, Overviews, OverviewSources
+from router.observe.overview.overview import Overviews
 from router.observe.overview.shadow_agreement import ShadowAgreement
-from router.observe.overview.traffic import CacheReuseTracker, Traffic
 from router.request import Request, TraceContext
 from router.routing.dispatch_plan import FleetStatus
 
@@ -82,6 +82,15 @@ class Slos:
 
 
 @dataclass
+class FakeFleet:
+    loads: dict[str, specialist_pb2.LoadReport]
+
+    @property
+    def replicas(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name=name, is_connected=True, report=load) for name, load in self.loads.items()]
+
+
+@dataclass
 class OverviewHarness:
     view: Overviews
     control: FakeControl
@@ -104,18 +113,12 @@ def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, 
     clock, wall = ManualClock(), [START_MS]
     control, slos = FakeControl(ensemble, num_replicas), Slos()
     loads: dict[str, specialist_pb2.LoadReport] = {}
-    parts = OverviewSources(
-        control=cast(Any, control),
-        loads=lambda: loads,
-        slos=cast(Any, slos),
-        shadow_counts=wire.ShadowCounts,
-        agreement=ShadowAgreement(lambda: wall[0]),
-        audit=AuditTail(cast(Any, control)),
-        traffic=Traffic(clock),
-        cache=CacheReuseTracker(clock),
-        version="0",
+    services = SimpleNamespace(
+        control=control, slos=slos, shadow_counts=wire.ShadowCounts, agreement=ShadowAgreement(lambda: wall[0])
     )
-    view = Overviews(parts, ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers)
+    view = Overviews(
+        cast(Any, services), cast(Any, FakeFleet(loads)), ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers
+    )
     return OverviewHarness(view, control, clock, loads, slos, wall)
 
 

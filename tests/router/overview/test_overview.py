@@ -19,7 +19,7 @@ async def test_an_overview_has_every_part() -> None:
     harness.loads["debug-1"] = specialist_pb2.LoadReport(waiting=3)
     harness.slos.found = [wire.Slo(specialist="debug", answered=7), wire.Slo(specialist="gone")]
     harness.control.breaker_changes["stl"] = {"state": "shadow_only", "fallback": "debug"}
-    harness.view.sources.traffic.ended(ASK, receipt_of("debug", request_id="a"))
+    harness.view.traffic.ended(ASK, receipt_of("debug", request_id="a"))
     overview = harness.overview()
     debug, stl = overview.specialists
     assert (debug.name, debug.describe, debug.slo.answered) == ("debug", "about debug", 7)
@@ -50,7 +50,7 @@ async def test_one_overview_is_computed_for_all_watchers() -> None:
         for number in range(1, 6):
             waiting = [asyncio.create_task(anext(each)) for each in (one, other)]
             await asyncio.sleep(0)
-            harness.view.sources.traffic.ended(ASK, receipt_of())
+            harness.view.traffic.ended(ASK, receipt_of())
             harness.pass_time(TICK_SECONDS)
             harness.view.tick()
             seen = await asyncio.gather(*waiting)
@@ -87,7 +87,7 @@ async def test_a_slow_watcher_gets_the_newest_overview() -> None:
     async with aclosing(harness.view.follow()) as frames:
         await anext(frames)
         for number in range(5):
-            harness.view.sources.traffic.ended(ASK, receipt_of(request_id=str(number)))
+            harness.view.traffic.ended(ASK, receipt_of(request_id=str(number)))
             harness.pass_time(TICK_SECONDS)
             harness.view.tick()
         assert (await anext(frames)).overview.receipts[0].request_id == "4"
@@ -108,7 +108,7 @@ async def test_too_many_watchers_are_refused() -> None:
 async def test_json_equals_the_message() -> None:
     harness = make_overviews()
     hostile = 'x"</script>\r\n\r\ndata: {"a":1}\u2028\u202e\x00'
-    harness.view.sources.traffic.ended(ASK, receipt_of(request_id=hostile))
+    harness.view.traffic.ended(ASK, receipt_of(request_id=hostile))
     harness.loads["debug-0"] = specialist_pb2.LoadReport(prefill_rate=float("nan"))
     frame = harness.view.now()
     reported = await frame.json()
@@ -120,7 +120,7 @@ async def test_json_equals_the_message() -> None:
 
 async def test_a_reload_adds_and_removes_specialists() -> None:
     harness = make_overviews("debug", "stl")
-    harness.view.sources.traffic.ended(ASK, receipt_of("debug"))
+    harness.view.traffic.ended(ASK, receipt_of("debug"))
     harness.view.tick()
     harness.view.reload(ensemble_of("stl", "algo"))
     harness.pass_time(STEP_SECONDS)
@@ -132,7 +132,7 @@ async def test_a_reload_adds_and_removes_specialists() -> None:
         ("stl", 2),
         ("algo", 1),
     ]
-    assert harness.view.sources.traffic.of_specialist("debug").requests == 0
+    assert harness.view.traffic.of_specialist("debug").requests == 0
     assert ("no_replica", "algo") in harness.view._tracker._tracked
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from octet.config.loader import default_ensemble
 from octet.v1 import inference_pb2 as wire
-from router.routing.classifier.linear import load_default
+from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy
 from router.routing.validation import ENOUGH_CHARS, MAX_ROUTING_CHARS, SHORT_TURN_CHARS, routing_text
 from tests.router.routing.sample_conversations import FIRST, FOLLOW_UPS, NEW_QUESTIONS
@@ -13,7 +13,7 @@ from tests.router.routing.sample_requests import received
 
 STAY = 0.9
 POLICY = RoutingPolicy(default_ensemble())
-CLASSIFIER = load_default()
+CLASSIFIER = read_classifier(DEFAULT_FILE)
 
 
 def turn_of(role: str, content: str) -> wire.Message:

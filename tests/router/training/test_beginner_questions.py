@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from octet.cli.training import corpus_files
 from octet.config.loader import default_ensemble
-from router.routing.classifier.linear import load_default
+from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy
 from router.routing.training.records import read_records
 from tests.router.routing.sample_requests import received
@@ -16,7 +16,7 @@ POLICY = RoutingPolicy(default_ensemble())
 
 def answered(texts: Sequence[str]) -> list[str]:
     """Return the questions that a specialist would answer."""
-    classifier = load_default()
+    classifier = read_classifier(DEFAULT_FILE)
     opinions = classifier.classify(texts)
     decisions = (
         POLICY.decide(received(prompt=text), opinion, classifier.digest)

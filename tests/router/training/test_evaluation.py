@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from octet.cli import main
 from octet.cli.training import HELD_OUT_FILE
 from router.routing.classifier.base import Distribution
-from router.routing.classifier.linear import load_default
+from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.training.evaluation import calibration_error, evaluate
 from router.routing.training.records import InvalidRecord, LabelledPrompt, read_records, write_records
 from tests.router.training.corpora import small_corpus
@@ -54,7 +54,7 @@ def test_the_calibration_error_is_the_sum_over_bins(pairs: list[tuple[float, boo
 
 
 def test_the_default_classifier_is_accurate_on_held_out_sources() -> None:
-    overall = evaluate(load_default(), read_records([HELD_OUT_FILE])).overall
+    overall = evaluate(read_classifier(DEFAULT_FILE), read_records([HELD_OUT_FILE])).overall
     assert overall.top1 >= TOP1
     assert overall.top2 >= TOP2
     assert overall.calibration_error <= CALIBRATION_ERROR
@@ -63,14 +63,14 @@ def test_the_default_classifier_is_accurate_on_held_out_sources() -> None:
 def test_public_programming_tasks_go_to_algo(shared_data: Path) -> None:
     with gzip.open(shared_data / "humaneval-x" / "humaneval_cpp.jsonl.gz", "rt") as file:
         prompts = [json.loads(line)["prompt"] for line in file]
-    tops = [distribution.top for distribution in load_default().classify(prompts)]
+    tops = [distribution.top for distribution in read_classifier(DEFAULT_FILE).classify(prompts)]
     assert tops.count("algo") / len(tops) > 0.85
 
 
 def test_public_compiler_errors_go_to_debug(shared_data: Path) -> None:
     rows = [json.loads(line) for line in (shared_data / "drrepair" / "err-dev.1000.jsonl").read_text().splitlines()]
     texts = ["\n".join(r["code"] for r in row["code_lines"]) + f"\nerror: {row['err_line']['msg']}" for row in rows]
-    tops = [distribution.top for distribution in load_default().classify(texts)]
+    tops = [distribution.top for distribution in read_classifier(DEFAULT_FILE).classify(texts)]
     assert tops.count("debug") / len(tops) > 0.95
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.cpp_errors import parse_compile_error
+from router.verify.cpp import parse_compile_error
 from router.verify.cpp_source import (
     ANSWER_FILE,
     brace_balance,

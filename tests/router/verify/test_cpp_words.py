@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.cpp_errors import includes_header, is_from_answer, parse_compile_error, used_std_names
+from router.verify.cpp import includes_header, is_from_answer, parse_compile_error, used_std_names
 from router.verify.cpp_source import ANSWER_FILE, CppUnit
 from tests.router.verify.conftest import all_judged, make_cpp
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.verify.checks import MOST_VALUE_DEPTH, find_json_error
-from router.verify.parsed import TextVerifier, extract_json, extract_python
 from router.verify.pool import VerifierPool
 from router.verify.verdict import VerifierLimits
+from router.verify.verifiers import TextVerifier, extract_json, extract_python
 from tests.router.verify.conftest import all_judged, judged
 
 PYTHON = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.verify.checks import BadSchema, check_schema, find_mismatch
-from router.verify.parsed import read_schema
+from router.verify.verifiers import read_schema
 
 ROWS: list[tuple[Any, list[Any], list[Any]]] = [
     (True, [1, None, {}], []),
