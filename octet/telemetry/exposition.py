@@ -29,8 +29,10 @@ _PROCESS_COLLECTOR = ProcessCollector(registry=None)
 
 Labels = Sequence[str]
 Sample = tuple[Labels, float | None]  # label values and the sample's value; None leaves the sample out
-BuildFamilies = Callable[[], Iterable[Metric]]  # called on another thread
-MetricSource = Callable[[], BuildFamilies]  # called on the event loop, to take a snapshot. Must be fast.
+FamilyStream = Iterator[Metric | None]
+"""Metric families after a first None. The code up to the None takes a snapshot on the event loop and must be fast; the
+rest runs on another thread."""
+MetricSource = Callable[[], FamilyStream]
 
 
 def gauge_family(name: str, about: str, labels: Labels, samples: Iterable[Sample]) -> Metric:
@@ -75,14 +77,17 @@ class Exposition:
 
     def __init__(self, labels: Mapping[str, str] = _NO_LABELS) -> None:
         """`labels` are added to the metrics of the process itself."""
-        self._sources: list[MetricSource] = [lambda: partial(_process_families, labels)]
+        self._sources: list[MetricSource] = [partial(_process_families, labels)]
 
     def add(self, source: MetricSource) -> None:
         self._sources.append(source)
 
     async def write(self, accept: str) -> ExpositionText:
-        builds = [source() for source in self._sources]
-        return await asyncio.to_thread(write_exposition, accept, (family for build in builds for family in build()))
+        streams = [source() for source in self._sources]
+        for stream in streams:
+            next(stream)
+        families = (family for stream in streams for family in stream if family is not None)
+        return await asyncio.to_thread(write_exposition, accept, families)
 
 
 def write_exposition(accept: str, families: Iterable[Metric]) -> ExpositionText:
@@ -99,7 +104,8 @@ class _StaticCollector(Collector):
         yield from self._families
 
 
-def _process_families(labels: Mapping[str, str]) -> Iterator[Metric]:
+def _process_families(labels: Mapping[str, str]) -> FamilyStream:
+    yield None  # the rest runs on another thread
     for family in _PROCESS_COLLECTOR.collect():
         family.samples = [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
         yield family

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from octet import __version__
 from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import (
-    BuildFamilies,
+    FamilyStream,
     Labels,
     Sample,
     counter_family,
@@ -32,8 +32,8 @@ def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | Non
     metrics.add(partial(_engine_source, families, service))
     metrics.add(partial(_admission_source, families, service))
     metrics.add(partial(_load_source, families, service))
-    metrics.add(lambda: partial(_kv_families, families, service.replica.scheduler))
-    metrics.add(lambda: partial(_trace_families, families, exporter))
+    metrics.add(partial(_kv_source, families, service.replica.scheduler))
+    metrics.add(partial(_trace_source, families, exporter))
 
 
 class _SpecialistFamilies:
@@ -61,22 +61,19 @@ class _SpecialistFamilies:
         return histogram_family(f"octet_replica_{name}", help_text, ("specialist", *labels), labelled)
 
 
-def _engine_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+def _engine_source(families: _SpecialistFamilies, service: SpecialistService) -> FamilyStream:
     counters, scheduler = service.engine.counters, service.replica.scheduler
     since = service.engine.stepping_since
     step_seconds = 0.0 if since is None else max(0.0, service.replica.clock.now() - since)
-
-    def build() -> Iterator[Metric]:
-        yield from _step_families(families, counters)
-        text = "Seconds since the current step began; 0 when idle."
-        yield families.gauge("step_under_way_seconds", text, step_seconds)
-        text = "Commits that came late or twice and changed nothing."
-        yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
-        text = "Saved states of recurrent layers that could not be used."
-        yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
-        yield from _request_families(families, counters)
-
-    return build
+    yield None  # the rest runs on another thread
+    yield from _step_families(families, counters)
+    text = "Seconds since the current step began; 0 when idle."
+    yield families.gauge("step_under_way_seconds", text, step_seconds)
+    text = "Commits that came late or twice and changed nothing."
+    yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
+    text = "Saved states of recurrent layers that could not be used."
+    yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
+    yield from _request_families(families, counters)
 
 
 def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
@@ -109,62 +106,57 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     yield families.counter("completion_tokens_total", "Tokens of answers.", counters.completion_tokens)
 
 
-def _admission_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+def _admission_source(families: _SpecialistFamilies, service: SpecialistService) -> FamilyStream:
     handler, preparer = service.handler, service.preparer
     counters = handler.counters
     decisions = [((each, "no"), num) for each, num in counters.decisions.items()]
     decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
     open_calls, watchers, tokenizing = handler.num_open, len(service.publisher.watchers), preparer.num_tokenizing
     memory = handler.memory.share or 0.0
-
-    def build() -> Iterator[Metric]:
-        text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
-        yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
-        text = "Requests shed when one of higher priority was admitted."
-        yield families.counter("displaced_requests_total", text, counters.displaced)
-        text = "Requests suspended when one of higher priority was admitted."
-        yield families.counter("set_aside_requests_total", text, counters.suspended)
-        yield families.gauge("open_calls", "Calls whose status has not been sent yet.", open_calls)
-        yield families.gauge("watchers", "Callers watching the load.", watchers)
-        yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting for it.", tokenizing)
-        text = "Limit of requests being tokenised or waiting for it."
-        yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
-        text = "Share of the process's memory limit that is in use; 0 without a limit."
-        yield families.gauge("memory_share", text, memory)
-        text = "Duration of tokenisation, including its time in the queue."
-        yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
-
-    return build
+    yield None  # the rest runs on another thread
+    text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
+    yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
+    text = "Requests shed when one of higher priority was admitted."
+    yield families.counter("displaced_requests_total", text, counters.displaced)
+    text = "Requests suspended when one of higher priority was admitted."
+    yield families.counter("set_aside_requests_total", text, counters.suspended)
+    yield families.gauge("open_calls", "Calls whose status has not been sent yet.", open_calls)
+    yield families.gauge("watchers", "Callers watching the load.", watchers)
+    yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting for it.", tokenizing)
+    text = "Limit of requests being tokenised or waiting for it."
+    yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
+    text = "Share of the process's memory limit that is in use; 0 without a limit."
+    yield families.gauge("memory_share", text, memory)
+    text = "Duration of tokenisation, including its time in the queue."
+    yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
 
 
-def _trace_families(families: _SpecialistFamilies, exporter: SpanExporter | None) -> Iterator[Metric]:
+def _trace_source(families: _SpecialistFamilies, exporter: SpanExporter | None) -> FamilyStream:
+    yield None  # the rest runs on another thread
     sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
     yield families.counter("sent_traces_total", "Requests whose spans were exported.", sent)
     text = "Requests whose spans were lost: not accepted by the collector, or the queue was full."
     yield families.counter("lost_traces_total", text, dropped)
 
 
-def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> BuildFamilies:
+def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> FamilyStream:
     report, is_open = service.publisher.report(), service.handler.state == "open"
     margin = service.controller.estimator.margin
-
-    def build() -> Iterator[Metric]:
-        labels = ("version", "engine", "revision")
-        values = (__version__, service.replica.engine_name, report.revision[:_DIGEST_DIGITS])
-        yield families.gauges("info", "Always 1; describes the replica.", labels, [(values, 1)])
-        yield families.gauge("serving", "1 if the replica accepts requests.", is_open)
-        for name, text, field in _LOAD_GAUGES:
-            is_unknown = wire.LoadReport.DESCRIPTOR.fields_by_name[field].has_presence and not report.HasField(field)
-            yield families.gauge(name, text, None if is_unknown else getattr(report, field))
-        blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
-        text = "Blocks of the KV pool: free, cached (unused but reusable), used."
-        yield families.gauges("kv_blocks", text, ("state",), blocks)
-        yield from _forecast_families(families, report, margin)
-        yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
-        adapters = [((each.name, each.digest[:_DIGEST_DIGITS]), 1.0) for each in report.adapters]
-        yield families.gauges("adapter_info", "1 for each loaded adapter.", ("adapter", "digest"), adapters)
-
-    return build
+    yield None  # the rest runs on another thread
+    labels = ("version", "engine", "revision")
+    values = (__version__, service.replica.engine_name, report.revision[:_DIGEST_DIGITS])
+    yield families.gauges("info", "Always 1; describes the replica.", labels, [(values, 1)])
+    yield families.gauge("serving", "1 if the replica accepts requests.", is_open)
+    for name, text, field in _LOAD_GAUGES:
+        is_unknown = wire.LoadReport.DESCRIPTOR.fields_by_name[field].has_presence and not report.HasField(field)
+        yield families.gauge(name, text, None if is_unknown else getattr(report, field))
+    blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
+    text = "Blocks of the KV pool: free, cached (unused but reusable), used."
+    yield families.gauges("kv_blocks", text, ("state",), blocks)
+    yield from _forecast_families(families, report, margin)
+    yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
+    adapters = [((each.name, each.digest[:_DIGEST_DIGITS]), 1.0) for each in report.adapters]
+    yield families.gauges("adapter_info", "1 for each loaded adapter.", ("adapter", "digest"), adapters)
 
 
 _LOAD_GAUGES = (  # name, help text, field of the load report
@@ -196,8 +188,8 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
     yield families.gauge("estimate_margin_ratio", "Share by which work may exceed its forecast.", margin)
 
 
-def _kv_families(families: _SpecialistFamilies, scheduler: Scheduler) -> Iterator[Metric]:
-    """Yield families of the KV pool. Any thread may call this: the counters are only read."""
+def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStream:
+    yield None  # the rest runs on another thread: the counters are only read
     pool, states = scheduler.pool, scheduler.states
     counters = pool.counters
     yield families.gauge("kv_block_tokens", "Tokens that one block of the KV pool holds.", pool.block_size)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from admission.knobs import ESCALATION
-from octet.telemetry.exposition import BuildFamilies, Exposition, counter_family, gauge_family, state_family
+from octet.telemetry.exposition import Exposition, FamilyStream, counter_family, gauge_family, state_family
 from octet.telemetry.outcomes import reason_name
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import error_pb2
@@ -38,32 +38,26 @@ _JOB_ENDINGS = ("done", "failed", "cancelled")
 HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; the pattern of an unknown route is empty
 
 
-def store_source(store: Store) -> BuildFamilies:
+def store_source(store: Store) -> FamilyStream:
     figures, up = store.counters(), not store.trouble
-
-    def build() -> Iterator[Metric]:
-        yield gauge_family("octet_store_up", "Whether the database answers.", (), [((), up)])
-        about = "Rows waiting to be written: receipts, comparisons, counts."
-        held = [((kind,), getattr(figures, f"held_{kind}")) for kind in ("receipts", "comparisons", "counts")]
-        yield gauge_family("octet_store_held_rows", about, ("kind",), held)
-        about = "Rows that were lost: the buffer was full, or the database refused them."
-        kinds = ("receipts", "comparisons", "counts", "verdicts")
-        dropped = [((kind,), getattr(figures, f"dropped_{kind}")) for kind in kinds]
-        yield counter_family("octet_store_dropped_rows_total", about, ("kind",), dropped)
-
-    return build
+    yield None  # the rest runs on another thread
+    yield gauge_family("octet_store_up", "Whether the database answers.", (), [((), up)])
+    about = "Rows waiting to be written: receipts, comparisons, counts."
+    held = [((kind,), getattr(figures, f"held_{kind}")) for kind in ("receipts", "comparisons", "counts")]
+    yield gauge_family("octet_store_held_rows", about, ("kind",), held)
+    about = "Rows that were lost: the buffer was full, or the database refused them."
+    kinds = ("receipts", "comparisons", "counts", "verdicts")
+    dropped = [((kind,), getattr(figures, f"dropped_{kind}")) for kind in kinds]
+    yield counter_family("octet_store_dropped_rows_total", about, ("kind",), dropped)
 
 
-def trace_source(exporter: SpanExporter | None) -> BuildFamilies:
+def trace_source(exporter: SpanExporter | None) -> FamilyStream:
     sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
-
-    def build() -> Iterator[Metric]:
-        about = "Requests, shadows and late verdicts whose spans the collector accepted."
-        yield counter_family("octet_sent_traces_total", about, (), [((), sent)])
-        about = "Requests, shadows and late verdicts whose spans were lost: not accepted, or the queue was full."
-        yield counter_family("octet_lost_traces_total", about, (), [((), dropped)])
-
-    return build
+    yield None  # the rest runs on another thread
+    about = "Requests, shadows and late verdicts whose spans the collector accepted."
+    yield counter_family("octet_sent_traces_total", about, (), [((), sent)])
+    about = "Requests, shadows and late verdicts whose spans were lost: not accepted, or the queue was full."
+    yield counter_family("octet_lost_traces_total", about, (), [((), dropped)])
 
 
 class EndpointState(NamedTuple):
@@ -78,7 +72,7 @@ class EndpointState(NamedTuple):
     version: str
 
 
-def endpoint_source(endpoints: EndpointState) -> BuildFamilies:
+def endpoint_source(endpoints: EndpointState) -> FamilyStream:
     jobs, live, refused = endpoints.jobs, endpoints.live, endpoints.gate.refused
     memory, responses = endpoints.memory_share() or 0.0, tuple(endpoints.responses.items())
     refusals = [((reason_name(reason),), refused[reason]) for reason in _GATE_REASONS]
@@ -94,46 +88,40 @@ def endpoint_source(endpoints: EndpointState) -> BuildFamilies:
         ("octet_jobs_running", "Jobs that this router is running.", jobs.num_running),
         ("octet_job_watchers", "Callers watching a job.", len(jobs.watchers)),
     ]
-
-    def build() -> Iterator[Metric]:
-        about = "Always 1; the label is this router's version."
-        yield gauge_family("octet_build_info", about, ("version",), [((endpoints.version,), 1)])
-        for name, about, value in gauges:
-            yield gauge_family(name, about, (), [((), value)])
-        about = "HTTP responses by route and status; route none stands for unknown routes."
-        rows = (((route or "none", str(status)), num) for (route, status), num in responses)
-        yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
-        about = "Calls that the access gate refused: unauthenticated, forbidden, key_limit."
-        yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
-        yield counter_family("octet_jobs_submitted_total", "Jobs that were submitted.", (), [((), submitted)])
-        about = "Jobs that this router ended: done, failed, cancelled."
-        yield counter_family("octet_jobs_ended_total", about, ("status",), ended)
-
-    return build
+    yield None  # the rest runs on another thread
+    about = "Always 1; the label is this router's version."
+    yield gauge_family("octet_build_info", about, ("version",), [((endpoints.version,), 1)])
+    for name, about, value in gauges:
+        yield gauge_family(name, about, (), [((), value)])
+    about = "HTTP responses by route and status; route none stands for unknown routes."
+    rows = (((route or "none", str(status)), num) for (route, status), num in responses)
+    yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
+    about = "Calls that the access gate refused: unauthenticated, forbidden, key_limit."
+    yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
+    yield counter_family("octet_jobs_submitted_total", "Jobs that were submitted.", (), [((), submitted)])
+    about = "Jobs that this router ended: done, failed, cancelled."
+    yield counter_family("octet_jobs_ended_total", about, ("status",), ended)
 
 
-def control_source(control: ControlPlane) -> BuildFamilies:
+def control_source(control: ControlPlane) -> FamilyStream:
     breakers, knobs, replicas = control.breakers(), control.knobs(), control.replicas()
     levels = control.escalation()
-
-    def build() -> Iterator[Metric]:
-        yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
-        candidates = [each for each in breakers if each.lane_status == "candidate"]
-        yield from _breaker_gauges(_CANDIDATE_GAUGES, candidates)
-        yield from _knob_families(knobs)
-        about = "Escalation level of the specialist; 0 is none."
-        rows = (((name,), level) for name, level in levels.items())
-        yield gauge_family("octet_escalation_level", about, ("specialist",), rows)
-        found = Counter((info.specialist, info.status) for info in replicas)
-        statuses = (((name, status), found[name, status]) for name in levels for status in REPLICA_STATES)
-        about = "Replicas by status, as the router sees them."
-        yield gauge_family("octet_replicas", about, ("specialist", "status"), statuses)
-        about = "State of the replica's health breaker, 1 for the current one."
-        states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
-        labels = ("specialist", "replica", "state")
-        yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
-
-    return build
+    yield None  # the rest runs on another thread
+    yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
+    candidates = [each for each in breakers if each.lane_status == "candidate"]
+    yield from _breaker_gauges(_CANDIDATE_GAUGES, candidates)
+    yield from _knob_families(knobs)
+    about = "Escalation level of the specialist; 0 is none."
+    rows = (((name,), level) for name, level in levels.items())
+    yield gauge_family("octet_escalation_level", about, ("specialist",), rows)
+    found = Counter((info.specialist, info.status) for info in replicas)
+    statuses = (((name, status), found[name, status]) for name in levels for status in REPLICA_STATES)
+    about = "Replicas by status, as the router sees them."
+    yield gauge_family("octet_replicas", about, ("specialist", "status"), statuses)
+    about = "State of the replica's health breaker, 1 for the current one."
+    states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
+    labels = ("specialist", "replica", "state")
+    yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
 
 
 def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
@@ -185,10 +173,11 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
     yield state_family("octet_knob_set_by", about, (*labels, "by"), SETTERS, setters)
 
 
-def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[str]) -> BuildFamilies:
+def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[str]) -> FamilyStream:
     counted = [((name, why), failures[name, why]) for name in specialists for why in SCRAPE_FAILURES]
+    yield None  # the rest runs on another thread
     about = "Replicas left out of /metrics/replicas, by reason."
-    return lambda: [counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)]
+    yield counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)
 
 
 def router_exposition(

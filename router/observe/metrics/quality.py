@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
-from octet.telemetry.exposition import BuildFamilies, Sample, counter_family, gauge_family, histogram_family
+from octet.telemetry.exposition import FamilyStream, Sample, counter_family, gauge_family, histogram_family
 from octet.v1 import operator_pb2
 from octet.v1 import slo_pb2 as wire
 from router.quality.evaluation_queue import EvaluationQueue
@@ -44,27 +44,22 @@ class EvaluationTotals:
         self.agreed[pair] += comparison.agreed
 
 
-def evaluation_source(
-    evaluation: EvaluationQueue, shadows: ShadowDispatcher, totals: EvaluationTotals
-) -> BuildFamilies:
+def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, totals: EvaluationTotals) -> FamilyStream:
     verdicts, compared = tuple(totals.verdicts.items()), tuple(totals.compared.items())
     agreed, seconds = tuple(totals.agreed.items()), tuple(evaluation.seconds.items())
-
-    def build() -> Iterator[Metric]:
-        yield from _shadow_families(shadows)
-        about = "Comparisons of an answer with its shadow's, by which of them passed: both, neither, primary, shadow, "
-        labels = (*_COMPARISON_LABELS, "passed")
-        yield counter_family("octet_shadow_comparisons_total", f"{about}unjudged.", labels, compared)
-        about = "Comparisons with the same outcome and similar text."
-        yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
-        about = "Answers with a conclusive verdict, by outcome."
-        yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
-        yield from _verifier_families(evaluation)
-        times = (((line.specialist, line.verifier), histogram) for line, histogram in seconds)
-        about = "Duration of the evaluation of one answer."
-        yield histogram_family("octet_verify_seconds", about, ("specialist", "verifier"), times)
-
-    return build
+    yield None  # the rest runs on another thread
+    yield from _shadow_families(shadows)
+    about = "Comparisons of an answer with its shadow's, by which of them passed: both, neither, primary, shadow, "
+    labels = (*_COMPARISON_LABELS, "passed")
+    yield counter_family("octet_shadow_comparisons_total", f"{about}unjudged.", labels, compared)
+    about = "Comparisons with the same outcome and similar text."
+    yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
+    about = "Answers with a conclusive verdict, by outcome."
+    yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
+    yield from _verifier_families(evaluation)
+    times = (((line.specialist, line.verifier), histogram) for line, histogram in seconds)
+    about = "Duration of the evaluation of one answer."
+    yield histogram_family("octet_verify_seconds", about, ("specialist", "verifier"), times)
 
 
 def _shadow_families(shadows: ShadowDispatcher) -> Iterator[Metric]:
@@ -96,28 +91,25 @@ def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     yield gauge_family("octet_verifier_held_limit_bytes", about, (), [((), budget.most)])
 
 
-def slo_source(slos: SloTracker) -> BuildFamilies:
+def slo_source(slos: SloTracker) -> FamilyStream:
     found = slos.all()
     counts = {
         slo.specialist: {each.name: (0, 0) for each in slo.objectives} | dict(slos.counts(slo.specialist))
         for slo in found
     }
-
-    def build() -> Iterator[Metric]:
-        for latency, name, about in _SLO_LATENCIES:
-            samples = (sample for slo in found for sample in _quantiles(slo.specialist, getattr(slo, latency)))
-            yield gauge_family(name, about, ("specialist", "p"), samples)
-        about = "Share of the requests answered in the window that were preempted at least once."
-        shares = (((slo.specialist,), slo.preempted_once) for slo in found if slo.HasField("preempted_once"))
-        yield gauge_family("octet_slo_preempted_once_ratio", about, ("specialist",), shares)
-        yield from _objective_families(found)
-        rows = [((name, objective), *pair) for name, of in counts.items() for objective, pair in of.items()]
-        about = "Samples that count for the objective."
-        yield counter_family("octet_slo_samples_total", about, _OBJECTIVE_LABELS, ((row[0], row[1]) for row in rows))
-        about = "Samples that breached the objective."
-        yield counter_family("octet_slo_breaches_total", about, _OBJECTIVE_LABELS, ((row[0], row[2]) for row in rows))
-
-    return build
+    yield None  # the rest runs on another thread
+    for latency, name, about in _SLO_LATENCIES:
+        samples = (sample for slo in found for sample in _quantiles(slo.specialist, getattr(slo, latency)))
+        yield gauge_family(name, about, ("specialist", "p"), samples)
+    about = "Share of the requests answered in the window that were preempted at least once."
+    shares = (((slo.specialist,), slo.preempted_once) for slo in found if slo.HasField("preempted_once"))
+    yield gauge_family("octet_slo_preempted_once_ratio", about, ("specialist",), shares)
+    yield from _objective_families(found)
+    rows = [((name, objective), *pair) for name, of in counts.items() for objective, pair in of.items()]
+    about = "Samples that count for the objective."
+    yield counter_family("octet_slo_samples_total", about, _OBJECTIVE_LABELS, ((row[0], row[1]) for row in rows))
+    about = "Samples that breached the objective."
+    yield counter_family("octet_slo_breaches_total", about, _OBJECTIVE_LABELS, ((row[0], row[2]) for row in rows))
 
 
 _SLO_LATENCIES = (

@@ -10,7 +10,7 @@ from octet.config.ensemble import Ensemble
 from octet.rpc.messages import enum_labels
 from octet.telemetry import distributions as bounds
 from octet.telemetry.distributions import Histogram
-from octet.telemetry.exposition import BuildFamilies, counter_family, histogram_family
+from octet.telemetry.exposition import FamilyStream, counter_family, histogram_family
 from octet.telemetry.outcomes import OUTCOMES, RequestOutcome, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from router.observe.observers import RequestObserver
@@ -134,7 +134,7 @@ class RequestCounters(RequestObserver):
         self.unrouted[reason_name(error.reason)] += 1
 
 
-def request_source(counters: RequestCounters) -> BuildFamilies:
+def request_source(counters: RequestCounters) -> FamilyStream:
     found, unrouted = counters.by_specialist, tuple(counters.unrouted.items())
     # counters that may get new entries are copied on the event loop
     requests = {name: tuple(each.requests.items()) for name, each in found.items()}
@@ -142,26 +142,23 @@ def request_source(counters: RequestCounters) -> BuildFamilies:
         (name, about, label, {each: tuple(getattr(counters, attribute).items()) for each, counters in found.items()})
         for attribute, name, label, about in _LABELLED_COUNTERS
     ]
-
-    def build() -> Iterator[Metric]:
-        about = "Requests without a specialist: none should answer them, or the router rejected them."
-        yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
-        yield from _gen_ai_families(found)
-        for attribute, name, about in _HISTOGRAMS:
-            rows = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
-            yield histogram_family(name, about, ("specialist",), rows)
-        about = "Requests that ended, by the specialist that answered or should have, and outcome: answered, refused, "
-        labels = ("specialist", "intent", "outcome")
-        ended = (((specialist, *key), n) for specialist, counts in requests.items() for key, n in counts)
-        yield counter_family("octet_requests_total", f"{about}failed, cancelled.", labels, ended)
-        for name, about, label, by_specialist in labelled:
-            samples = (((specialist, key), n) for specialist, counts in by_specialist.items() for key, n in counts)
-            yield counter_family(name, about, ("specialist", label), samples)
-        for attribute, name, about in _TOTALS:
-            totals = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
-            yield counter_family(name, about, ("specialist",), totals)
-
-    return build
+    yield None  # the rest runs on another thread
+    about = "Requests without a specialist: none should answer them, or the router rejected them."
+    yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
+    yield from _gen_ai_families(found)
+    for attribute, name, about in _HISTOGRAMS:
+        rows = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
+        yield histogram_family(name, about, ("specialist",), rows)
+    about = "Requests that ended, by the specialist that answered or should have, and outcome: answered, refused, "
+    labels = ("specialist", "intent", "outcome")
+    ended = (((specialist, *key), n) for specialist, counts in requests.items() for key, n in counts)
+    yield counter_family("octet_requests_total", f"{about}failed, cancelled.", labels, ended)
+    for name, about, label, by_specialist in labelled:
+        samples = (((specialist, key), n) for specialist, counts in by_specialist.items() for key, n in counts)
+        yield counter_family(name, about, ("specialist", label), samples)
+    for attribute, name, about in _TOTALS:
+        totals = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
+        yield counter_family(name, about, ("specialist",), totals)
 
 
 def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric]:

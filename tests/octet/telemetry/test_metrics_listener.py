@@ -21,7 +21,7 @@ __all__ = ["pki"]
 @asynccontextmanager
 async def listening(**settings: Any) -> AsyncIterator[MetricsListener]:
     page = Exposition()
-    page.add(lambda: lambda: [gauge_family("one", "about", ("label",), [(("a",), 1)])])
+    page.add(lambda: iter((None, gauge_family("one", "about", ("label",), [(("a",), 1)]))))
     listener = MetricsListener(page, Endpoint(**settings))
     await listener.start()
     try:

@@ -16,10 +16,11 @@ from router.store.buffer import StoreCounters
 from specialist.server.load_report import AdmissionCounters, EngineCounters
 
 
-def figures(found: Iterable[Metric]) -> dict[tuple[str, ...], float]:
+def figures(found: Iterable[Metric | None]) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
         for family in found
+        if family is not None
         for sample in family.samples
     }
 
@@ -31,7 +32,7 @@ def test_a_breaker_metric_is_open_when_the_fallback_answers(state: Any, hold: An
     control: Any = SimpleNamespace(
         breakers=lambda: [info], knobs=lambda: [], replicas=lambda: [], escalation=lambda: {"sql": 0}
     )
-    figures_found = figures(control_source(control)())
+    figures_found = figures(control_source(control))
     assert figures_found["octet_breaker_open", "shell", "sql"] == (
         not may_serve(BreakerRecord(state, hold=hold or None))
     )
@@ -47,7 +48,7 @@ class Unseen:
 
 def test_an_objective_without_samples_begins_with_zero() -> None:
     slos: Any = Unseen()
-    figures_found = figures(slo_source(slos)())
+    figures_found = figures(slo_source(slos))
     assert figures_found["octet_slo_samples_total", "correctness", "sql"] == 0
     assert figures_found["octet_slo_breaches_total", "correctness", "sql"] == 0
     assert figures_found["octet_slo_breaches_total", "ttft_p95", "sql"] == 2
@@ -75,12 +76,12 @@ def test_lost_traces_are_counted() -> None:
     outbox = SpanExporter(lambda: pytest.fail("no exporter is opened"), most=2)
     for _ in range(5):
         outbox.put(lambda: [])
-    assert figures(trace_source(outbox)()) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}
-    assert figures(trace_source(None)())["octet_lost_traces_total",] == 0
+    assert figures(trace_source(outbox)) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}
+    assert figures(trace_source(None))["octet_lost_traces_total",] == 0
 
 
 def test_dropped_verdicts_are_counted() -> None:
     store: Any = SimpleNamespace(counters=lambda: StoreCounters(0, 0, 0, 1, 2, 3, 4), trouble="")
-    figures_found = figures(store_source(store)())
+    figures_found = figures(store_source(store))
     kinds = ("receipts", "comparisons", "counts", "verdicts")
     assert [figures_found["octet_store_dropped_rows_total", kind] for kind in kinds] == [1, 2, 3, 4]
