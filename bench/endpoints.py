@@ -52,7 +52,7 @@ Hold = Callable[[], Coroutine[Any, Any, None]]  # holds one connection until the
 
 
 def holding(where: RouterSite, count: int) -> AbstractAsyncContextManager[None]:
-    """Hold `count` idle connections, evenly of all kinds. A connection that is closed is opened again."""
+    """Hold `count` idle connections, equally many of each kind. A connection that is closed is opened again."""
     return router_site.running(map(_again, islice(cycle(_kinds(where)), count)))
 
 

@@ -30,7 +30,7 @@ class Marker:
 
 
 def filled(page: str, fill: Callable[[Marker], str]) -> str:
-    """Return the page with all text between its markers written anew."""
+    """Return the page with all text between its markers replaced."""
     if len(_BLOCK.findall(page)) != page.count(_END):
         raise MarkerRefused(f"an end marker without its start marker; known markers: {', '.join(KINDS)}")
     return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n{_END}", page)

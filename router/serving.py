@@ -200,7 +200,7 @@ class RequestServer:
 
 @contextmanager
 def _raise_ending(request: Request) -> Iterator[None]:
-    """Raise the Refusal given to `Request.end`; CancelledError passes if the caller is gone."""
+    """Replace CancelledError by the Refusal given to `Request.end`, unless the caller is gone."""
     try:
         yield
     except asyncio.CancelledError:
@@ -241,8 +241,7 @@ class RequestPipeline:
         return request.plan
 
     async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:
-        """Return when the caller has the whole answer. `finish` stores and writes its receipt. Raises Refusal,
-        CallerGone."""
+        """Send the whole answer to the caller. `finish` stores and writes its receipt. Raises Refusal or CallerGone."""
         plan = await self._plan_or_refuse(request)
         tap = self._tap(request, plan, write)
         try:

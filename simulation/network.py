@@ -205,7 +205,7 @@ class Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Raises AioRpcError, CancelledError."""
+        """Raises AioRpcError or CancelledError."""
         while not self._messages:
             if self._cancelled:
                 raise asyncio.CancelledError

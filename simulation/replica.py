@@ -194,7 +194,7 @@ class ReplicaSpec:
 
     @classmethod
     def from_config(cls, config: SpecialistConfig) -> "ReplicaSpec":
-        """Configure the replica as `octet serve` would with the sim engine. Raises OSError, CalibrationInvalid."""
+        """Configure the replica as `octet serve` would with the sim engine. Raises OSError or CalibrationInvalid."""
         cost = CostModel()
         if config.cost_model is not None:
             cost = cost_model_from_json(Path(config.cost_model).read_text())

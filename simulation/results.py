@@ -87,7 +87,7 @@ def percentile(samples: Sequence[float], percent: int) -> float:
 
 
 def format_table(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], aligns: str) -> str:
-    """Make each column as wide as its widest cell, two spaces apart. `aligns` has a `<` or a `>` for each."""
+    """Format columns as wide as their widest cell, two spaces apart. `aligns` has a `<` or `>` per column."""
     widths = [max(map(len, column)) for column in zip(*headers, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     lines = [

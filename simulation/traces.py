@@ -174,7 +174,7 @@ class SimulatedRequest:
 
 
 def read_demand(path: Path) -> list[SimulatedRequest]:
-    """Read an Azure or a Mooncake trace, starting at its first request. Raises TraceError."""
+    """Read an Azure or a Mooncake trace; times count from its first request. Raises TraceError."""
     demand = []
     for number, arrival in enumerate(read_arrivals(path)):
         size = TRACE_BLOCK_SIZE if arrival.blocks else arrival.prompt_tokens

@@ -63,7 +63,7 @@ class ReplicaCapacity:
     block_size: int
     headroom: int = 0  # blocks that an admission leaves free once something runs
     max_step_tokens: int = 512  # prompt tokens in a step while nothing decodes
-    age_bound: int = 8  # turns of other prompts or adapter stacks for which a prompt or a stack may wait
+    age_bound: int = 8  # turns of others for which a prompt or an adapter stack may have to wait
 
     @property
     def max_booked(self) -> int:

@@ -79,7 +79,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Print errors that a user can correct in one line."""
+    """Print a single line for an error that the user can correct."""
     arguments.meter = RunMeter()
     try:
         return run(parser, arguments)

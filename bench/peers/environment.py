@@ -201,7 +201,7 @@ def link_bench(directory: Path) -> Path:
 def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
     """Return the peer, paused, and a description of its settings. Raises PeerUnavailable or PeerFailed.
 
-    A native build that dies of a signal is replaced by one without AMX."""
+    A native build that is killed by a signal is replaced by one without AMX."""
     model = place.model_for(spec)
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]

@@ -19,9 +19,9 @@ _WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.ar
 
 
 def _guard(group: int) -> "subprocess.Popen[bytes]":
-    """A process that kills a process group when the pipe from here closes.
+    """Start a process that kills the group when this process ends and its pipe closes.
 
-    The signal that the kernel sends at the death of a parent would reach only the first process of the group.
+    The signal that the kernel sends when a parent dies would reach only the first process of the group.
     """
     command = (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group))
     quiet = subprocess.DEVNULL

@@ -104,7 +104,7 @@ def _write(out: TextIO, message: dict[str, Any]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """Send output of libraries to stderr, so that it does not mix with answers."""
+    """Return a stream to stdout for answers only: what libraries print goes to stderr from now on."""
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own

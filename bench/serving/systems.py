@@ -207,7 +207,7 @@ class ServerPeer:
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
-    """Return the module, because the command `vllm` needs a package of that name, and the CPU build has another."""
+    """Run vLLM as a module: the command `vllm` needs a package of that name, but the CPU build has another name."""
     return (
         *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),

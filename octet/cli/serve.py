@@ -31,7 +31,7 @@ from octet.telemetry.logs import LogSettings, add_log_options, log_settings
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 
 PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
-"""Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError, MemoryError."""
+"""Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError or MemoryError."""
 
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which

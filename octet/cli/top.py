@@ -165,7 +165,7 @@ class OverviewFeed:
             self._wait = min(2 * self._wait, _MAX_WAIT_S)
 
     def _read_stream(self) -> None:
-        """Read one stream to its end. Raises OctetError, OSError, ValueError."""
+        """Read one stream to its end. Raises OctetError, OSError or ValueError."""
         with self._connect() as operator:
             self._operator = operator
             self._last_sign_of_life = self._clock.now()

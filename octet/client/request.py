@@ -83,7 +83,7 @@ class PreparedRequest:
 
 
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
-    """Raise an error only for values that no message can hold: InvalidRequest, and TypeError for an unknown option."""
+    """Raises InvalidRequest only for values that no message can hold, and TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
     timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
     first_timeout = check_timeout(given.pop("first_token_timeout", None), "first_token_timeout")

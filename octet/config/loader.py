@@ -54,7 +54,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
 
 
 def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None:
-    """Read the defaults for every specialist, which are at the top of the file, first."""
+    """Read the file, beginning with the defaults for every specialist, which are at its top."""
     shared = tuple(entry for entry in root.entries if entry.key in shared_fields())
     own = tuple(entry for entry in root.entries if entry.key not in shared_fields())
     values = ValueReader(index, folder)

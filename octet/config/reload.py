@@ -95,7 +95,7 @@ class ConfigFile:
 
 
 class ConfigWatch(ConfigFile):
-    """Polls the file, which works on every file system and with links. Call `refused` before the next event."""
+    """Polls the file, which works on every file system and with links. Call `refused` for an event that fails."""
 
     def __init__(
         self, path: Path, current: Ensemble, *, interval: float = POLL_SECONDS, settle: float = SETTLE_SECONDS

@@ -25,7 +25,7 @@ _IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
 
 
 def check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) -> None:
-    """Add problems to the index, skipping keys that are already invalid."""
+    """Compare the values with each other and add problems to the index; invalid keys are skipped."""
     known = {
         "specialists": index.names("specialists"),
         "tasks": [task.name for task in schema.DEFAULT_TASKS] + index.names("tasks"),

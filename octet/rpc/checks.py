@@ -206,7 +206,7 @@ class ToolChecks:
             raise invalid_field(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
-        """Check a schema; a tool without arguments has an empty one. The replica decides whether it can compile it."""
+        """Check a tool's schema, which is empty without arguments. The replica decides whether it can be compiled."""
         if not self._checks.text(field, schema):
             return
         kind = self._object(field, schema).get("type", "object")

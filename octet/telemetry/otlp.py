@@ -65,5 +65,5 @@ def _valid_value(value: AttributeValue) -> AttributeValue:
 
 
 def _valid(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode: one such name must not lose a whole batch."""
+    """Replace lone surrogates, which UTF-8 cannot encode: one such name must not make a whole batch fail."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 PRUNE_SECONDS = 15.0
 _RENEWALS_PER_LEASE = 4
-# The minimum. A longer gap between two scans counts as the longest allowed: the store may have been unavailable.
+# The minimum: a longer gap between two scans is counted as this fraction of a lease, in case the store was down.
 _SCANS_PER_LEASE = 4
 _MAX_LATE = 4096
 _DRAIN_SECONDS = 5.0  # for the last writes of abandoned attempts

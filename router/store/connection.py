@@ -25,7 +25,7 @@ class BadStoreUrl(ValueError):
 
 
 class StoreConnectionLost(Exception):
-    """The connection is unusable, and the transaction was not committed, except as below. Internal to the store."""
+    """The connection is lost; nothing was committed, unless this is a StoreCommitUnknown. Internal to the store."""
 
 
 class StoreCommitUnknown(StoreConnectionLost):

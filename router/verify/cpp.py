@@ -350,7 +350,7 @@ async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[Compi
 
 
 async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: CompileError) -> CompileError | None:
-    """Compile with the context. A remaining error counts, unless the context itself clashes."""
+    """Compile with the context. Return None on success, else the last error that the context did not cause."""
     error = alone
     for form in forms_in_context(unit):
         if session.runs_left <= 0:

@@ -36,7 +36,7 @@ def read_weight(stored: GgufTensor) -> Weight:
 
 @np.errstate(all="ignore")
 def read_scales(stored: GgufTensor) -> tuple[Tensor, ...]:
-    """Return the tensors that determine whether the weight is finite; they are much smaller than the weight."""
+    """Return the tensors that determine whether the weight is finite; for quantised blocks, they are small."""
     if stored.kind.name in PLAIN:
         return (_view(stored),)
     if stored.kind.name == "Q6_K":

@@ -46,7 +46,7 @@ class SchedulerConfig:
     max_step_tokens: int = 2048  # prompt tokens in a step while nothing decodes
     watermark: float = 0.05
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
-    age_bound: int = 8  # turns of other prompts or adapter stacks for which a prompt or a stack may wait
+    age_bound: int = 8  # turns of others for which a prompt or an adapter stack may have to wait
 
     def __post_init__(self) -> None:
         if self.lane.adapters:

@@ -261,7 +261,7 @@ def adapters_to_wire(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, and clear it, or until the time is over."""
+    """Wait until the event is set, then clear it; give up after `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(None if seconds == inf else seconds):
             await event.wait()

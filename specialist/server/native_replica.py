@@ -38,7 +38,7 @@ class SharedModel:
 
 
 def share_model(settings: ReplicaSettings, progress: Progress = silent) -> SharedModel:
-    """Leave no threads behind: kernels are timed in another process. Raises as `create_native_replica` does."""
+    """Open the model. Leaves no threads: kernels are timed in a fork. Raises as `create_native_replica` does."""
     path = settings.model or demo_model(cache_directory(), progress)
     native = native_settings(settings)
     threads = torch.get_num_threads()

@@ -26,8 +26,8 @@ def serve(
     report_ready: Callable[[str], None] = lambda line: print(line, flush=True),
     beat: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 right after a second SIGINT, and 1 if the engine
-    dies. `beat` is called every second unless the event loop or the engine hangs. Raises BindRefused, WarmUpFailed."""
+    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 after a second SIGINT, and 1 if the engine dies.
+    `beat` is called every second unless the event loop or the engine hangs. Raises BindRefused or WarmUpFailed."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(replica, settings, report_ready, beat))
 

@@ -163,7 +163,7 @@ class OutputStream:
             self._timer = self._loop.call_at(self._next_at, self._ready.set)
 
     async def take(self) -> list[RequestUpdate]:
-        """Return all updates that wait, at least one; none after an overflow."""
+        """Wait for an update, and return all that have arrived; none after an overflow."""
         await self._ready.wait()
         self._ready.clear()
         if self._timer is not None:

@@ -1,6 +1,6 @@
 """Prompts to tokens and tokens to text, for the server.
 
-A conversation is turned into tokens by the model's chat template. It is untrusted and renders in a child process.
+A conversation is turned into tokens by the model's chat template, which is untrusted and runs in a child process.
 """
 
 import json
@@ -216,7 +216,7 @@ class ChatTemplate:
         self._no_tools = ""
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
-        """Return the tokens of a conversation. Raises TextTooLong, TooManyMessages, NotText and TemplateRefused."""
+        """Return the tokens of a conversation. Raises TextTooLong, TooManyMessages, NotText or TemplateRefused."""
         self._check(messages)
         with self._lock:
             self._probe()
@@ -228,7 +228,7 @@ class ChatTemplate:
         return self._encoder.encode_marked(text, "messages")
 
     def dialect(self) -> ToolDialect:
-        """Return how the model calls tools, as shown by its template. Raises ToolsUnsupported, TemplateRefused."""
+        """Return how the model calls tools, as shown by its template. Raises ToolsUnsupported or TemplateRefused."""
         with self._lock:
             self._probe()
             if self._dialect is None and not self._no_tools:
@@ -359,7 +359,7 @@ class TextCodec(Protocol):
         """Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
 
     def tool_calling(self, offer: ToolOffer) -> ToolCalling:
-        """Return how the model calls these tools. Raises ToolsUnsupported, TemplateRefused."""
+        """Return how the model calls these tools. Raises ToolsUnsupported or TemplateRefused."""
 
     def detokenizer(self, visible: Mapping[int, str] | None = None) -> TokenDecoder:
         """`visible` maps control tokens that are to be written out to their text."""

@@ -156,7 +156,7 @@ class KeysFile:
             raise KeysInvalid(f"{self.path}: {invalid}") from None
 
     def change(self, make: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Replace the keys atomically: readers see the old keys or the new ones. Raises KeysInvalid, OSError."""
+        """Replace the keys atomically: readers see the old keys or the new ones. Raises KeysInvalid or OSError."""
         target = self.path.resolve()  # replaces the file that symbolic links point to
         with _exclusive_lock(target.parent) as folder:
             self._write(make(self.read() if self.path.exists() else ()), target)
@@ -201,7 +201,7 @@ def _exclusive_lock(folder: Path) -> Iterator[int]:
 
 class KeySource(Protocol):
     def load(self) -> KeySet:
-        """Raises KeysInvalid, OSError."""
+        """Raises KeysInvalid or OSError."""
 
     async def follow(self, on_change: Callable[[KeySet], None]) -> None:
         """Call `on_change` for every change; never return."""

@@ -236,7 +236,7 @@ class Http2Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Return the next message, or EOF after the last. Raises AioRpcError, CancelledError."""
+        """Return the next message, or EOF after the last. Raises AioRpcError or CancelledError."""
         messages = self.buffer.messages
         while not messages:
             if self._cancelled:

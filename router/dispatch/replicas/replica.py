@@ -291,7 +291,7 @@ class ReplicaSet:
         return None if chosen is None else self.replicas[chosen.name]
 
     async def wait_usable(self, seconds: float) -> bool:
-        """Return whether a replica is usable, now or within WAIT_SECONDS."""
+        """Return whether a replica is usable, now or within `seconds`, but at most WAIT_SECONDS."""
         if self._clock.now() - self._last_usable > _RECENT_SECONDS:
             return self.is_usable
         with suppress(TimeoutError):
