@@ -30,7 +30,7 @@ _PROCESS_COLLECTOR = ProcessCollector(registry=None)
 Labels = Sequence[str]
 Sample = tuple[Labels, float | None]  # label values and the sample's value; None leaves the sample out
 FamilyStream = Iterator[Metric | None]
-"""Metric families after a first None. The code up to the None takes a snapshot on the event loop and must be fast; the
+"""Yields None, then metric families. The code before the None takes a snapshot on the event loop and must be fast; the
 rest runs on another thread."""
 MetricSource = Callable[[], FamilyStream]
 

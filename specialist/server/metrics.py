@@ -26,7 +26,7 @@ _DIGEST_DIGITS = 12
 
 
 def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | None) -> None:
-    """Add sources that read event-loop state on the event loop; the families are built on a thread."""
+    """Add the replica's metrics. Its state is read on the event loop; the families are built on a thread."""
     families = _SpecialistFamilies(service.replica.lane.specialist)
     metrics = service.exposition
     metrics.add(partial(_engine_source, families, service))
