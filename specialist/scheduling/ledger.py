@@ -208,6 +208,10 @@ class RunningSet:
     def __contains__(self, seq: Sequence) -> bool:
         return seq in self._members
 
+    def copy(self) -> tuple[Sequence, ...]:
+        """Any thread may call this, because Python copies a dict without switching threads."""
+        return tuple(self._members)
+
     def add(self, seq: Sequence) -> None:
         self._members[seq] = None
         self._file(seq)

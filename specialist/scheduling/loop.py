@@ -128,8 +128,9 @@ def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
 
 def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
     """Return the request whose table has this block at `index`; empty if that has just changed."""
-    for seq in tuple(scheduler.running):
-        if seq.table is not None and index < len(seq.table.block_ids) and seq.table.block_ids[index] == block_id:
+    for seq in scheduler.running.copy():
+        table = seq.table  # read once: the engine's thread may release it meanwhile
+        if table is not None and block_id in table.block_ids[index : index + 1]:
             return seq.request.request_id
     return ""
 

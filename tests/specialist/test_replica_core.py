@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -265,6 +266,29 @@ def test_a_cached_block_is_shared_only_while_it_is_held() -> None:
         pass
     assert peek_prefix_hits(front.scheduler, Request("b", BARE, prompt, 5)) == PrefixHits(64, 0)
     assert peek_prefix_hits(front.scheduler, Request("c", BARE, prompt[::-1], 5)) == PrefixHits(0, 0)
+
+
+def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
+    """The engine's thread releases tables while another thread looks for the holder of a block."""
+
+    class Leaving:
+        """A sequence whose table is gone when it is read again."""
+
+        def __init__(self, sequence: Any) -> None:
+            self.request = sequence.request
+            self._tables = iter([sequence.table])
+
+        @property
+        def table(self) -> Any:
+            return next(self._tables, None)
+
+    front = new_front()
+    prompt = tuple(range(70))
+    front.submit(Request("a", BARE, prompt, 30))
+    for _ in range(3):
+        front.step()
+    front.scheduler.running._members = {cast(Any, Leaving(each)): None for each in front.scheduler.running}
+    assert peek_prefix_hits(front.scheduler, Request("b", BARE, prompt, 5)) == PrefixHits(64, 64, "a")
 
 
 def test_after_a_slow_period_the_replica_is_healthy_again() -> None:
