@@ -50,7 +50,7 @@ lint: $(READY)
 	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports --no-cache
 
-# More random histories than the thousand of `make test`.
+# More random histories than the thousand of `make proofs`.
 fuzz: $(READY)
 	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
 

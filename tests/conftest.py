@@ -17,7 +17,7 @@ from tests.collecting import Frozen, import_from, without_the_collector
 from tests.forbidden import may_skip
 
 _USUAL = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("octet", _USUAL, derandomize=True, max_examples=30)
+settings.register_profile("octet", _USUAL, derandomize=True, max_examples=20)
 settings.register_profile("proofs", _USUAL, max_examples=300)
 settings.load_profile(os.environ.get("OCTET_PROFILE", "octet"))
 

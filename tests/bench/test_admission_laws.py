@@ -21,7 +21,7 @@ from specialist.engines.sim.engine import CostModel
 PLANT = ReplicaSetup()
 MIX = Mix()
 TOP = MIX.priorities[0]
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 PLAN = Plan(PLANT, drawn(PLANT.context), MIX, (1.0, 2.0, 10.0), seconds=30.0, seeds=SEEDS, followed=0)
 FOLLOWING = replace(PLAN, seconds=42.0, followed=70)
 

@@ -199,7 +199,7 @@ def test_need_above_the_limit_is_reported(
 ) -> None:
     config, trace = map(str, site)
     out, result = tmp_path / "out.json", tmp_path / "result.json"
-    words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]
+    words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "2", "--most", "1"]
     assert main([*words, "--json", str(out), "--result", str(result)]) == 1
     said = capsys.readouterr()
     assert "1 replicas per specialist are not enough" in said.err and "2 replicas are not enough" in said.out

@@ -208,7 +208,7 @@ ROWS = (
         "requests are preempted at random and resumed, also from a damaged snapshot",
         "the same tokens as without preemption",
         (
-            "tests/laws/test_laws.py::test_a_thousand_histories_keep_every_law",
+            "tests/laws/test_laws.py::test_random_histories_keep_every_law",
             "tests/laws/test_same_answer.py::test_a_preempted_hybrid_goes_on_where_it_stopped",
         ),
     ),

@@ -7,7 +7,7 @@ from tests.monitoring.board import Query, board_queries, rules
 from tests.monitoring.prometheus import Prometheus, scraping, tool
 from tests.monitoring.traffic import busy_ensemble
 
-_SECONDS = 60
+_SECONDS = 140
 _SCRAPES = "min(count_over_time(up[5m]))"
 
 

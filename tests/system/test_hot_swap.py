@@ -39,10 +39,10 @@ intents: {tell: teller}
 lanes: {roll_back: false}
 store: {url: memory}
 """
-NUM_CONTENTS = 6
+NUM_CONTENTS = 4
 NUM_CLIENTS = 4
 LENGTH = 96
-PROMPTS = tuple(f"{number:02}, say it again" for number in range(12))
+PROMPTS = tuple(f"{number:02}, say it again" for number in range(8))
 HOW: dict[str, Any] = {"intent": "tell", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "timeout": 60.0}
 Golden = Mapping[tuple[str, ...], Mapping[str, str]]
 """The expected answers by adapter digests and prompt."""

@@ -28,7 +28,7 @@ from tests.serve.ensemble import ROOT, Served, serving
 
 __all__ = ["demo_gguf"]
 
-NEEDED = 6
+NEEDED = 4
 """Number of evaluated answers before a lane is promoted or rolled back."""
 CONFIG = f"""
 name: refreshing

@@ -141,7 +141,7 @@ def test_documented_examples_are_accepted(schema: Any, path: str) -> None:
     case.validate_response(response)
 
 
-_EXAMPLES = max(12, settings().max_examples // 3)
+_EXAMPLES = max(8, settings().max_examples // 3)
 """The number of examples for each operation."""
 
 

@@ -14,6 +14,7 @@ from octet.config.ensemble import RouterConfig
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
+from router.dispatch import dispatcher
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
 from router.dispatch.replicas import replica as replicas
@@ -104,7 +105,9 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
 
 
-async def test_an_answer_cut_by_its_deadline_reports_its_usage() -> None:
+async def test_an_answer_cut_by_its_deadline_reports_its_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (dispatcher, fleet):
+        monkeypatch.setattr(module, "DEADLINE_SLACK", 60.0)  # a busy machine may need longer to report the usage
     async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
         # These options make the length unpredictable.
         might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}
@@ -136,18 +139,18 @@ async def test_a_callers_cancellation_reaches_the_replica() -> None:
 
 SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
 """Answers are slow, so that hundreds are in flight at once."""
-NUM_STORM = 1000
 
 
-async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free() -> None:
+@pytest.mark.parametrize("size", [300, pytest.param(1000, marks=pytest.mark.slow)])
+async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free(size: int) -> None:
     build = sim(SLOW, max_running=8)
     async with serving(build, max_waiting=600) as one, serving(build, max_waiting=600) as two:
         router = RouterConfig(max_inflight=1024)
         async with routing({"writer": [one.address, two.address]}, router=router) as routed:
             patient: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "timeout_ms": 3_600_000}
-            calls = [routed.generate(asking(f"{n}", **patient)) for n in range(NUM_STORM)]
-            await routed.until(lambda: routed.num_inflight > NUM_STORM / 2, seconds=120)
-            for number in Random(1).sample(range(NUM_STORM), NUM_STORM):
+            calls = [routed.generate(asking(f"{n}", **patient)) for n in range(size)]
+            await routed.until(lambda: routed.num_inflight > size / 2, seconds=120)
+            for number in Random(1).sample(range(size), size):
                 calls[number].cancel()
                 await asyncio.sleep(0)
             await routed.idle()
