@@ -11,9 +11,10 @@ The scheduler decides real steps with these deterministic rules, and the admissi
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
-from operator import itemgetter
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
 
 # 1. Rank
 
@@ -21,6 +22,7 @@ Rank = tuple[int, float, float, int]
 """(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
 request keeps its place."""
 BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
+get_rank = attrgetter("rank")
 AdapterStack = tuple[str, ...]
 
 MAX_OVERTAKE_SECONDS = 30.0
@@ -98,38 +100,41 @@ _NEW_ROUND_WEIGHT = 0.2
 DecodingRequest = tuple[Rank, float | None, float]
 
 
-class PrefillHold(NamedTuple):
+@dataclass(slots=True)
+class PrefillHold:
     """Holds chunks back while a decoding request of better rank than the prompt would otherwise miss its deadline."""
 
     chunk_seconds: float  # the expected time of a chunk
     round_seconds: float = 0.0  # the time of a decode step, as a moving average; 0 until measured
 
-    def observe(self, seconds: float, count: float = 1.0) -> "PrefillHold":
-        """Return the rule updated with `count` decode steps of `seconds` each."""
-        if not self.round_seconds:
-            return PrefillHold(self.chunk_seconds, seconds)
+    def observe(self, seconds: float, count: float = 1.0) -> None:
+        """Update the average with `count` decode steps of `seconds` each."""
+        average = self.round_seconds
         weight = _NEW_ROUND_WEIGHT if count == 1.0 else 1 - (1 - _NEW_ROUND_WEIGHT) ** count
-        return PrefillHold(self.chunk_seconds, self.round_seconds + weight * (seconds - self.round_seconds))
+        self.round_seconds = average + weight * (seconds - average) if average else seconds
 
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
-        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` left. If
-        negative, the prompt waits. A request that is late even without chunks holds no prompt. `num_rounds` decode
-        steps are done."""
-        chunk_seconds, round_seconds = self
-        margin = inf
+        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` left. If a
+        request holds the prompt already, the result is negative. A request that is late even without chunks holds no
+        prompt. `num_rounds` decode steps are done."""
+        chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:
-            return margin
-        most = (num_chunks + _STALLED_CHUNKS) * chunk_seconds
+            return inf
+        margin = enough = inf
         for rank, deadline, last_round in decoding:
             if deadline is None:
                 continue
             rounds = last_round - num_rounds
             slack = deadline - now - rounds * round_seconds
-            if 0 <= slack < margin + most and rank < prompt:
+            if 0 <= slack < enough and rank < prompt:
                 num_between = rounds if rounds < num_chunks else num_chunks
-                margin = min(margin, slack - (num_between + _STALLED_CHUNKS) * chunk_seconds)
+                left = slack - (num_between + _STALLED_CHUNKS) * chunk_seconds
+                if left < 0:
+                    return left
+                if left < margin:
+                    margin, enough = left, left + (num_chunks + _STALLED_CHUNKS) * chunk_seconds
         return margin
 
 
@@ -153,10 +158,11 @@ class PrefillTurns(Generic[ItemT]):
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
         self._ticks = 0
-        self.by_rank: list[tuple[Rank, ItemT]] = []
+        self.by_rank: list[ItemT] = []
         self._last_served: dict[ItemT, int] = {}
         self._stack_sizes: dict[AdapterStack, int] = {}
         self._none_overdue_before = 0  # no prompt is overdue before this tick
+        self._picked: Sequence[ItemT] | None = None  # the result of `pick`, until it changes
 
     def __len__(self) -> int:
         return len(self.by_rank)
@@ -166,7 +172,8 @@ class PrefillTurns(Generic[ItemT]):
 
     def add(self, item: ItemT, passed_over: int = 0) -> None:
         """`passed_over` is the number of turns that the request has already missed."""
-        insort(self.by_rank, (item.rank, item), key=itemgetter(0))
+        insort(self.by_rank, item, key=get_rank)
+        self._picked = None
         self._last_served[item] = self._ticks - passed_over
         self._stack_sizes[item.stack] = self._stack_sizes.get(item.stack, 0) + 1
         self._none_overdue_before = min(self._none_overdue_before, self._ticks - passed_over + self._age_bound)
@@ -174,7 +181,8 @@ class PrefillTurns(Generic[ItemT]):
     def discard(self, item: ItemT) -> None:
         if self._last_served.pop(item, None) is None:
             return
-        del self.by_rank[bisect_left(self.by_rank, (item.rank,))]
+        del self.by_rank[bisect_left(self.by_rank, item.rank, key=get_rank)]
+        self._picked = None
         self._stack_sizes[item.stack] -= 1
         if not self._stack_sizes[item.stack]:
             del self._stack_sizes[item.stack]
@@ -183,15 +191,19 @@ class PrefillTurns(Generic[ItemT]):
         """Turns of other requests since the last turn of this one; 0 if it has no prompt to compute."""
         return self._ticks - self._last_served.get(item, self._ticks)
 
-    def pick(self) -> list[ItemT]:
-        """Return the prompts to compute next, in order, all with the same adapter stack. Empty if there are none."""
-        if not self.by_rank:
-            return []
+    def pick(self) -> Sequence[ItemT]:
+        """Return the prompts to compute next, in order, all with the same adapter stack. Empty if there are none. Read
+        the result before the prompts change."""
+        if self._picked is None:
+            self._picked = self._pick() if self.by_rank else []
+        return self._picked
+
+    def _pick(self) -> Sequence[ItemT]:
         last_served = self._last_served
         bound = self._ticks - self._age_bound
         overdue = self._overdue(bound)
         if not overdue:
-            return self._of_stack(self.by_rank[0][1].stack)
+            return self._of_stack(self.by_rank[0].stack)
         stack = self._of_stack(overdue[0].stack)
         if stack[0].is_urgent:
             return stack
@@ -201,27 +213,30 @@ class PrefillTurns(Generic[ItemT]):
     def served(self, items: Sequence[ItemT]) -> None:
         """Record that these prompts, all with the same stack, had a turn."""
         self._ticks += 1
+        self._picked = None
         stack = items[0].stack
-        first = next((item for _, item in self.by_rank if item.stack == stack), None)
-        for item in self._of_stack(stack) if first is not None and first.is_urgent else items:
+        same_stack = self._of_stack(stack)
+        for item in same_stack if same_stack[0].is_urgent else items:
             self._last_served[item] = self._ticks
 
     def sharing(self) -> list[ItemT]:
         """The prompts that get turns in the long run, by rank; of a stack ordered by rank alone, only the first."""
-        heads = {item.stack: item for _, item in reversed(self.by_rank)}
-        return [item for _, item in self.by_rank if not heads[item.stack].is_urgent or heads[item.stack] is item]
+        if len(self._stack_sizes) == 1:
+            return self.by_rank[:1] if self.by_rank[0].is_urgent else self.by_rank
+        heads = {item.stack: item for item in reversed(self.by_rank)}
+        return [item for item in self.by_rank if not heads[item.stack].is_urgent or heads[item.stack] is item]
 
     def _of_stack(self, stack: AdapterStack) -> list[ItemT]:
         if len(self._stack_sizes) == 1:
-            return [item for _, item in self.by_rank]
-        return [item for _, item in self.by_rank if item.stack == stack]
+            return self.by_rank
+        return [item for item in self.by_rank if item.stack == stack]
 
     def _overdue(self, bound: int) -> list[ItemT]:
         """The prompts last served at tick `bound` or before, the longest waiting first, then by rank."""
         if self._ticks < self._none_overdue_before:
             return []
         last_served = self._last_served
-        overdue = [item for _, item in self.by_rank if last_served[item] <= bound]
+        overdue = [item for item in self.by_rank if last_served[item] <= bound]
         if not overdue:
             self._none_overdue_before = self._age_bound + min(last_served.values())
         return sorted(overdue, key=last_served.__getitem__) if len(overdue) > 1 else overdue

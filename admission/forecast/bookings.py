@@ -4,7 +4,6 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, inf
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -13,6 +12,7 @@ from admission.policy import (
     PrefillTurns,
     Rank,
     earliest_deadline,
+    get_rank,
     is_urgent,
     may_preempt,
     preemption_order,
@@ -203,9 +203,6 @@ def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iter
             share_blocks(each, heir, heir.shared)
     share_blocks(heir, leaver.holder, leaver.shared)
     return heir
-
-
-get_rank = attrgetter("rank")
 
 
 class BookedRequests:

@@ -15,11 +15,10 @@ from admission.forecast.bookings import (
     ExpectedArrivals,
     ReplicaCapacity,
     SimulationStart,
-    get_rank,
 )
 from admission.forecast.estimates import EstimateBound, StepInFlight, StepPace, StepPrices
 from admission.forecast.simulation import Simulation
-from admission.policy import prefill_tokens
+from admission.policy import get_rank, prefill_tokens
 
 _NO_DELAY = 1e-4  # seconds that count as no delay
 

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from math import ceil, inf
 
 from admission.forecast.bookings import BookedRequest, ReplicaCapacity, pass_on_blocks, share_blocks
-from admission.policy import Rank
 
 _EPSILON = 1e-9
 
@@ -45,7 +44,7 @@ class SimulatedPool:
         self,
         capacity: ReplicaCapacity,
         jobs: dict[BookedRequest, SimulatedRequest],
-        prompts: list[tuple[Rank, SimulatedRequest]],
+        prompts: list[SimulatedRequest],
         decoding: list[tuple[float, int, SimulatedRequest]],
     ) -> None:
         """`prompts` and `decoding` are the running requests. Their owner changes them in place."""
@@ -80,12 +79,13 @@ class SimulatedPool:
     def _count_blocks(self, rounds: float) -> int:
         """Blocks in use after `rounds` rounds."""
         size, rounds = self._block_size, rounds - _EPSILON
-        prompts = sum(-((-job.slots - 1) // size) for _, job in self._prompts)
+        prompts = sum(-((-job.slots - 1) // size) for job in self._prompts)
         return int(prompts + sum(-((job.since - job.slots - rounds) // size) for _, _, job in self._decoding))
 
     def take_seat(self, job: SimulatedRequest) -> None:
         job.is_seated = True
-        self._heirs.pop(job.request, None)
+        if self._heirs:
+            self._heirs.pop(job.request, None)
         self.used_slots += job.slots
 
     def free_seat(self, job: SimulatedRequest, slots: float) -> None:
@@ -93,7 +93,7 @@ class SimulatedPool:
         job.is_seated = False
         if not job.has_sharers:
             return
-        seated = [each for _, each in self._prompts] + [each for _, _, each in self._decoding]
+        seated = [*self._prompts, *(each for _, _, each in self._decoding)]
         if sharers := [each for each in seated if each.holder is job]:
             before = sum(each.slots for each in sharers)
             heir = self._heirs[job.request] = pass_on_blocks(job, sharers, sharers)

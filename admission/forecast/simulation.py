@@ -6,7 +6,7 @@ shares of the chunks, and the far end of the line becomes a steady stream of req
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
 from operator import attrgetter
@@ -19,11 +19,18 @@ from admission.forecast.bookings import (
     ExpectedArrivals,
     ReplicaCapacity,
     SimulationStart,
-    get_rank,
 )
 from admission.forecast.estimates import StepPace, StepPrices
 from admission.forecast.simulated_pool import SimulatedPool, SimulatedRequest
-from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
+from admission.policy import (
+    BEST_RANK,
+    DecodingRequest,
+    PrefillHold,
+    PrefillTurns,
+    get_rank,
+    may_preempt,
+    steps_between_switches,
+)
 
 _EPSILON = 1e-9
 _EXACT_LINE = 32  # waiting requests that are simulated individually; those behind them are a stream
@@ -49,10 +56,10 @@ class Simulation:
         """`running` maps each request to the number of turns that it has missed; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
         self._prefill, self._decode = prices.prefill, prices.decode
-        self._chunk, self._hold = pace
-        self._slowdown = start.slowdown
-        if self._hold is not None:
-            self._hold = self._hold._replace(round_seconds=self._hold.round_seconds * start.slowdown)
+        self._chunk, self._slowdown = pace.chunk, start.slowdown
+        self._hold: PrefillHold | None = None
+        if pace.hold is not None:
+            self._hold = PrefillHold(pace.hold.chunk_seconds, pace.hold.round_seconds * start.slowdown)
         self._expected_rows = arrivals.rows
         self._stretch = 1.0 / max(0.1, 1.0 - arrivals.prefill)
         self._now, self._rounds = start.delay, 0.0
@@ -209,7 +216,7 @@ class Simulation:
         return True
 
     def _seated(self) -> list[SimulatedRequest]:
-        return [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
+        return [item[2] for item in self._decoding] + self._prompts
 
     def _free_seat(self, job: SimulatedRequest, slots: float) -> None:
         self._pool.free_seat(job, slots)
@@ -239,7 +246,8 @@ class Simulation:
         now = self._start.now + self._now * self._slowdown
 
         def goes_on(num_rounds: float) -> bool:
-            later = hold.observe(real_seconds / num_stacks, num_rounds * num_stacks)
+            later = PrefillHold(hold.chunk_seconds, hold.round_seconds)
+            later.observe(real_seconds / num_stacks, num_rounds * num_stacks)
             at, rounds = now + num_rounds * real_seconds, self._rounds + num_rounds
             return later.margin(prompt.rank, self._timed.values(), at, num_chunks, rounds) >= 0
 
@@ -247,31 +255,36 @@ class Simulation:
             return count
         return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
-    def _take_chunks(self, prompts: list[SimulatedRequest], margin: float) -> None:
+    def _take_chunks(self, prompts: Sequence[SimulatedRequest], margin: float) -> None:
         """Simulate one chunk, or several with a round after each, if meanwhile no prompt ends or is held."""
         most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
         tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
-        first = self._prompts[0][1]
+        first = self._prompts[0]
         goes_alone = len(self._prompts) == 1 or (len(prompts) == len(self._prompts) and first.is_urgent)
         is_exact = first.left <= tokens if goes_alone else self._num_chunks < _EXACT_CHUNKS
         if is_exact or self._num_chunked:
             self._take_chunk(prompts, tokens)
             return
-        shares = {first: 1.0} if goes_alone else self._shares()
-        num_chunks = min(job.left / (share * tokens) for job, share in shares.items())
+        others = [] if goes_alone else self._turns.sharing()[1:]
+        turns = max(1 + len(others), self._capacity.age_bound + 1)
+        first_share, share = 1 - len(others) / turns, 1 / turns
+        nearest, num_chunks = first, first.left / (first_share * tokens)
+        for job in others:
+            if job.left / (share * tokens) < num_chunks:
+                nearest, num_chunks = job, job.left / (share * tokens)
         if num_chunks > 1:
+            shares = [(first, first_share), *[(job, share) for job in others]]
             self._take_whole_chunks(ceil(num_chunks - 1), tokens, shares, margin)
         else:
-            nearest = min(shares, key=lambda job: job.left / shares[job])
-            self._take_chunk([nearest, *(job for _, job in self._prompts if job is not nearest)], tokens)
+            self._take_chunk([nearest, *[job for job in self._prompts if job is not nearest]], tokens)
 
-    def _take_chunk(self, prompts: list[SimulatedRequest], tokens: float) -> None:
+    def _take_chunk(self, prompts: Sequence[SimulatedRequest], tokens: float) -> None:
         step, token, pair = self._prefill
         self._now += step
         self._num_chunks += 1
         served = []
         for job in prompts:
-            taken = min(job.left, tokens)
+            taken = job.left if job.left < tokens else tokens
             job.left -= taken
             tokens -= taken
             self._num_chunked += taken
@@ -286,7 +299,11 @@ class Simulation:
                 self._emit_first(job)
 
     def _take_whole_chunks(
-        self, count: float, tokens: int, shares: Mapping[SimulatedRequest, float], margin: float
+        self,
+        count: float,
+        tokens: int,
+        shares: Sequence[tuple[SimulatedRequest, float]],
+        margin: float,
     ) -> None:
         step, token, pair = self._prefill
         num_rows = len(self._decoding)
@@ -297,19 +314,13 @@ class Simulation:
             chunk_seconds = (step + tokens * token) * self._slowdown + _EPSILON
             count = max(1.0, min(count, margin // chunk_seconds))
         seconds = count * (step + tokens * token)
-        for job, share in shares.items():
+        for job, share in shares:
             taken = count * tokens * share
             job.left -= taken
             seconds += pair * taken * ((job.num_total - job.to_go) - job.left - taken / 2)
         self._now += seconds
         if num_rows:
             self._take_rounds(count, after_chunk=True)
-
-    def _shares(self) -> dict[SimulatedRequest, float]:
-        """Each prompt's share of many chunks: one turn in `age_bound + 1`; the first prompt has the rest."""
-        first, *others = self._turns.sharing()
-        turns = max(1 + len(others), self._capacity.age_bound + 1)
-        return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}
 
     def _emit_first(self, job: SimulatedRequest) -> None:
         job.first_at = min(job.first_at, self._now)
@@ -329,8 +340,10 @@ class Simulation:
             longest = min(booking.prompt_tokens + booking.max_tokens, self._pool.num_slots)
             last_round = rounds + longest - job.size
             self._timed[job] = job.rank, booking.deadline, last_round
-            self._earliest_deadline = min(self._earliest_deadline, booking.deadline)
-            self._latest_round = max(self._latest_round, last_round)
+            if booking.deadline < self._earliest_deadline:
+                self._earliest_deadline = booking.deadline
+            if last_round > self._latest_round:
+                self._latest_round = last_round
         heappush(self._decoding, (rounds + job.to_go, job.rank[3], job))
         self._context += job.size
         self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1
@@ -352,7 +365,7 @@ class Simulation:
         self._pool.used_slots += count * num_rows
         if self._hold is not None:
             num_stacks = len(self._stacks)
-            self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
+            self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
 
     def _round_seconds(self, count: float, *, after_chunk: bool) -> float:
         """Seconds of each of `count` rounds."""
@@ -400,7 +413,7 @@ class Simulation:
             work += (end - rounds) * answer_token
             job.finish_at, job.end_round = now + (end - rounds) * cycle, end
             last = max(last, job.finish_at)
-        for _, job in self._prompts:
+        for job in self._prompts:
             work += job.left * prompt_token + job.to_go * answer_token
             first_at = at + job.left * slow_token
             job.begun_at, job.first_at = min(job.begun_at, at), min(job.first_at, first_at)

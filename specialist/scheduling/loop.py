@@ -83,7 +83,8 @@ class StepReporter:
 
 
 def step_pace(scheduler: Scheduler) -> StepPace:
-    return StepPace(scheduler.budget.tokens(), scheduler.hold)
+    """Return the present pace. Later steps do not change it, so another thread may use it."""
+    return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
 
 
 def step_shape(step: Step, *, switched: bool) -> StepShape:

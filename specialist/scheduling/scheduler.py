@@ -169,7 +169,7 @@ class Scheduler:
         num_chunks = ceil(prompt.remaining / self.budget.tokens())
         return self.hold.margin(prompt.rank, decoding, self.clock.now(), num_chunks) < 0
 
-    def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
+    def _prefill_rows(self, seqs: Iterable[Sequence]) -> list[Row]:
         """Build the rows of a chunk, from prompts with the same adapter stack."""
         budget = prefill_tokens(
             self.budget.tokens(),
@@ -252,7 +252,7 @@ class Scheduler:
             num_tokens, seconds = self._computed
             self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
         elif self.hold is not None and isinstance(outcome, StepOutcome):
-            self.hold = self.hold.observe(self.clock.now() - step.started_at)
+            self.hold.observe(self.clock.now() - step.started_at)
         rollbacks = self.ledger.settle(step, outcome)
         if was_chunk:
             self._num_chunked += step.num_tokens

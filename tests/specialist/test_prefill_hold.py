@@ -27,7 +27,7 @@ def decoding(index: int, *, priority: int, deadline: float | None) -> DecodingRe
 
 def is_held(prompt: Sequence, requests: list[DecodingRequest], num_chunks: int) -> bool:
     """A hold rule with a known round time."""
-    return PrefillHold(CHUNK).observe(ROUND).margin(prompt.rank, requests, 0.0, num_chunks) < 0
+    return PrefillHold(CHUNK, ROUND).margin(prompt.rank, requests, 0.0, num_chunks) < 0
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,9 @@ class HoldsOne(PrefillHold):
     name: str
     seen: list[DecodingRequest]
 
-    def __new__(cls, name: str) -> "HoldsOne":
-        self = super().__new__(cls, CHUNK)
+    def __init__(self, name: str) -> None:
+        super().__init__(CHUNK)
         self.name, self.seen = name, []
-        return self
-
-    def observe(self, seconds: float, count: float = 1.0) -> "HoldsOne":
-        return self
 
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
