@@ -50,10 +50,10 @@ class SimulatedPool:
         """`prompts` and `decoding` are the running requests. Their owner changes them in place."""
         self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
         self._block_size, self._num_blocks = capacity.block_size, capacity.num_blocks
-        self.num_slots = capacity.num_slots
         self._entry_blocks = capacity.num_blocks - capacity.headroom
         self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # the present holder, by the first holder
         self.used_slots = 0.0
+        self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
         """Whether there are blocks, besides the headroom, for its prompt and the next token after `rounds` rounds."""
@@ -63,7 +63,7 @@ class SimulatedPool:
         num_free = self._entry_blocks - ceil(slots / self._block_size)
         num_seated = len(self._prompts) + len(self._decoding)
         least = self.used_slots / self._block_size  # blocks in use if all were full
-        if least > num_free or least + num_seated * (1 + 1 / self._block_size) <= num_free:
+        if least > num_free or least + num_seated * self._beyond_full <= num_free:
             return least <= num_free
         return self._count_blocks(rounds) <= num_free
 
@@ -71,7 +71,8 @@ class SimulatedPool:
         """How many of `count` rounds, after the first `rounds`, have enough blocks."""
         num_rows = len(self._decoding)
         num_seated = num_rows + len(self._prompts)
-        if self.used_slots + count * num_rows + num_seated * (self._block_size + 1) <= self.num_slots:
+        most = (self.used_slots + count * num_rows) / self._block_size + num_seated * self._beyond_full
+        if most <= self._num_blocks:
             return count
         further = range(1, ceil(count) + 1)
         return min(count, bisect_right(further, self._num_blocks, key=lambda each: self._count_blocks(rounds + each)))

@@ -55,7 +55,7 @@ class Simulation:
     ) -> None:
         """`running` maps each request to the number of turns that it has missed; `line` is in order of rank."""
         self._capacity, self._prices, self._start = capacity, prices, start
-        self._prefill, self._decode = prices.prefill, prices.decode
+        self._prefill, self._decode, self._num_slots = prices.prefill, prices.decode, capacity.num_slots
         self._chunk, self._slowdown = pace.chunk, start.slowdown
         self._hold: PrefillHold | None = None
         if pace.hold is not None:
@@ -337,7 +337,7 @@ class Simulation:
             return
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
-            longest = min(booking.prompt_tokens + booking.max_tokens, self._pool.num_slots)
+            longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
             last_round = rounds + longest - job.size
             self._timed[job] = job.rank, booking.deadline, last_round
             if booking.deadline < self._earliest_deadline:
