@@ -117,6 +117,7 @@ def test_cpu_time_of_a_refusal_is_recorded() -> None:
     assert 0 < figures["CPU of a refusal, p50"] <= figures["CPU of a refusal, p99"] < 1000
 
 
+@pytest.mark.slow
 def test_following_refusals_changes_no_outcome() -> None:
     plan = small_plan(seconds=40.0)
     asked = plan.offers(4.0, rate(), seed=2)

@@ -177,7 +177,7 @@ def test_needed_replicas_are_found_and_suffice(
 ) -> None:
     config, trace = map(str, site)
     out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
-    words = ["simulate", config, "--trace", trace, "--rate", "12", "--seconds", "6"]
+    words = ["simulate", config, "--trace", trace, "--rate", "12", "--seconds", "4"]
     assert main([*words, "--json", str(out), "--plot", str(plot)]) == 0
     needed: dict[str, int] = json.loads(out.read_text())["replicas"]
     assert "replicas are needed" in capsys.readouterr().out

@@ -102,6 +102,7 @@ def test_hanging_peer_takes_no_longer_than_the_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake_peers")
+@pytest.mark.slow
 def test_rounds_before_the_death_of_a_peer_count(tmp_path: Path) -> None:
     """The peer survives the warm-up round and the first measured round."""
     outcome = run(tmp_path, "dies later", said=[])
@@ -113,6 +114,7 @@ def test_rounds_before_the_death_of_a_peer_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake_peers")
+@pytest.mark.slow
 def test_failure_of_octet_is_reported_too(tmp_path: Path) -> None:
     options = EngineOptions(("well",), runs=1, cache=tmp_path, timeout=120.0, quick=True, octet=("--no-such-option",))
     outcome = measure_engine(MODEL, options, lambda line: None)
@@ -168,6 +170,7 @@ def test_open_loop_and_interleaved_adapters_are_measured(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("fake_peers")
+@pytest.mark.slow
 def test_peer_started_for_adapters_shares_a_batch_among_them(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", "dies", said=[], parts=("adapters",))
     assert outcome.failures == ["dies: cannot mix adapters in one batch"]

@@ -77,9 +77,10 @@ def check(replica: AssembledReplica, structures: list[Structure], fits: Callable
     assert sum(end == "stop" for _, end in found) > 0.7 * len(found)
 
 
-def test_two_hundred_random_schemas(replica: AssembledReplica) -> None:
+@pytest.mark.parametrize("number", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_schemas(replica: AssembledReplica, number: int) -> None:
     rng = Random(6)
-    schemas = [random_schema(rng) if seed % 2 else random_object(rng, 3) for seed in range(200)]
+    schemas = [random_schema(rng) if seed % 2 else random_object(rng, 3) for seed in range(number)]
     for schema in schemas:
         Draft202012Validator.check_schema(schema)
     check(replica, [Structure("json_schema", json.dumps(schema)) for schema in schemas], _valid)
