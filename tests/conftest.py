@@ -1,4 +1,4 @@
-"""Settings, hooks and fixtures of all tests."""
+"""Hooks and fixtures for all tests."""
 
 import asyncio
 import functools
@@ -22,7 +22,8 @@ settings.register_profile("proofs", _USUAL, max_examples=300)
 settings.load_profile(os.environ.get("OCTET_PROFILE", "octet"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # The tests run in the background of a shell. Their children would ignore Ctrl-C too, and some tests send it.
+    # A shell starts background jobs with SIGINT ignored, and child processes inherit this. Some tests send SIGINT to
+    # child processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HERE = Path(__file__).resolve().parent
@@ -31,7 +32,8 @@ SHARED_DATA = _HERE.parent.parent / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Every worker that collects all tests starts at a different module."""
+    """Disable garbage collection, and let each worker that collects all tests start its imports at a different
+    module."""
     with without_the_collector():
         worker = getattr(session.config, "workerinput", None)
         if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
@@ -43,8 +45,8 @@ ASYNC_TEST_SECONDS = 150.0
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Bound every async test, so that a hang fails with a traceback. The marker `bound` sets another limit in
-    seconds."""
+    """Limit the run time of every async test, so that a hang fails with a traceback. The marker `bound` overrides the
+    limit, in seconds."""
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         marker = item.get_closest_marker("bound")
         item.obj = _bound(item.obj, ASYNC_TEST_SECONDS if marker is None else marker.args[0])
@@ -72,7 +74,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With OCTET_NO_SKIP=1, as in CI, a skipped test fails, unless the machine forbids what the test does."""
+    """With OCTET_NO_SKIP=1, as in CI, a skipped test fails, unless it was skipped because the machine forbids an
+    operation."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and not may_skip(str(report.longrepr)):
         report.outcome = "failed"
@@ -85,7 +88,7 @@ _numbers = count()
 
 @pytest.fixture(autouse=True, scope="session")
 def state_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set the state folder of servers that many tests share."""
+    """Set the state folder of servers that several tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state" / "shared"))
         yield
@@ -100,8 +103,7 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def shared_data() -> Path:
-    """Return the folder of public traces that are not part of the repository; docs/performance.md names their
-    sources."""
+    """Return the folder of public traces, which are not in the repository. docs/performance.md names their sources."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no data folder at {SHARED_DATA}")
     return SHARED_DATA

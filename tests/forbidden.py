@@ -1,5 +1,4 @@
-"""Operations that a kernel forbids even to root, as in a container. CI permits a test to be skipped for no other
-reason."""
+"""Skips for operations that the kernel forbids even to root, as in a container. CI permits no other skip."""
 
 import os
 
@@ -7,24 +6,25 @@ import pytest
 
 NO_SKIP = "OCTET_NO_SKIP"
 FORM = "OCTET_FAULTS_FORM"
-"""`long` in `make faults`, which has the machine to itself; otherwise short."""
+"""Environment variable: `long` in `make faults`, which has the machine to itself; otherwise the tests run in their
+short form."""
 _BEGIN = "the machine forbids it: "
 
 
 def forbidden(why: str) -> str:
-    """Return the text as a reason to skip."""
+    """Return the reason in the form that `may_skip` accepts."""
     return _BEGIN + why
 
 
 def may_skip(reason: str) -> bool:
-    """Whether a test may be skipped for this reason. `make faults` permits no skip."""
+    """Return whether a test may be skipped for this reason. `make faults` permits no skip."""
     if os.environ.get(NO_SKIP) != "1":
         return True
     return _BEGIN in reason and os.environ.get(FORM) != "long"
 
 
 def note_missing(reason: str) -> None:
-    """Print that a part of a test is left out, or fail if nothing may be skipped."""
+    """Print which part of a test is left out, or fail if no part may be."""
     if not may_skip(reason):
         pytest.fail(f"left out where nothing may be skipped: {reason}")
     print(f"left out: {reason}")

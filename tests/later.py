@@ -17,6 +17,6 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("_", "pytest")):  # pytest looks these names up on every object
+        if attribute.startswith(("_", "pytest")):  # pytest looks these names up on every object it collects
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

@@ -1,8 +1,9 @@
 """Measure the size and structure of the code base: `python -m tests.measure_house [--root CHECKOUT] [--json]`.
 
-Counts product files (all .py outside tests/ and bench/, generated protobuf code aside), lines, folders, class names
-that two files define, files with a single importer, and the files that a request runs through. The request is real: a
-gRPC call that names its specialist, to `octet serve` with two sim specialists, with `sys.setprofile` in every process.
+Counts the product's files (every .py file outside tests/ and bench/ except generated protobuf code), their lines and
+folders, the class names that several files define, the files with a single importer, and the files that a request runs
+through. The request is a real gRPC call that names its specialist. It goes to `octet serve` with two sim specialists,
+and `sys.setprofile` traces every process.
 """
 
 import argparse
@@ -202,8 +203,9 @@ def _serving(root: Path, folder: Path, flag: Path) -> Iterator[str]:
 def trace_request(root: Path) -> tuple[set[str], set[str]]:
     """Return the product files that a request runs through, and those on its call spine.
 
-    Many requests are traced. A file counts if every request called it, which leaves periodic work out. The spine is
-    the deepest call stack of each thread in router and replica, in files that count, taken from the median request.
+    Many requests are traced. A file counts only if every request called into it, which excludes periodic work. The
+    spine unites the files on the deepest call stack of each thread of the router and the replica, for the thread's
+    median request.
     """
     sys.path.insert(0, str(root))
     from octet import Client

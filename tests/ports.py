@@ -4,7 +4,7 @@ import random
 import socket
 
 _LOW, _HIGH = 15_000, 30_000
-"""Ports below the kernel's ephemeral range, so that a port stays free while its server is down."""
+"""The range is below the kernel's ephemeral ports, so that a port stays free while its server is down."""
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""The documents' examples, links and figures are correct."""
+"""The examples, links and figures in the documentation are correct."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def run_example(example: str, folder: Path) -> str:
 
 
 def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
-    """The ensemble has sim specialists of the same names."""
+    """The ensemble has sim specialists with the names of the default ensemble."""
     names = ", ".join(default_ensemble().names)
     config = f"engine: sim\nclassifier: {{path: default}}\nspecialists: {{{names}}}\nintents: {{build-fix: build}}\n"
     with serving(tmp_path, config) as served:

@@ -18,7 +18,7 @@ def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a checked copy of the product; a test that changes it restores it."""
+    """Return a copy of the product that passes the import check. A test that changes the copy restores it."""
     copy = tmp_path_factory.mktemp("checkout")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""PEFT directories written by hand, so that a test can get any part of them wrong."""
+"""PEFT directories written by hand, so that a test can make any part of them invalid."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def tensor_name(matrix: str, half: str) -> str:
-    """PEFT's tensor name of `layers.0.q`, `A`."""
+    """Return PEFT's tensor name for half `A` or `B` of a matrix such as `layers.0.q`."""
     layers, layer, name = matrix.split(".")
     block = "self_attn" if name in ("q", "k", "v", "o") else "mlp"
     return f"base_model.model.model.{layers}.{layer}.{block}.{name}_proj.lora_{half}.weight"

@@ -1,4 +1,4 @@
-"""Names change atomically, content in use stays, and there is never more than the limit."""
+"""A name changes atomically, an adapter in use stays loaded, and the number of copies never exceeds the limit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_name_is_replaced_though_the_store_is_full(directory: Callable[[int], 
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Compares the store with a plain model: named or pinned content is held, within the limit of copies."""
+    """Compares the store with a simple model: it holds every named or pinned adapter, within the limit on copies."""
 
     LIMIT = 3
 

@@ -1,4 +1,4 @@
-"""Every engine must keep every law."""
+"""The fixtures that run every law with every engine."""
 
 import pytest
 

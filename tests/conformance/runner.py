@@ -1,4 +1,4 @@
-"""Runs requests to their ends on any engine, and checks the invariants after every step."""
+"""Run requests to completion on any engine, and check the invariants after every step."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -16,7 +16,8 @@ ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512,
 
 
 class Run:
-    """A replica that the test steps itself. Blocks without an owner are poisoned before every step."""
+    """A replica that the test steps itself. Before every step, the blocks that no request holds are filled with
+    poison."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: Subject = factory(shape, ManualClock())
@@ -62,7 +63,7 @@ class Run:
 
 
 class Sabotaged:
-    """An engine that fails on purpose, in every way that an engine can fail."""
+    """An engine that fails at random, in every way in which an engine can fail."""
 
     def __init__(self, engine: Engine, rng: Random) -> None:
         self._engine = engine
@@ -95,7 +96,7 @@ def _without_a_row(completion: Completion) -> Completion:
 
 
 class Alone:
-    """The expected answer to a request: the engine's answer when the request runs alone."""
+    """Computes the expected answer to a request: the engine's answer when the request runs alone."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -106,7 +107,7 @@ class Alone:
 
 
 def workload(subject: Subject, rng: Random, count: int) -> list[Request]:
-    """Return prompts with shared beginnings, for several adapter stacks, greedy and sampled."""
+    """Return random requests with shared prompt prefixes and several adapter stacks, greedy and sampled."""
     replica = subject.replica
     stems = [tuple(rng.randrange(subject.vocab_size) for _ in range(length)) for length in (0, 9, 17)]
     return [

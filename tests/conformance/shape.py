@@ -1,4 +1,4 @@
-"""The shapes of replicas under test."""
+"""Replica settings that the laws vary."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from specialist.server.replica import AssembledReplica
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Settings that must not change an answer."""
+    """Replica settings that must not change an answer."""
 
     num_blocks: int = 64
-    """The number of blocks without the padding block."""
+    """The number of blocks, not counting the padding block."""
     block_size: int = 4
     prefix_cache: bool = True
     chunk_tokens: int = 16
@@ -24,13 +24,13 @@ class Shape:
 
 
 class Subject(NamedTuple):
-    """A replica with the engine under test, and its properties."""
+    """A replica that runs the engine under test, and what the laws need to know about it."""
 
     replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]
     """Fills these blocks with values that must not be read."""
     stacks: tuple[tuple[str, ...], ...]
-    """Adapter stacks that requests may name, by digest. The empty stack of the bare model is one of them."""
+    """Adapter stacks, by digest, that requests may name. They include the empty stack, which selects the bare model."""
     vocab_size: int
     """Prompts may contain token ids below this number."""
     tells_logprobs: bool
@@ -40,7 +40,7 @@ Factory = Callable[[Shape, Clock], Subject]
 
 
 def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:
-    """Return the same engine with a scheduler of this shape; the blocks must be the same."""
+    """Return the same engine with a new scheduler of this shape. The number and size of the blocks must not change."""
     pool = BlockPool(shape.num_blocks + 1, shape.block_size, prefix_cache=shape.prefix_cache)
     config = SchedulerConfig(
         replica.lane,

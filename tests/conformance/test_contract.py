@@ -80,7 +80,9 @@ async def test_cancelled_and_late_requests_free_every_block(engine: Factory) -> 
             if i % 2:
                 request.timeout_ms = 5 + i
                 received = await ask(served.client, request)
-                if received.usage is None:  # Refused: the deadline was unreachable, or passed before the verdict.
+                if (
+                    received.usage is None
+                ):  # The request was refused: its deadline was unreachable, or passed before the verdict.
                     assert received.error is not None and received.error.error is not None
                     assert received.error.error.reason in (
                         wire.ERROR_REASON_DEADLINE_UNREACHABLE,
@@ -107,7 +109,7 @@ async def test_load_report_is_accurate(engine: Factory) -> None:
         watching = asyncio.create_task(watch())
         requests = requests_of(4, 20)
         for request in requests:
-            request.max_tokens += 60  # Several requests run for longer than one report.
+            request.max_tokens += 60  # The requests run for longer than the interval between two load reports.
         await asyncio.gather(*(ask(served.client, request) for request in requests))
         await served.idle()
         await until(lambda: not (reports[-1].waiting + reports[-1].running + reports[-1].blocks.used))

@@ -67,7 +67,7 @@ def test_same_answer_from_the_cache(engine: Factory) -> None:
 
 
 def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
-    """A prompt with several adapter stacks in turn has its own answer with each."""
+    """The same prompt, sent with several adapter stacks in turn, gets the answer of its stack each time."""
     subject = engine(Shape(), ManualClock())
     base = requests_for(engine, 6, count=1)[0]
     run, answers = Run(engine, Shape()), set[tuple[int, ...]]()

@@ -1,1 +1,1 @@
-"""Every parser of the product, fed with invalid input."""
+"""Fuzz tests: every parser of the product, given invalid input."""

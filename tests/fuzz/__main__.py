@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz FIRST LAST [PARSER ...]`: try the seeds of a range, more than `make test` does."""
+"""`python -m tests.fuzz FIRST LAST [PARSER ...]` fuzzes with a range of seeds, usually more than `make test` uses."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
 _MOST_TOLD = 5
-"""Failures reported per parser; more are likely the same."""
+"""Failures reported per parser. Further ones likely have the same cause."""
 
 
 def main(first: int, last: int, names: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Parsers that read files, fed from memory."""
+"""Parsers that read files, with the files in memory."""
 
 import os
 from atexit import register
@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 @cache
 def scratch() -> Path:
-    """In memory where the system has such a file system; removed with the process."""
+    """Return a folder that is deleted when the process exits, in memory if /dev/shm is writable."""
     place = Path("/dev/shm")  # noqa: S108  # a folder of its own below it
     folder = Path(mkdtemp(prefix="octet-fuzz-", dir=place if os.access(place, os.W_OK) else None))
     register(rmtree, folder, ignore_errors=True)

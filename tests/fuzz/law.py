@@ -14,19 +14,19 @@ from tests.fuzz.parser import Parser
 MOST_MEMORY = 512 << 20
 """Bytes that a parser's inputs may add to the peak memory."""
 _HANGS = 5
-"""Multiple of the time bound after which an input is given up."""
+"""An input is abandoned after this multiple of the parser's time limit."""
 
 
 class LawBroken(AssertionError):
-    """The message names the parser and the seed."""
+    """A parser broke the law. The message names the parser and the seed."""
 
 
 class _Hangs(BaseException):
-    """Not an Exception, so that no parser can swallow it."""
+    """Raised when a parser hangs. It is not an Exception, so that no parser can swallow it."""
 
 
 def check(parser: Parser, seeds: range) -> int:
-    """The number of refused inputs. Raises LawBroken for the first input that breaks the law."""
+    """Return the number of refused inputs. Raises LawBroken for the first input that breaks the law."""
     check_valid(parser, "before anything else")
     before = _peak()
     refused = 0
@@ -46,7 +46,7 @@ def check_valid(parser: Parser, when: str) -> None:
 
 
 def judge(parser: Parser, raw: bytes, what: str) -> bool:
-    """Whether the input was accepted. Raises LawBroken."""
+    """Return whether the parser accepted the input. Raises LawBroken if it broke the law."""
     began = time.process_time()
     try:
         with _given_up(parser.cpu_seconds * _HANGS):
@@ -82,7 +82,7 @@ def _peak() -> int:
 
 @contextmanager
 def _given_up(seconds: float) -> Iterator[None]:
-    """CPU time, so that a busy machine does not count."""
+    """Raise _Hangs after this much CPU time. Wall time would also count other processes."""
     usual: Callable[[int, FrameType | None], object] | int | None = signal.signal(signal.SIGPROF, _hangs)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:

@@ -1,4 +1,4 @@
-"""Make invalid inputs from valid ones; a seed always gives the same inputs."""
+"""Make invalid inputs from valid ones. The same seed always makes the same input."""
 
 import json
 import re
@@ -31,7 +31,7 @@ _DIGITS = re.compile(rb"[0-9]+(\.[0-9]+)?")
 
 
 def mutated(parser: Parser, seed: int) -> bytes:
-    """One input; it depends on the seed only."""
+    """Return an input that depends only on the parser and the seed."""
     random = Random(f"{parser.name} {seed}")
     raw = random.choice(parser.seeds)
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
@@ -88,7 +88,7 @@ def token(raw: bytes, random: Random) -> bytes:
 
 
 def length(raw: bytes, random: Random) -> bytes:
-    """Overwrite 1, 2, 4 or 8 bytes with a special number."""
+    """Overwrite 1, 2, 4 or 8 bytes with a boundary value."""
     size = random.choice((1, 2, 4, 8))
     written = (random.choice(_LENGTHS) % (1 << 8 * size)).to_bytes(size, random.choice(("little", "big")))
     at = random.randint(0, len(raw))
@@ -101,7 +101,7 @@ def nest(raw: bytes, random: Random) -> bytes:
 
 
 def number(raw: bytes, random: Random) -> bytes:
-    """Replace a number in the text."""
+    """Replace a decimal number in the input."""
     found = list(_DIGITS.finditer(raw))
     if not found:
         return token(raw, random)
@@ -110,7 +110,7 @@ def number(raw: bytes, random: Random) -> bytes:
 
 
 def value(raw: bytes, random: Random) -> bytes:
-    """Replace a JSON value by one of another type."""
+    """Replace a JSON value, usually with a value of a different type."""
     return _changed(raw, random, lambda _: random.choice(_VALUES))
 
 
@@ -134,7 +134,7 @@ def drop_key(raw: bytes, random: Random) -> bytes:
 
 
 def twice(raw: bytes, random: Random) -> bytes:
-    """Make a list longer, or add an unknown key to an object."""
+    """Repeat the items of a list, add an unknown key to an object, or turn any other value into a list of two."""
 
     def grown(old: Any) -> Any:
         if isinstance(old, list):
@@ -158,7 +158,7 @@ def _changed(raw: bytes, random: Random, change: Callable[[Any], Any]) -> bytes:
 
 
 def _holders(whole: Any) -> list[tuple[Any, Any]]:
-    """All containers and positions that hold a value."""
+    """Return the container and the key or index of every value."""
     found: list[tuple[Any, Any]] = []
     open_values = [whole]
     while open_values:

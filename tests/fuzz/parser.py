@@ -14,16 +14,16 @@ class Parser:
     name: str
     parse: Callable[[bytes], object]
     refuses: tuple[type[Exception], ...]
-    """The exceptions it may raise. Any other is a bug, including their base classes."""
+    """The exceptions that `parse` may raise. Any other exception is a bug, including a base class of these."""
     seeds: tuple[bytes, ...]
     """Valid inputs, made by the product's own writers where possible."""
     shape: Shape = "bytes"
-    """The kind of input, which selects mutations."""
+    """The kind of input. It selects the mutations."""
     words: tuple[bytes, ...] = ()
-    """Tokens with a meaning to the parser, inserted at random."""
+    """Tokens with a meaning to the parser. Mutations insert them at random."""
     message: type[Message] | None = None
-    """The protobuf message type, if the bytes are one."""
+    """The type of the protobuf message that the bytes encode, or None."""
     share: float = 1.0
-    """Share of the usual number of inputs, for expensive parsers."""
+    """Fraction of the usual number of inputs; below 1 for expensive parsers."""
     cpu_seconds: float = 2.0
-    """A generous limit in seconds for one input."""
+    """Limit on the CPU time for one input. It is generous."""

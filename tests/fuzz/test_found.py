@@ -1,4 +1,4 @@
-"""Inputs that the fuzzers have found, as regression tests."""
+"""Regression tests for inputs that the fuzzers have found."""
 
 import json
 from math import inf, nan
@@ -47,7 +47,7 @@ def test_an_invalid_input_is_skipped(name: str, raw: bytes) -> None:
 
 @pytest.mark.parametrize("wrong", [nan, inf, -inf])
 def test_nan_from_a_replica_reaches_no_receipt(wrong: float) -> None:
-    """JSON cannot represent NaN; one such receipt would break the whole list."""
+    """JSON cannot represent NaN, and one receipt that contains it would make a whole list of receipts unreadable."""
     used = specialist_pb2.GenerateEvent(usage={"timings": {"total": wrong}})
     with pytest.raises(StreamViolation, match="not finite"):
         _check_finite(_parse_event(used.SerializeToString()).usage)
@@ -74,7 +74,7 @@ def test_a_job_of_no_calendar_can_be_shown(unix_ms: int) -> None:
 
 
 def test_prepared_weights_with_a_bit_flipped_anywhere_are_not_used(tmp_path: Path) -> None:
-    """Includes the bytes that hold the position of their table."""
+    """The flipped bits include the bytes that store the position of the table of tensors."""
     written = _prepared(tmp_path / "weights")
     assert open_packed(written) is not None
     raw = written.read_bytes()

@@ -1,4 +1,4 @@
-"""Every parser reads an input or refuses it with a typed error, quickly and with little memory."""
+"""Every parser accepts an input or refuses it with a typed error, quickly and with little memory."""
 
 from time import process_time
 
@@ -10,7 +10,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
 NUM_INPUTS = 200
-"""Inputs per parser, fewer for expensive ones; `make fuzz-parsers` tries others."""
+"""Inputs per parser; expensive parsers get fewer. `make fuzz-parsers` tries further seeds."""
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)

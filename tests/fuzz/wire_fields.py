@@ -1,4 +1,4 @@
-"""Messages whose fields hold unusual values of their type."""
+"""Protobuf messages whose fields hold unusual values of their type."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -30,7 +30,8 @@ _VALUES: dict[int, tuple[Any, ...]] = {
 
 
 def field_of(kind: type[Message]) -> Callable[[bytes, Random], bytes]:
-    """Set a random field at any depth; bytes that are no such message stay as they are."""
+    """Return a mutation that sets a random field at any depth. It leaves input alone that does not parse as this
+    message."""
 
     def changed(raw: bytes, random: Random) -> bytes:
         message = kind()

@@ -1,1 +1,1 @@
-"""Incidents that an operator meets. Every part is real except the model that fails."""
+"""Incidents that an operator meets. Every part is real except the failing model."""

@@ -1,4 +1,4 @@
-"""A database for system tests."""
+"""A PostgreSQL server for system tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Routers over replicas whose answers can be made good or bad while they serve."""
+"""Routers whose replicas answer correctly or incorrectly, as a test decides while they serve."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ BAD = " \n"
 
 
 class ScriptedReplica:
-    """A replica whose answer is code, right or wrong."""
+    """A replica that answers with `text`, which a test sets to GOOD or BAD."""
 
     def __init__(self, specialist: str) -> None:
         self.specialist = specialist
@@ -84,7 +84,7 @@ def ensemble(url: str, correctness: CorrectnessConfig, verify: str = "non_empty"
 
 
 class UnavailableClassifier:
-    """Without a classifier the default specialist gets every request."""
+    """A classifier that always fails, so that every request goes to the default specialist."""
 
     digest = "0" * 64
 
@@ -124,7 +124,7 @@ async def ask_until(routed: Routed, name: str, seconds: float = 60.0) -> list[st
 
 
 async def operate(routed: Routed, name: str, request: Any, answer: Any) -> Any:
-    """Call the operator service. Raises AioRpcError."""
+    """Call a method of the operator service. Raises AioRpcError if the call fails."""
     method = routed.channel.unary_unary(
         f"/octet.v1.Operator/{name}", type(request).SerializeToString, answer.FromString
     )
@@ -146,7 +146,7 @@ async def audit(routed: Routed) -> list[wire.AuditEntry]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Poll until the condition, which may be awaitable, is true."""
+    """Poll until the condition returns, or resolves to, a true value."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

@@ -21,18 +21,19 @@ from tests.native.transformers_models import MODULES, model_config, random_model
 
 CONTROL = ("<s>", "</s>")
 CHARACTERS = (*sorted(digits + ascii_letters + punctuation), "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}")
-"""The last character is how a byte-level vocabulary writes a space. Every token is one character, so an answer is as
-long as requested."""
+"""The last character stands for a space in a byte-level vocabulary. Every token is one character, so an answer has as
+many characters as tokens were requested."""
 ONLY_WORDS = "{% for message in messages %}{{ message.content }}{% endfor %}"
 SCALE = SETTINGS["lora_alpha"] / SETTINGS["r"]
 TARGETS = ("q", "down")
 CLEAR = 1e-3
-"""The least lead of every golden token over the second best. Two ways to compute the same logits differ by far less."""
+"""The smallest difference between the logits of the best and the second-best token at every step of an expected answer.
+Two implementations of the same calculation differ by far less."""
 
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model that never generates one of its control tokens, so an answer never ends by itself."""
+    """A tiny model that never generates a control token, so an answer ends only at its token limit."""
 
     model: Any
 
@@ -71,8 +72,8 @@ class Tiny:
     def answers(
         self, prompts: Sequence[str], length: int, tensors: Mapping[str, Tensor] | None = None
     ) -> dict[str, str]:
-        """Return the answers by prompt, with the adapter's tensors added to the weights. A prompt is left out if two
-        tokens are nearly equally likely. All prompts have the same length."""
+        """Return the greedy answer to each prompt, with the adapter's tensors merged into the weights. All prompts must
+        have the same number of tokens. A prompt is left out if two tokens are nearly equally likely at some step."""
         model = self.model if tensors is None else _merged(self.model, tensors)
         given = torch.tensor([self.tokenizer.encode(prompt).ids for prompt in prompts], device=self.model.device)
         tokens, lead = _greedy(model, given, length)
@@ -99,7 +100,7 @@ def _merged(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 @torch.no_grad()
 def _greedy(model: Any, given: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return, for each row, its tokens and the smallest lead of a token over the second best."""
+    """Return, for each row, its tokens and the smallest lead of a token over the second-best one."""
     tokens, cache = [], None
     lead = torch.full((len(given),), torch.inf, device=given.device)
     for _ in range(length):

@@ -46,7 +46,7 @@ async def test_demotion_outlasts_a_restart_and_recovery_ends_it(tmp_path: Path) 
         async with router(replicas, settings) as routed:
             received = await ask(routed)
             assert received.receipt is not None and received.receipt.specialist == "editor", (
-                "the demotion outlasts a restart"
+                "the demotion survives a restart"
             )
             replicas.scripts["writer"].text = GOOD
             assert set(await ask_until(routed, "writer")) == {"editor", "writer"}

@@ -45,15 +45,15 @@ LENGTH = 96
 PROMPTS = tuple(f"{number:02}, say it again" for number in range(8))
 HOW: dict[str, Any] = {"intent": "tell", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "timeout": 60.0}
 Golden = Mapping[tuple[str, ...], Mapping[str, str]]
-"""The expected answers by adapter digests and prompt."""
+"""The expected answers: adapter digests -> prompt -> answer."""
 
 
 @dataclass
 class Received:
-    """The answers and failures of all clients."""
+    """The answers and errors that all clients received."""
 
     answers: list[tuple[str, int, Answer]] = field(default_factory=list)
-    """Prompts, requested numbers of tokens, and answers."""
+    """Prompt, requested number of tokens, and answer."""
     failures: list[OctetError] = field(default_factory=list)
 
     @property
@@ -61,7 +61,7 @@ class Received:
         return {answer.receipt.lane.adapter_digests for _, _, answer in self.answers}
 
     def of(self, replica: str, since: int = 0) -> list[Answer]:
-        """Return the replica's answers, starting at this index of all answers."""
+        """Return the replica's answers among those received from index `since` on."""
         return [answer for _, _, answer in self.answers[since:] if answer.receipt.replica == replica]
 
 
@@ -83,7 +83,8 @@ class Swapper:
         self.num_moves += 1
 
     def promote(self, name: str = "") -> None:
-        """Promote the next content under its own name, or under a name that had another content before."""
+        """Load and promote the next adapter, under a name of its own or under this name, which may belong to an older
+        adapter."""
         loaded = self._load(name)
         serving = self._operator.promote("teller", loaded.adapter)
         assert (serving.status, serving.digests) == ("serving", loaded.digests)
@@ -92,7 +93,7 @@ class Swapper:
         assert self._operator.roll_back("teller", why="the one before was better").status == "serving"
 
     def try_one(self) -> None:
-        """Load a candidate that never serves."""
+        """Load a candidate and discard it before it serves."""
         self._load("")
         self._operator.roll_back("teller", why="it is not what was meant")
 
@@ -118,7 +119,7 @@ class SwapSetup:
     def listener(self, socket: Path) -> int | None:
         try:
             return self.served.replica(socket)
-        except (LookupError, OSError):  # There is no process yet, or it has exited.
+        except (LookupError, OSError):  # The process does not exist yet, or has exited.
             return None
 
 
@@ -179,7 +180,7 @@ def check_no_replica_was_asked_for_an_adapter_it_lacks(received: Received) -> No
 
 
 def num_swapped_under(received: Received, operator: Operator) -> int:
-    """Return the number of answers during which another lane began to serve."""
+    """Return the number of answers during which the serving lane changed."""
     entries = list(operator.audit("teller", most=1000))
     swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
     receipts = [answer.receipt for _, _, answer in received.answers]
@@ -195,7 +196,7 @@ def check_only_wanted_adapters_are_held(setup: SwapSetup, operator: Operator) ->
 
 
 def held_by(socket: Path) -> list[str]:
-    """Return the digests of the adapters that a replica holds, one for every name."""
+    """Return the digests of the adapters that a replica holds, one entry per adapter name."""
 
     async def ask() -> list[str]:
         async with SpecialistClient(f"unix:{socket}") as client:
@@ -205,7 +206,8 @@ def held_by(socket: Path) -> list[str]:
 
 
 def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received) -> None:
-    """Swap adapters for a time. Callers get answers after every swap, also on a busy machine."""
+    """Swap adapters for this many seconds. After every swap, wait until clients have received further answers, so that
+    a busy machine does not weaken the test."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
@@ -216,8 +218,8 @@ def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received)
 
 
 def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
-    """Kill a replica while no adapter file is available. The replica restarts, and serves no request until it has its
-    adapters again. Returns its name."""
+    """Kill a replica while the adapter files are missing. It restarts, but must serve no request before it has its
+    adapters again. Return its name."""
     socket, away = setup.sockets[0], setup.adapters.with_name("away")
     victim = next(each.name for each in operator.replicas() if each.address == f"unix:{socket}")
     setup.adapters.rename(away)
@@ -227,7 +229,7 @@ def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
     wait_until(lambda: any(each.name == victim and each.status == "serving" for each in operator.replicas()))
     since = len(received.answers) + NUM_CLIENTS
     wait_until(lambda: len(received.answers) > since + 20)
-    assert not received.of(victim, since), "the replica lacks the adapter of the serving lane"
+    assert not received.of(victim, since), "the replica answered without the adapter of the serving lane"
     away.rename(setup.adapters)
     return victim
 
@@ -240,7 +242,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str, int]:
-    """Swap with both replicas, kill one, and swap again. Returns the counts."""
+    """Swap adapters with both replicas up, kill one replica, and swap again. Return the counts."""
     received = Received()
     with Operator(setup.served.address, who="swapper") as operator:
         wait_until(lambda: operator.lanes("teller"))
@@ -272,6 +274,6 @@ def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str
 
 
 def test_every_answer_matches_the_digest_on_its_receipt(setup: SwapSetup) -> None:
-    """OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2 runs the test for a minute with a swap every two seconds."""
+    """With OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2 the test runs for a minute and swaps every two seconds."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
     swap_with_a_loss(setup, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

@@ -1,5 +1,5 @@
-"""An adapter that breaks C++ is rolled back while it is shadowed, because its code does not compile. A good adapter is
-promoted. Both decisions are automatic and audited."""
+"""An adapter that breaks generated C++ is rolled back while it is a shadow, because its code does not compile. A good
+adapter is promoted. Both decisions are automatic and audited."""
 
 import json
 import os
@@ -56,13 +56,13 @@ HOW: dict[str, Any] = {
     "stop": ("\n```", "\n\nint main"),
 }
 """The stop strings end the answer after the function. Which requests share a step changes logits by up to 0.7 on a CPU
-with int8 kernels, and the model is undecided whether to add a `main`. With a `main`, 64 tokens were not enough, and the
-verdict depended on chance."""
+with int8 kernels, and the model may or may not add a `main`. Without the stop strings, 64 tokens were too few for a
+`main`, so the verdict depended on chance."""
 NUM_CLIENTS = 2
 BREATH = 1.0
-"""Seconds between two requests of a client. Shadows and compilers run at low priority and need the time."""
+"""Seconds between two requests of a client. Shadow requests and compilers run at low priority and need the time."""
 PATIENCE = 600.0
-"""Seconds to wait for a decision or an answer. It is long because compilers run at low priority."""
+"""Seconds to wait for a decision or an answer. The limit is long because compilers run at low priority."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class RefreshSetup:
     model: ModelConfig
 
     def adapter(self, name: str, strength: float, seed: int = 1) -> str:
-        """Write random weights to the folder of the configuration; return their digest."""
+        """Write an adapter of random weights into the ensemble's folder. Return its digest."""
         tensors = random_tensors(seed=seed, model=self.model)
         write(self.folder / name, {name: tensor * strength for name, tensor in tensors.items()})
         return read_adapter(self.folder / name, self.model).digest
 
     def octet(self, *arguments: str) -> str:
-        """Run the command in the folder; return its output."""
+        """Run `octet` with these arguments. Return its output."""
         command = [sys.executable, "-m", "octet.cli", *arguments, "--address", self.served.address]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120)
@@ -86,7 +86,7 @@ class RefreshSetup:
         return done.stdout
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return the audit entries as the command reports them, oldest first."""
+        """Return the audit entries that `octet audit` prints, oldest first."""
         entries: list[dict[str, Any]] = json.loads(self.octet("audit", "writer", "--json"))["audit"]
         return entries[::-1]
 
@@ -139,7 +139,7 @@ def test_random_weights_never_serve(setup: RefreshSetup) -> None:
     assert said == f"lane 2 of writer, random-lora, is candidate: shadows: 0 of {NEEDED} samples\n"
     lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.pass_rate) == ("rolled_back", "lanes", 0.0)
-    assert lanes_that_answered(answers) == {()}, "no caller got an answer of the candidate"
+    assert lanes_that_answered(answers) == {()}, "a caller got an answer from the candidate"
     begun, loaded, rolled_back = setup.audit()
     assert (begun["what"], begun["after"]) == ("begin_lane", "lane 1 (bare model) serving")
     assert (loaded["who"], loaded["what"], loaded["why"]) == ("ann", "load_lane", "the nightly refresh")
@@ -156,7 +156,9 @@ def test_a_harmless_adapter_is_promoted(setup: RefreshSetup) -> None:
     setup.octet("adapters", "load", "writer", "./gentle-lora", "--reason", "the next night's", "--as", "ann")
     lane, answers = setup.ask_until_decided(digest)
     assert (lane.status, lane.by, lane.adapter) == ("serving", "lanes", "gentle-lora")
-    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "the candidate needs samples before it serves"
+    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, (
+        "the candidate served before it had enough samples"
+    )
     with Client(setup.served.address) as client:
         assert client.infer(PROMPTS[0], timeout=PATIENCE, **HOW).receipt.lane.adapter_digests == (digest,)
     promoted = next(entry for entry in setup.audit() if entry["what"] == "promote")

@@ -74,9 +74,8 @@ async def test_a_change_at_one_router_reaches_the_other_within_a_second(killable
         while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             assert time.monotonic() < began + 60
         delays.append(time.monotonic() - began)
-        assert sorted(delays)[len(delays) // 2] < 1.0, (
-            delays
-        )  # The median is checked because other processes use the machine too.
+        # The median is checked because other processes use the machine too.
+        assert sorted(delays)[len(delays) // 2] < 1.0, delays
 
 
 async def test_bad_specialist_is_demoted_and_restored_once_for_both_routers(killable: PostgresServer) -> None:
@@ -89,7 +88,7 @@ async def test_bad_specialist_is_demoted_and_restored_once_for_both_routers(kill
         await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
         moves = [entry for entry in await audit(first) if entry.who == "breaker"]
         assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], (
-            "the breaker moves once for both routers"
+            "both routers share one transition of the breaker"
         )
         assert moves == [entry for entry in await audit(second) if entry.who == "breaker"]
 
@@ -110,7 +109,7 @@ class Client:
 
 
 async def until_answered(clients: list[Client], more: int) -> None:
-    """Wait until every client has this many more answers."""
+    """Wait until every client has `more` further answers."""
     enough = [client.codes["OK"] + more for client in clients]
     await until(lambda: all(client.codes["OK"] >= each for client, each in zip(clients, enough, strict=True)))
 
@@ -130,8 +129,8 @@ async def test_a_database_outage_under_load_costs_no_answer(killable: PostgresSe
             await release(first)
         except grpc.aio.AioRpcError as error:
             refused = error.code().name
-        assert refused == "UNAVAILABLE", "a change that cannot be stored is not made"
-        assert await answerer(first) == "editor", "a stored change stays"
+        assert refused == "UNAVAILABLE", "a change that cannot be stored must not take effect"
+        assert await answerer(first) == "editor", "a stored change must stay in effect"
         await asyncio.to_thread(killable.start)
         while (await breaker(first)).hold != "open" or first.server.services.store.trouble:
             await asyncio.sleep(0.05)

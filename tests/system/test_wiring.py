@@ -33,7 +33,7 @@ ALL = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0)
 
 
 class UnsureClassifier:
-    """A classifier that is never sure: writer is slightly more likely than editor."""
+    """A classifier whose confidence is always low: 0.55 for writer, 0.4 for editor."""
 
     digest = "1" * 64
 
@@ -120,7 +120,7 @@ def test_shadow_budget_grows_with_answers() -> None:
         for _ in range(40):
             await ask(routed)
         sent = (await counts(routed)).sent
-        assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "ten answers pay for a shadow, and the first shadow is free"
+        assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "the budget grants one shadow per ten answers, plus the first"
 
     run_scenario(scenario, settings(shadow=ShadowConfig(budget=0.1)))
 
@@ -131,7 +131,7 @@ def test_sample_rate_of_a_tenth_evaluates_about_a_tenth() -> None:
             await ask(routed)
         await until(lambda: not routed.server.services.evaluations.num_waiting)
         judged = (await breaker(routed)).samples
-        assert 2 <= judged <= 45, "some requests are evaluated, and not all"
+        assert 2 <= judged <= 45, "some requests must be evaluated, but not all"
 
     run_scenario(scenario, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
 
@@ -168,7 +168,7 @@ def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(100):
             assert (await ask(routed)).code is grpc.StatusCode.OK, "a request that waited for its shadow never ends"
-        assert 4 <= (await counts(routed)).sent <= 8, "the number of shadows in flight is limited, and all of them hang"
+        assert 4 <= (await counts(routed)).sent <= 8, "hanging shadows stay in flight, and their number is limited"
 
     run_scenario(scenario, settings(shadow=ShadowConfig(budget=1.0, max_inflight=8)))
 
@@ -193,7 +193,7 @@ def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
 
         await until(lambda: has_level("unspecified/writer.shadow_threshold", 0.6))
         await until(lambda: _moved(routed))
-        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # no other specialist may answer
+        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # The editor must not answer these requests.
         await until(lambda: has_level("unspecified/writer.priority_floor", 6, **forced))
         below = await ask(routed, **forced)
         assert (below.code, below.reason) == (
@@ -205,7 +205,7 @@ def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
         async def is_back() -> bool:
             threshold = await knob(routed, "unspecified/writer.shadow_threshold")
             floor = await knob(routed, "unspecified/writer.priority_floor")
-            assert threshold is not None or floor is None, "the floor is released first"
+            assert threshold is not None or floor is None, "the floor must be released before the threshold"
             return floor is None and threshold is None
 
         await until(is_back)
@@ -218,7 +218,7 @@ def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
 
 
 async def _moved(routed: Routed) -> bool:
-    """Return whether requests go to the second choice at once."""
+    """Return whether a request went to the second choice directly, without trying the first."""
     receipt = receipt_of(await ask(routed))
     return receipt.specialist == "editor" and not receipt.between.spilled
 

@@ -1,4 +1,4 @@
-"""Text streamed token by token equals the text of all tokens at once."""
+"""Text decoded token by token equals the text of all tokens decoded together."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Text stays text: it never becomes a control token."""
+"""Input text is never encoded as a control token."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ parsing = {
     for kind in KINDS
 }
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""SentencePiece's character for a space, which decodes to a space."""
+"""The character that SentencePiece uses for a space. It decodes to a space."""
 
 hostile = st.lists(
     st.sampled_from((*CONTROLS, "<", "s>", "<|im", "_start|>", " ", "the", "\n", "ä", "你")), max_size=12
@@ -37,7 +37,7 @@ def test_no_text_becomes_a_control_token_and_all_of_it_comes_back(kind: str, tex
     for encoder in (encoders[kind], parsing[kind]):
         tokens = encoder.encode(text)
         assert not {*tokens} & {*words(kind).vocabulary.control_ids.values()}
-        # this kind of tokenizer drops a leading space when decoding
+        # This kind of tokenizer drops a leading space when it decodes.
         lost = " " if kind == "first only" else ""
         assert decoded(kind, tokens).lstrip(lost) == text.lstrip(lost)
 

@@ -1,4 +1,4 @@
-"""A hostile template is refused and does no harm."""
+"""A hostile chat template is refused and does no harm."""
 
 import os
 import time
@@ -52,7 +52,7 @@ def test_a_hostile_template_is_refused_in_time(source: str) -> None:
     started = time.monotonic()
     with pytest.raises(TemplateRefused):
         harmful.render([ChatTurn("user", "a")])
-    assert time.monotonic() - started < 60.0  # without limits most of them would run for hours
+    assert time.monotonic() - started < 60.0  # without limits most of these templates would run for hours
     harmful.close()
 
 

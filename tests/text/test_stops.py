@@ -1,4 +1,4 @@
-"""Stop strings: the sent text ends before the first of them, however the text is cut."""
+"""Stop strings: the sent text ends before the first stop string, however the text is split into pieces."""
 
 import time
 from itertools import pairwise

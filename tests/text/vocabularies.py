@@ -1,4 +1,4 @@
-"""Small tokenizers of every served kind, as model files and as a Vocabulary."""
+"""A small tokenizer of every supported kind, as a model's files define it and as a Vocabulary."""
 
 import json
 from functools import cache
@@ -21,7 +21,7 @@ KINDS = ("byte-level", "gpt-2", "byte-fallback", "no prefix", "first only", "met
 
 class Words(NamedTuple):
     full: Tokenizer
-    """Parses control tokens out of text, as tokenizer.json does."""
+    """Recognises control tokens in text, as a tokenizer loaded from tokenizer.json does."""
     vocabulary: Vocabulary
 
 
@@ -87,7 +87,8 @@ def _byte_level(split: pre_tokenizers.PreTokenizer) -> Tokenizer:
 
 
 def _sentencepiece() -> Tokenizer:
-    """Its merges could form a control token, as those of converted files can."""
+    """Return a BPE tokenizer whose merges can form the control token `<s>`, as merges in converted SentencePiece files
+    can."""
     letters = sorted({*TEXT.replace(" ", "▁").replace("你好", "")})
     tokens = [*CONTROLS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, "▁t", "▁th", "▁the", "▁▁", "er", "<s"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "▁"), ("e", "r"), ("<", "s"), ("<s", ">")]

@@ -1,1 +1,1 @@
-"""All parsers, by what they read."""
+"""All parsers, grouped by the source of their input."""

@@ -1,4 +1,4 @@
-"""A classifier small enough to damage byte by byte."""
+"""A classifier small enough to be damaged byte by byte."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The metrics endpoint, and chat templates, which a separate process renders."""
+"""The metrics endpoint, and chat templates, which are rendered in a separate process."""
 
 import asyncio
 from dataclasses import replace
@@ -33,7 +33,7 @@ _HARM = (
 
 
 class _Door(MetricsListener):
-    """The endpoint without a socket."""
+    """The metrics endpoint without a socket."""
 
     def __init__(self) -> None:
         self._exposition = Exposition()

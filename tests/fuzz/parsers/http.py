@@ -1,4 +1,4 @@
-"""HTTP bodies and headers in every dialect."""
+"""HTTP headers and the request bodies of every API."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -109,7 +109,7 @@ _TRACES = (
 
 
 def _asks(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
-    """As the batch route does: parse the batch and validate each request."""
+    """Return a parser that validates every request of a body, as the routes do."""
 
     def asked(raw: bytes) -> object:
         made = order(parse_object(raw), "id")

@@ -34,7 +34,7 @@ _SAID = (
 
 
 class _Heard:
-    """Receives events as a call does."""
+    """Receives the events of a connection, as a call does."""
 
     def __init__(self) -> None:
         self.buffer = MessageBuffer(1 << 20)

@@ -1,4 +1,4 @@
-"""Model and adapter files from any source."""
+"""Model and adapter files from untrusted sources."""
 
 import json
 from pathlib import Path
@@ -27,8 +27,7 @@ def _adapter() -> tuple[bytes, bytes]:
         return (directory / CONFIG).read_bytes(), (directory / TENSORS).read_bytes()
 
 
-def _progress(_what: str, _done: int, _total: int) -> None:
-    """Discards progress messages."""
+def _progress(_what: str, _done: int, _total: int) -> None: ...
 
 
 _SETTINGS, _NUMBERS = _adapter()

@@ -1,4 +1,4 @@
-"""gRPC messages of callers, replicas and routers."""
+"""gRPC messages from callers, replicas and routers."""
 
 from google.protobuf.message import Message
 

@@ -1,4 +1,4 @@
-"""Structured output and tool calls, from callers' schemas and models' texts."""
+"""Schemas from callers, and tool calls in the output of models."""
 
 import json
 from itertools import count
@@ -46,7 +46,7 @@ def _choices(raw: bytes) -> object:
 
 
 def _called(raw: bytes) -> object:
-    """Compile a tool's parameters into a grammar, after the replica's validation."""
+    """Validate a tool as the replica does, then compile its parameters into a grammar."""
     parameters = raw.decode("utf-8", "replace")
     tool = wire.Tool(name="find", parameters=parameters, strict=True)
     chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])

@@ -1,4 +1,4 @@
-"""Texts of callers and models, which must never be more than text."""
+"""Text from callers and models, which must have no other effect than text."""
 
 from octet.rpc.refusal import Refusal
 from octet.terminal import replace_unprintable

@@ -1,4 +1,4 @@
-"""Messages between Octet's processes, and documents of the store."""
+"""Messages between Octet's processes, and documents in the store."""
 
 import json
 from typing import Any
@@ -80,7 +80,7 @@ def _told(raw: bytes) -> OctetError:
 
 
 def _shown(kind: type[Message], of: Any) -> Any:
-    """Parse, convert to SDK records, and print as JSON."""
+    """Return a parser that converts a message to an SDK record and prints it as JSON."""
     return lambda raw: json.dumps(of(kind.FromString(raw)).to_dict()).encode()
 
 
@@ -91,7 +91,7 @@ def _loaded(raw: bytes) -> str:
 
 
 def _relayed(raw: bytes) -> str:
-    """What the router copies from a replica can be serialised for callers."""
+    """Copy a replica's message into a receipt, as the router does, and serialise the receipt for callers."""
     if raw[:1] == b"\x1a":
         receipt = inference_pb2.Receipt(usage=_check_finite(_parse_event(raw).usage))
     else:
@@ -106,7 +106,7 @@ def _spliced(raw: bytes) -> bytes:
 
 
 def _kept(raw: bytes) -> object:
-    """Read a store document; an unreadable one is reported and skipped."""
+    """Read a document from the store. An unreadable document is reported and skipped."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
