@@ -1,1 +1,1 @@
-"""Breakers and budgets as state machines."""
+"""Tests of breakers, budgets and the admission forecast."""

@@ -1,4 +1,4 @@
-"""A breaker never wedges, lets one probe through at a time, and waits longer while it keeps failing."""
+"""A breaker never stays open forever, lets one probe through at a time, and waits longer while probes keep failing."""
 
 import pytest
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ FAILURES, COOL_DOWN, MOST = 3, 1.0, 8.0
 
 
 class Breakers(RuleBasedStateMachine):
-    """Compares a breaker with a plain model of the same events."""
+    """Compares a breaker with a simple model of the same events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Breakers(RuleBasedStateMachine):
         assert self.breaker.state == self.expected()
 
     def teardown(self) -> None:
-        """After two of the longest cool-downs a call is allowed, whatever happened before."""
+        """After twice the longest cool-down a call is allowed, whatever happened before."""
         self.clock.sleep(2 * MOST)
         assert self.breaker.allow()
 

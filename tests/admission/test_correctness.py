@@ -1,5 +1,4 @@
-"""A lane is demoted for a sustained breach and for nothing less, comes back after a sustained recovery and not before,
-and never flaps."""
+"""A lane is demoted only after a sustained breach, returns only after a sustained recovery, and does not flap."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -51,7 +50,7 @@ counted = st.builds(Counts, st.integers(0, 60), st.integers(0, 60))
 
 
 class Lane:
-    """A lane whose answers pass with a given chance, and its breaker, checked every second."""
+    """A lane whose answers pass with a given probability, and its breaker, which is checked every second."""
 
     def __init__(self, seed: int = 0, rules: CorrectnessRules = RULES) -> None:
         self.random = Random(seed)
@@ -98,13 +97,15 @@ def test_a_lane_is_demoted_recovers_and_closes() -> None:
     lane.seconds(60, 0.0)
     assert lane.states() == ["shadow_only"]
     demoted = lane.transitions[0]
-    assert demoted.at - (START + 100) < 25, "a fifth of a window until the rate is below, and the breach"
+    assert demoted.at - (START + 100) < 25, (
+        "the rate falls below the floor after a fifth of a window, and then the breach must last"
+    )
     lane.seconds(200, 1.0)
     assert lane.states() == ["shadow_only", "recovering", "closed"]
     assert [transition.what for transition in lane.transitions] == ["trip", "recover", "close"]
     assert [transition.before for transition in lane.transitions] == ["closed", "shadow_only", "recovering"]
     recovering, closed = lane.transitions[1:]
-    assert recovering.at == START + 209, "once those of seconds 101 to 160 are less than a fifth of the window"
+    assert recovering.at == START + 209, "failures of seconds 101 to 160 are then less than a fifth of the window"
     assert recovering.at >= demoted.at + 60
     assert closed.at == recovering.at + 60
     assert "passed" in demoted.why
@@ -127,7 +128,7 @@ def test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window(
 
 
 def test_a_pass_rate_that_walks_around_the_floor_does_move_it() -> None:
-    """Without this, the law above would be empty."""
+    """Control: without a transition here, the law above would prove nothing."""
     lane = Lane(7)
     for i in range(4000):
         lane.second(0.5 if i // 200 % 2 else 1.0)
@@ -193,7 +194,9 @@ def test_a_gap_counts_where_both_its_ends_are_below_and_no_sample_could_be_gone(
     assert steps(new_breaker_record(START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
         "too few samples count as no check"
     )
-    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], "the rate in between is unknown"
+    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], (
+        "the rate between the two checks is unknown"
+    )
     assert steps(new_breaker_record(START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
 
 
@@ -258,7 +261,7 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 @settings(max_examples=60)
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
-    """A constant rate gives the same moves for one check a second and for ten at random times."""
+    """With a constant rate, one check a second and ten checks at random times cause the same transitions."""
     random = Random(seed)
     coarse, fine = new_breaker_record(START), new_breaker_record(START)
     for i in range(40 * len(levels)):
@@ -279,7 +282,8 @@ def test_a_second_step_changes_nothing(standing: BreakerRecord, counts: Counts, 
 @settings(max_examples=40)
 @given(seed=seeds)
 def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
-    """Each router reads the document, advances it, and writes it if it was first; the loser takes the stored one."""
+    """Each router reads the document, advances it, and writes it unless the other router wrote first; then it takes the
+    stored document."""
     random, samples = Random(seed), Random(seed + 1)
     document, version, transitions = new_breaker_record(START), 0, list[BreakerTransition]()
     window = RollingWindow(60, 1)
@@ -310,7 +314,7 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
 @settings(max_examples=40)
 @given(seed=seeds, restarts=st.lists(st.integers(1, 499), max_size=8), away=st.integers(0, 5))
 def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], away: int) -> None:
-    """The document is all that remains of a breaker; the samples are in the store."""
+    """A restarted breaker has only its stored document. The samples are in the store too."""
     steady, restarted = Lane(seed), Lane(seed)
     blind_until = 0
     for i in range(500):

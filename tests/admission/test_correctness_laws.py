@@ -1,4 +1,4 @@
-"""The exact turning points of a breaker: a rate at the floor is not below it."""
+"""The exact thresholds of a breaker: a rate equal to the floor is not below it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from admission.budgets import Counts
 
 WINDOW, BREACH, NOW = 60.0, 10.0, 1_000_000.0
 floors = st.sampled_from([0.25, 0.5, 0.75, 1.0])
-"""Exact in binary, so that a rate can equal them."""
+"""These floors are exact in binary, so that a rate can equal them."""
 counted = st.builds(Counts, st.integers(0, 40), st.integers(0, 40))
 
 

@@ -1,4 +1,4 @@
-"""At least one replica always stays."""
+"""Ejection always leaves at least one replica."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -62,7 +62,7 @@ def steps(
     rules: EscalationConfig = RULES,
     top: int = TOP,
 ) -> tuple[EscalationLadder, list[EscalationMove]]:
-    """Checked every second from `since` on, and at the end."""
+    """Advance the ladder once a second from `since` on, including the last second. Return it and its moves."""
     moves = []
     for i in range(seconds + 1):
         ladder, move = advance_ladder(ladder, counts, since + i, rules, top)
@@ -92,7 +92,7 @@ def test_no_requests_count_as_calm() -> None:
 
 @pytest.mark.parametrize("counts", [BETWEEN, Counts(10, 9), Counts(95, 5), Counts(99, 1)])
 def test_between_hot_and_calm_the_level_stays(counts: Counts) -> None:
-    """Includes few requests, exactly the allowed share, and exactly the calm share."""
+    """The cases include too few requests, and rates exactly at the hot and the calm threshold."""
     ladder, moves = steps(EscalationLadder(level=2), 1000, counts)
     assert (ladder.level, moves) == (2, [])
 
@@ -150,8 +150,8 @@ def test_thresholds_go_first_and_floors_after_within_their_bounds(
     assert knobs[top] == knobs[top + 1] == knobs[top + 2]
     for (threshold, floor), (next_threshold, next_floor) in pairwise(knobs[: top + 1]):
         raised = (next_threshold > threshold, next_floor > floor)
-        assert raised in {(True, False), (False, True)}, "each level changes one knob"
-        assert raised[0] or threshold == knobs[top][0], "no floor is raised before the threshold is at its end"
+        assert raised in {(True, False), (False, True)}, "each level must change exactly one knob"
+        assert raised[0] or threshold == knobs[top][0], "no floor may rise before the threshold is at its maximum"
         assert next_threshold <= rules.max_threshold or next_threshold == threshold
         assert next_floor <= rules.max_floor or next_floor == floor
         assert next_threshold - threshold <= rules.threshold_step + 1e-6
@@ -177,7 +177,8 @@ def test_the_levels_of_the_usual_rules() -> None:
 
 
 class Load:
-    """A constant load on a specialist that refuses what it cannot serve; every level takes some load away."""
+    """A constant load on a specialist that refuses what it cannot serve. Every level reduces the share of refused
+    requests."""
 
     def __init__(self, refused_at: Callable[[int], float], seed: int = 0) -> None:
         self.refused_at = refused_at
@@ -207,7 +208,8 @@ def test_under_a_constant_load_that_a_level_makes_bearable_it_stays_there(seed: 
 
 @pytest.mark.parametrize("enough", [1, 3, TOP])
 def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare(enough: int) -> None:
-    """Below the level it is too much, on it there is nothing: whether it is still needed only a step back shows."""
+    """Every level below `enough` refuses too much, and `enough` refuses nothing. Only a step back shows whether the
+    level is still needed."""
     load = Load(lambda level: 0.5 if level < enough else 0.0)
     load.run(20_000)
     assert {move.after for move in load.moves if move.at > START + 600} <= {enough - 1, enough}
@@ -215,7 +217,7 @@ def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare
     assert len(late) <= 2 * (10_000 / (16 * RULES.relax) + 1)
     load.refused_at = lambda level: 0.0
     load.run(4000)
-    assert load.ladder.level == 0, "what was regretted does not hold it up for ever"
+    assert load.ladder.level == 0, "regretted steps back must not keep the level up forever"
     assert load.ladder.regrets == 0 or enough == 1
 
 

@@ -1,4 +1,5 @@
-"""An operator's setting wins, the narrower one first; escalation never goes below the configuration."""
+"""An operator's setting overrides escalation, the narrower scope first. Escalation never goes below the
+configuration."""
 
 import json
 
@@ -138,7 +139,9 @@ def test_the_narrowest_setting_wins(
             assert turn.since == (500.0 if turn.by else 0.0)
     turns = [turn for turn in (knobs.threshold_turn, knobs.floor_turn) if turn.by]
     assert knobs.by in ({turn.by for turn in turns} or {""})
-    assert knobs.is_escalated == (escalated[0] > configured.shadow_threshold), "whatever an operator has set"
+    assert knobs.is_escalated == (escalated[0] > configured.shadow_threshold), (
+        "this must not depend on an operator's settings"
+    )
     assert all(turn.since <= max(each.since for each in turns if each.by == knobs.by) for turn in turns)
 
 

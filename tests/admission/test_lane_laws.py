@@ -1,4 +1,4 @@
-"""A lane registry over a long life: held lanes are never forgotten, and no number is used twice."""
+"""A lane registry after many changes: held lanes are never dropped, and no number is used twice."""
 
 from dataclasses import replace
 
@@ -37,9 +37,11 @@ def test_held_lanes_stay_known_and_the_oldest_others_are_dropped(acts: list[str]
             continue
         held = {lane.number for lane in before.lanes if lane.status in HELD_STATES}
         now = {lane.number for lane in book.lanes}
-        assert held <= now, "a lane held a moment ago is held or has a move"
+        assert held <= now, "a lane that was held before the change must still be known"
         forgotten = {lane.number for lane in before.lanes} - now
-        assert all(gone < min(now - held - {max(now)}, default=0) for gone in forgotten), "the oldest first"
+        assert all(gone < min(now - held - {max(now)}, default=0) for gone in forgotten), (
+            "the oldest lanes must be dropped first"
+        )
         fresh = now - {lane.number for lane in before.lanes}
         assert not fresh & given_numbers and len(now) <= MOST
         given_numbers |= fresh
@@ -50,7 +52,7 @@ def test_held_lanes_stay_known_and_the_oldest_others_are_dropped(acts: list[str]
 
 @given(st.integers(3, 1000), acts)
 def test_a_number_used_elsewhere_is_not_used_again(next_number: int, acts: list[str]) -> None:
-    """As if the lane with the number were no longer in the registry."""
+    """`next_number` is ahead, as if a lane with a higher number had been dropped from the registry."""
     first = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load(
         [adapter(1000)], "ada", "a refresh", 0.5
     )[0]

@@ -49,7 +49,7 @@ def promoted(book: SpecialistLanes, content: str = "new") -> SpecialistLanes:
 
 
 def trusted(book: SpecialistLanes) -> SpecialistLanes:
-    """As if the serving lane had shown its pass rate."""
+    """Return the registry as if the serving lane had proved its pass rate."""
     lanes = tuple(replace(lane, fresh=False) if lane.status == "serving" else lane for lane in book.lanes)
     return replace(book, lanes=lanes)
 
@@ -67,7 +67,7 @@ contents = st.sampled_from(["red", "green", "blue", "grey"])
 
 
 class Books(RuleBasedStateMachine):
-    """Operators and policy act together, with restarts and refreshes in between."""
+    """Operators and the policy act in any order, with restarts and new configurations in between."""
 
     @initialize(contents=st.lists(contents, max_size=2, unique=True))
     def a_start(self, contents: list[str]) -> None:
@@ -87,7 +87,7 @@ class Books(RuleBasedStateMachine):
         for lane in self.book.lanes:
             former = known.get(lane.number)
             if former is None:
-                assert lane.number > self.num_given, "no number is used twice"
+                assert lane.number > self.num_given, "a lane number was used twice"
                 self.num_given = lane.number
             if former is None or former.status != lane.status:
                 assert move is not None
@@ -244,7 +244,7 @@ def test_a_refresh_is_loaded_promoted_and_trusted() -> None:
     assert statuses(book) == {1: "serving", 2: "rolled_back"}
     assert (move.by, move.why, move.lane) == ("bob", "it does not compile", 2)
     assert "it does not compile" in book.serving.why
-    assert not book.serving.fresh, "it was trusted before"
+    assert not book.serving.fresh, "the lane was trusted before"
     assert [each.name for each in book.wanted()] == ["old"]
 
 
@@ -340,7 +340,9 @@ def test_policy_promotes_a_candidate_that_is_no_worse_and_drops_one_that_is_much
     book = loaded(first())
     counts = {1: serving, 2: candidate}
     assert judged(book, counts, AUTO, floor)[0] == what
-    assert judged(book, counts, RULES, floor)[0] == ("" if what == "promote" else what), "by hand only"
+    assert judged(book, counts, RULES, floor)[0] == ("" if what == "promote" else what), (
+        "without automatic promotion, only an operator promotes"
+    )
 
 
 @given(serving=counted, candidate=counted, floor=st.none() | st.floats(0, 1), better=st.integers(0, 80))
@@ -362,7 +364,9 @@ def test_failures_alone_drop_a_candidate_but_never_before_the_tenth(total: int) 
         assert what == ("roll_back" if total >= 10 else "")
         assert after.serving.number == (1 if total >= 10 or book.candidate else 2)
         assert judged(book, {2: Counts(0, total)}, replace(RULES, roll_back=False), 0.8)[0] == ""
-        assert judged(book, {2: Counts(0, total)}, RULES, None)[0] == "", "no baseline to compare with"
+        assert judged(book, {2: Counts(0, total)}, RULES, None)[0] == "", (
+            "without a floor there is no baseline to compare with"
+        )
 
 
 @pytest.mark.parametrize(
@@ -374,7 +378,7 @@ def test_before_all_samples_are_there_a_breach_must_be_beyond_doubt(good: int, b
 
 @given(good=st.integers(0, 49), total=st.integers(10, 49), bar=st.floats(0.05, 0.95))
 def test_a_lane_at_its_floor_hardly_ever_goes_early(good: int, total: int, bar: float) -> None:
-    """The evidence that rejects a lane is very unlikely for a lane at the floor."""
+    """The evidence for a rollback is very unlikely if the lane's true rate equals the floor."""
     good = min(good, total)
     if judged(loaded(first()), {2: Counts(good, total - good)}, RULES, bar)[0] == "roll_back":
         assert binomial_tail(good, total, bar) < 0.001
@@ -388,7 +392,7 @@ def test_a_single_failure_is_beyond_doubt_where_there_may_be_none() -> None:
 
 
 def binomial_tail(good: int, total: int, chance: float) -> float:
-    """Probability of this many passes or fewer."""
+    """Return the probability of at most `good` passes."""
     probability, tail = (1 - chance) ** total, 0.0
     for i in range(good + 1):
         tail += probability
@@ -417,7 +421,9 @@ def test_a_fresh_serving_lane_is_trusted_or_rolled_back(
     assert book.serving.number == (1 if what == "roll_back" else 2)
     assert book.serving.fresh == (what == "")
     if what == "trust":
-        assert judged(book, {1: previous, 2: ENOUGH_BAD}, RULES, floor)[0] == "", "from now on the breaker decides"
+        assert judged(book, {1: previous, 2: ENOUGH_BAD}, RULES, floor)[0] == "", (
+            "a trusted lane is left to the breaker"
+        )
 
 
 def test_a_fresh_lane_below_the_floor_with_nothing_before_it_stays_and_is_not_trusted() -> None:
@@ -460,7 +466,7 @@ def test_a_fresh_lane_that_goes_leaves_the_candidate_alone() -> None:
 
 
 def test_nothing_is_promoted_by_policy_over_a_lane_that_is_not_trusted_yet() -> None:
-    """It would become the lane to roll back to."""
+    """The untrusted lane would become the lane to roll back to."""
     book = loaded(promoted(first()), "newer")
     assert judged(book, {3: Counts(100, 0)}, AUTO, 0.8)[0] == ""
     assert judged(trusted(book), {3: Counts(100, 0)}, AUTO, 0.8)[0] == "promote"

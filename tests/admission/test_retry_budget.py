@@ -1,4 +1,4 @@
-"""Retries never exceed their share of requests and answers."""
+"""Retries never exceed their share of requests or of answers."""
 
 from typing import Literal
 

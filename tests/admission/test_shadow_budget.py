@@ -1,4 +1,4 @@
-"""Shadows never exceed their share of answers, nor their limit in flight."""
+"""Shadow requests never exceed their share of answers, nor the limit on those in flight."""
 
 from typing import Literal
 

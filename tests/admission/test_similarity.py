@@ -1,4 +1,4 @@
-"""Similarity is symmetric, between 0 and 1, and orders texts as people would."""
+"""Similarity is symmetric, between 0 and 1, and ranks texts as a human would."""
 
 from random import Random
 
@@ -68,7 +68,7 @@ def test_renamed_code_scores_above_other_code() -> None:
 
 
 def test_long_texts_are_compared_at_both_ends_only() -> None:
-    """The compared length bounds the time: 128 KiB take well under 30 ms."""
+    """Limiting the compared length limits the time: 128 KiB take well under 30 ms."""
     random = Random(3)
     long = " ".join(f"v{random.randrange(3000)}" for _ in range(40_000))
     assert len(module._tokens(long * 20)) < 2 * module._END

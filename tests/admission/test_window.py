@@ -1,4 +1,4 @@
-"""A window counts the last seconds only, in bounded memory; a counter counts nothing twice and loses nothing."""
+"""A window counts only recent seconds, in bounded memory. A counter counts no event twice and loses none."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ few = st.integers(0, 5)
 
 
 class Windows(RuleBasedStateMachine):
-    """Compares a window with a plain list of all buckets in its span."""
+    """Compares a window with a plain dict of all buckets in its span."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_counting_is_cheap_however_much_is_in_the_window() -> None:
-    """Each bucket is forgotten once: no query scans the whole window."""
+    """Each bucket is dropped once, and no query scans the whole window."""
     window = RollingWindow(86_400.0)
     looked_at = 0
 

@@ -1,4 +1,4 @@
-"""Callers that send requests without a pause and keep all answers."""
+"""Callers that send requests without a pause and keep every answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ TOKENS = 24
 @dataclass
 class CallerResults:
     answers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """Texts by specialist and prompt. Sampling is greedy, so each set has one text."""
+    """Answer texts by specialist and prompt. Sampling is greedy, so each set must have one element."""
     num_answers: int = 0
     errors: list[OctetError] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class Load:
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
     async def answered(self, more: int, seconds: float = 60) -> None:
-        """Wait for this many more answers."""
+        """Wait until `more` further answers have arrived."""
         enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
             while self.results.num_answers < enough:

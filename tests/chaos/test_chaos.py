@@ -45,10 +45,10 @@ async def load_of(path: Path) -> wire.LoadReport:
 
 
 async def until_serving(served: Served, path: Path, other_than: int) -> None:
-    """Wait until another process serves at this socket."""
+    """Wait until a process other than `other_than` serves at this socket."""
     async with asyncio.timeout(60):
         while True:
-            with suppress(LookupError, OSError, SpecialistError):  # There is no process, or it is stopping.
+            with suppress(LookupError, OSError, SpecialistError):  # The process does not exist, or is stopping.
                 if served.replica(path) != other_than and not (await load_of(path)).draining:
                     return
             await asyncio.sleep(0.05)
@@ -80,7 +80,7 @@ async def test_killed_replicas_cost_only_running_answers(served: Served) -> None
 
 
 def unblocked_time(router: int) -> float:
-    """Return the monotonic time without the time in which this process and the router waited for a busy CPU."""
+    """Return the monotonic time minus the time that this process and the router have waited for a CPU."""
     waited_ns = [int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) for pid in (os.getpid(), router)]
     return time.monotonic() - sum(waited_ns) / 1e9
 

@@ -1,4 +1,4 @@
-"""Admission controllers and bookings with defaults for everything a test does not set."""
+"""Admission controllers and bookings with defaults for every field that a test does not set."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def let_in(controller: AdmissionController, *bookings: Booking, now: float = 0.0
 
 
 def run_at_once(controller: AdmissionController, *keys: str) -> None:
-    """The requests run and have their first token."""
+    """Report that the requests started and generated their first token."""
     for key in keys:
         entry = controller.bookings.get(key)
         assert entry is not None

@@ -41,7 +41,9 @@ def test_without_measurements_every_request_is_admitted() -> None:
 def test_a_deadline_that_cannot_be_reached_is_refused_with_its_arithmetic() -> None:
     controller = new_controller()
     verdict = refused(controller, booking("a", max_tokens=1000, deadline=5.0))
-    assert verdict.reason == "deadline_unreachable" and verdict.retry_after is None, "later is no better"
+    assert verdict.reason == "deadline_unreachable" and verdict.retry_after is None, (
+        "waiting would not help, so there is no retry hint"
+    )
     assert verdict.arithmetic == "its own 1000 tokens take 6.5 s even alone; its deadline is in 5.0 s"
     assert controller.is_refusing(0.5) and not controller.is_refusing(2.0)
 
@@ -54,7 +56,7 @@ def test_a_request_that_waits_for_others_gets_a_retry_hint() -> None:
     assert verdict.reason == "deadline_unreachable" and "of work is ahead of it" in verdict.arithmetic
     assert verdict.retry_after is not None
     back = verdict.retry_after
-    assert 1.0 < back < 3.3, "a takes 3.2 s, b 0.7 s of its 2 s"
+    assert 1.0 < back < 3.3, "request a takes 3.2 s, and b needs 0.7 s of its 2 s"
     shed = controller.retry_after(booking("b", max_tokens=100, deadline=2.0), 0.0)
     assert shed is not None and 1.0 < shed < 3.3
 
@@ -68,7 +70,7 @@ def test_a_lone_answer_that_may_be_short_needs_its_first_token_in_time_only() ->
     assert isinstance(busy.decide(asked, 0.0), Refuse)
     late = refused(new_controller(), replace(asked, prompt_tokens=500))
     assert late.arithmetic == "its first token takes 1.5 s even alone; its deadline is in 1.0 s"
-    assert late.limit == "at least 1.7 s", "with a margin"
+    assert late.limit == "at least 1.7 s", "the limit includes a margin"
 
 
 def with_long_answers(controller: AdmissionController) -> AdmissionController:
@@ -87,7 +89,9 @@ def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
     two = new_controller()
     let_in(two, several[0])
     near = booking("near", max_tokens=1024, exact=False, deadline=0.3)
-    assert isinstance(two.decide(near, 0.0), Admit), "its first token comes in time, and more is not known"
+    assert isinstance(two.decide(near, 0.0), Admit), (
+        "its first token is in time, and the length of its answer is unknown"
+    )
     slow = replace(several[0], key="slow", prompt_tokens=2000)
     assert refused(controller, slow).reason == "deadline_unreachable", "its first token comes too late"
 
@@ -150,7 +154,7 @@ def test_shadows_leave_if_a_request_would_be_late_beside_them() -> None:
     let_in(controller, *shadows)
     run_at_once(controller, "s0", "s1", "s2")
     near = controller.decide(booking("a", max_tokens=100, deadline=0.85), 0.0)
-    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside them it takes 1.4 s"
+    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside the shadows it takes 1.4 s"
     far = controller.decide(booking("a", max_tokens=100, deadline=60.0), 0.0)
     assert isinstance(far, Admit) and far.displaced == ()
 
@@ -161,23 +165,28 @@ def test_after_a_slow_period_an_idle_replica_admits_one_to_measure_again() -> No
         for shape in (StepShape(True, 32, 320), StepShape(False, 4, 400)):
             controller.report_step(shape, 8 * PRICES.seconds(shape), 1, StepPace(32), number * 0.1)
     asked = booking("a", prompt_tokens=100, max_tokens=50, deadline=21.0)
-    assert refused(controller, asked, 20.0).reason == "deadline_unreachable", "at eight times the price"
+    assert refused(controller, asked, 20.0).reason == "deadline_unreachable", "steps cost eight times as much"
     later = replace(asked, arrival=27.0, deadline=28.0)
     probe = controller.decide(later, 27.0)
     assert isinstance(probe, Admit)
-    assert isinstance(controller.decide(replace(later, deadline=27.2), 27.0), Refuse), "not even at its best"
+    assert isinstance(controller.decide(replace(later, deadline=27.2), 27.0), Refuse), (
+        "it would be late even at normal speed"
+    )
     controller.book(later, probe, 27.0)
     another = replace(later, key="b")
-    assert isinstance(controller.decide(another, 27.0), Refuse), "one is enough"
+    assert isinstance(controller.decide(another, 27.0), Refuse), "one probe at a time"
     controller.forget("a")
     controller.report_step(
         StepShape(True, 32, 320), 8 * PRICES.seconds(StepShape(True, 32, 320)), 1, StepPace(32), 27.5
     )
-    assert isinstance(controller.decide(replace(another, deadline=28.5), 27.5), Refuse), "it is as slow as it was"
+    assert isinstance(controller.decide(replace(another, deadline=28.5), 27.5), Refuse), (
+        "the probe found that steps are still slow"
+    )
 
 
 def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
-    """All of a prompt is in the cache: shared with a running request, or to be held again."""
+    """The whole prompt is in the cache. Its blocks are shared with a running request, or have no holder and must be
+    held again."""
     asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
     for shared, waits in ((304, False), (0, True)):
         controller = new_controller(num_blocks=40, headroom=0)
@@ -197,18 +206,18 @@ def test_what_is_found_in_the_cache_is_not_computed() -> None:
 
 
 def test_a_request_waits_for_blocks() -> None:
-    """Condition (a): a seat is not enough."""
+    """Condition (a): a free running slot is not enough."""
     controller = new_controller(num_blocks=40, headroom=0)
     let_in(controller, booking("a", prompt_tokens=500, max_tokens=100))
     run_at_once(controller, "a")
     verdict = controller.decide(booking("b", prompt_tokens=300), 0.0)
     assert isinstance(verdict, Admit) and verdict.outlook is not None
-    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "until a has ended"
+    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "it waits until request a has ended"
     assert refused(controller, booking("b", prompt_tokens=300, deadline=1.5)).reason == "deadline_unreachable"
 
 
 def test_a_pool_that_will_be_full_preempts() -> None:
-    """Both fit now, but not what they will have said."""
+    """Both requests fit now, but not together with the tokens that they will generate."""
     wide, narrow = new_controller(num_blocks=100, headroom=0), new_controller(num_blocks=30, headroom=0)
     totals = []
     for controller in (wide, narrow):
@@ -241,8 +250,8 @@ def test_a_repeated_attempt_is_not_more_demand() -> None:
     assert demand([""] * 20) == pytest.approx(20 * demand(["salt/a"]))
 
 
-def full_line(seed: int, deadline: float | None) -> AdmissionController:
-    """32 run and 250 wait."""
+def full_queue(seed: int, deadline: float | None) -> AdmissionController:
+    """Return a controller with 32 running and 250 waiting requests."""
     rng, controller = Random(seed), new_controller(max_running=32, max_waiting=256, num_blocks=8192)
     for _ in range(40):
         controller.lengths.add(rng.randint(20, 200), cut=False)
@@ -258,7 +267,7 @@ def full_line(seed: int, deadline: float | None) -> AdmissionController:
 def test_those_far_behind_are_foreseen_well_enough_without_following_each(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller = full_line(seed, None)
+    controller = full_queue(seed, None)
 
     def ends() -> list[float]:
         trial = controller.forecast(0.0)
@@ -282,14 +291,14 @@ def test_a_decision_takes_a_bounded_number_of_simulations(monkeypatch: pytest.Mo
         return take(self, *args, **more)
 
     monkeypatch.setattr(Forecast, "simulate", counted)
-    controller = full_line(3, 90.0)
+    controller = full_queue(3, 90.0)
     for priority, deadline, most in [(0, 5.0, 8), (5, 1.0, 20), (5, 0.05, 20), (5, None, 20), (0, None, 8)]:
         walks = 0
         controller.decide(booking("x", priority=priority, deadline=deadline, prompt_tokens=200, max_tokens=100), 0.0)
         assert walks <= most, (priority, deadline)
     walks = 0
     hints = [controller.retry_after(booking(f"x{i}", deadline=5.0), 0.0) for i in range(192)]
-    assert walks <= 8 and None not in hints, "requests shed together get the same hint"
+    assert walks <= 8 and None not in hints, "requests that are shed together share a retry hint"
 
 
 def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,13 +320,13 @@ def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch
         AdmissionController, "_evaluate", lambda self, entry, trial, crowded: trial.check(entry, (), NO_ARRIVALS)
     )
     gone = [tenths / 10 for tenths in range(120) if "aside" in controller.sweep(tenths / 10).shed]
-    assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and a sweep more"
+    assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and it is shed one sweep later"
     seldom = [at for at in looks if at < 8.0]
-    assert 8 <= len(seldom) <= 9, "once a second"
+    assert 8 <= len(seldom) <= 9, "it is checked about once a second"
 
 
 def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prices rose meanwhile, so that the first of those aside cannot be in time any more."""
+    """Steps became more expensive, so that the first suspended request can no longer meet its deadline."""
     controller = new_controller(max_running=1)
     controller.book(booking("lost", deadline=60.0, max_tokens=1000), Admit(None), 0.0)
     controller.book(booking("behind", arrival=0.1, deadline=61.0, max_tokens=10), Admit(None), 0.0)
@@ -332,13 +341,13 @@ def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyP
 
 
 def slow_neighbour(controller: AdmissionController, priority: int = 0) -> None:
-    """One runs that has 0.1 s to spare."""
+    """Admit a running request with 0.1 s to spare."""
     let_in(controller, booking("early", max_tokens=100, deadline=0.95, priority=priority))
     run_at_once(controller, "early")
 
 
 def test_a_request_that_would_make_another_late_is_refused() -> None:
-    """Condition (c)."""
+    """Condition (c): no admitted request may be made late."""
     controller = new_controller()
     slow_neighbour(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
@@ -365,7 +374,8 @@ def test_a_higher_priority_displaces_only_what_it_makes_late() -> None:
 
 
 def boss_beside_the_patient(controller: AdmissionController) -> Booking:
-    """A runner without a deadline would make the boss late."""
+    """Admit "boss", which would be late beside the running request "patient". "patient" has no deadline and is
+    suspended."""
     let_in(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
@@ -384,7 +394,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     run_at_once(controller, "boss")
     controller.report_preempted("patient")
     controller.report_tokens("boss", 1)
-    assert controller.sweep(0.1).resumed == (), "the boss would be late"
+    assert controller.sweep(0.1).resumed == (), 'beside the resumed request, "boss" would be late'
     controller.report_ended("boss", whole=True, cut=True, now=0.7)
     assert controller.is_sweep_due
     assert controller.sweep(0.7).resumed == ("patient",)
@@ -395,7 +405,7 @@ def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
     controller = new_controller()
     boss_beside_the_patient(controller)
     controller.report_ended("boss", whole=False, cut=True, now=0.0)
-    controller.report_tokens("patient", 1)  # of the step that was under way
+    controller.report_tokens("patient", 1)  # This token comes from the step that was in flight.
     assert controller.sweep(0.0).resumed == ("patient",)
     (patient,) = controller.bookings.running
     assert patient.generated > 0
@@ -404,7 +414,7 @@ def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
 
 
 def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
-    """It is resumed although a lower request would be late then: that one is displaced, as for any other."""
+    """ "patient" is resumed although it makes "small" late: "small" has a lower priority and can be displaced."""
     controller = new_controller()
     let_in(controller, booking("patient", priority=3, max_tokens=200))
     run_at_once(controller, "patient")
@@ -456,7 +466,9 @@ def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
     assert full.retry_after is not None and controller.refuse_if_full(1, 0.0, shadow=False) is None
     assert refused(controller, booking("d")).reason == "queue_full"
     verdict = controller.decide(booking("d", priority=1), 0.0)
-    assert isinstance(verdict, Admit) and verdict.displaced == ("c",), "the newest of the lowest"
+    assert isinstance(verdict, Admit) and verdict.displaced == ("c",), (
+        "the newest request of the lowest priority is displaced"
+    )
 
 
 def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
@@ -466,9 +478,9 @@ def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
     run_at_once(controller, "shadow")
     assert controller.bookings.num_shadows == 1
     assert isinstance(controller.decide(replace(shadow, key="another"), 0.0), Refuse)
-    assert not controller.is_refusing(0.0), "a refused shadow does not count"
+    assert not controller.is_refusing(0.0), "a refused shadow must not count as a refusal"
     controller.report_preempted("shadow")
-    assert controller.sweep(0.0).shed == ("shadow",), "it does not wait"
+    assert controller.sweep(0.0).shed == ("shadow",), "a shadow never waits"
     run_at_once(controller, "shadow")
     verdict = controller.decide(booking("a", priority=-1000), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("shadow",)
@@ -484,14 +496,15 @@ def test_no_request_joins_the_step_in_flight() -> None:
     controller.in_flight = step
     early = controller.decide(asked, 0.1)
     assert isinstance(early, Admit) and early.outlook is not None
-    assert early.outlook.wait == pytest.approx(0.802), "the step takes 0.902 s"
+    assert early.outlook.wait == pytest.approx(0.802), "the step in flight takes 0.902 s"
     controller.in_flight = None
     later = controller.decide(asked, 0.1)
     assert isinstance(later, Admit) and later.outlook is not None and later.outlook.wait == 0
 
 
 def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
-    """The second of two long prompts gets every ninth chunk, and what a third one leaves of its own."""
+    """The second of two long prompts gets a chunk at least every ninth step, and is not left behind by later
+    prompts."""
     controller = new_controller(age_bound=8, max_step_tokens=32)
     let_in(controller, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
     for key, tokens in (("first", 2000), ("second", 64)):
@@ -511,13 +524,15 @@ def test_a_hopeless_request_is_shed() -> None:
     let_in(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, deadline=1.6))
     run_at_once(controller, "a")
     assert controller.sweep(0.0).shed == ()
-    assert controller.sweep(1.0).shed == (), "a is not done yet and b takes 0.7 s, but it was only seen once"
+    assert controller.sweep(1.0).shed == (), (
+        "request a still runs and b needs 0.7 s, but only one sweep has found b late so far"
+    )
     assert controller.sweep(1.1).shed == ("b",)
 
 
 @pytest.mark.parametrize(("deadline", "waits"), [(None, True), (60.0, True), (2.0, False)])
 def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float | None, waits: bool) -> None:
-    """A request with time waits; one without is refused at once."""
+    """A displaced request is suspended if it has time, and shed if it does not."""
     controller = new_controller()
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
     let_in(controller, boss, booking("low", max_tokens=100, deadline=deadline))
@@ -538,7 +553,7 @@ def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=2.0), Admit(None), 0.0)
     controller.bookings.suspend("middle")
     assert controller.sweep(0.0) == QueueSweep(), (
-        "the boss has no time to spare for it, and tiny is in no request's way"
+        '"boss" has no time to spare for "middle", and "tiny" delays no request'
     )
     low = booking("low", priority=3, prompt_tokens=1, max_tokens=300, deadline=60.0)
     controller.report_ended("boss", whole=True, cut=True, now=1.0)
@@ -546,7 +561,7 @@ def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     run_at_once(controller, "low")
     sweep = controller.sweep(1.4)
     assert sweep.resumed == ("middle",) and set(sweep.shed + sweep.suspended) <= {"tiny", "low"}
-    assert sweep.beneficiary == "middle", "beside the others it would be late"
+    assert sweep.beneficiary == "middle", 'beside the lower requests, "middle" would be late'
 
 
 def test_a_suspended_request_that_became_hopeless_is_shed() -> None:
@@ -571,7 +586,7 @@ steps = st.lists(
 
 
 def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
-    """Any reports in any order, on booked requests and on others."""
+    """Report events in any order, about booked and unknown requests. Return the verdicts and sweeps."""
     controller, now, said = new_controller(max_running=2, max_waiting=4), 0.0, list[object]()
     inside: dict[str, int] = {}
     for number, (move, which, priority, seconds) in enumerate(moves):
@@ -590,7 +605,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
                 )
                 controller.decide(asked, now)
                 verdict = controller.decide(asked, now)
-                assert controller.decide(asked, now) == verdict, "to ask again changes nothing"
+                assert controller.decide(asked, now) == verdict, "a repeated decision must be the same"
                 said.append(verdict)
                 check_verdict(verdict, asked, inside)
                 if isinstance(verdict, Admit):
@@ -639,7 +654,9 @@ def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int
         assert verdict.arithmetic and verdict.limit
         return
     leaving = verdict.displaced + verdict.suspended
-    assert all(inside[key] < asked.priority for key in leaving), "only strictly lower ones give way"
+    assert all(inside[key] < asked.priority for key in leaving), (
+        "only requests of strictly lower priority may be displaced or suspended"
+    )
     assert len(set(leaving)) == len(leaving)
     assert verdict.outlook is not None and isfinite(verdict.outlook.total)
     assert 0 <= verdict.outlook.wait <= verdict.outlook.total

@@ -1,4 +1,4 @@
-"""What steps cost is learnt from steps, whatever they cost."""
+"""The prices of steps are estimated correctly from measured steps, whatever the steps cost."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""A deadline of the first token beside that of the whole answer."""
+"""Deadlines of the first token, in addition to deadlines of the whole answer."""
 
 from dataclasses import replace
 from math import inf
@@ -13,7 +13,7 @@ from tests.admission.forecast.builders import booking, let_in, new_controller, r
 
 
 def one_seat(tokens: int = 100) -> AdmissionController:
-    """Taken for 0.64 s by 99 tokens."""
+    """Return a controller with one running slot, which "first" holds for 0.64 s if it has 100 tokens."""
     controller = new_controller(max_running=1)
     let_in(controller, booking("first", max_tokens=tokens))
     run_at_once(controller, "first")
@@ -47,13 +47,15 @@ def test_a_first_token_late_even_alone_gets_no_retry_hint() -> None:
 
 
 def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
-    """A request that is due before it would take the seat."""
+    """A request with an earlier deadline would take the slot first."""
     controller = one_seat()
     let_in(controller, booking("x", deadline=60.0, first_deadline=0.95))
     sooner = booking("y", max_tokens=100, deadline=20.0, first_deadline=0.9)
     verdict = asked(controller, sooner)
     assert isinstance(verdict, Refuse) and verdict.reason == "would_delay_others"
-    assert isinstance(asked(controller, replace(sooner, first_deadline=2.5)), Admit), "behind it there is no harm"
+    assert isinstance(asked(controller, replace(sooner, first_deadline=2.5)), Admit), (
+        'with a later deadline it runs behind "x" and delays no request'
+    )
 
 
 def test_a_first_token_that_is_there_is_late_no_more() -> None:
@@ -66,14 +68,14 @@ def test_a_first_token_that_is_there_is_late_no_more() -> None:
     assert entry.first_deadline is None and trial.slack_alone(entry) == inf
     assert controller.sweep(9.0).shed == ()
     controller.report_preempted("first")
-    assert controller.sweep(9.0).shed == (), "nor when it lost its seat"
+    assert controller.sweep(9.0).shed == (), "a preempted request keeps its first token"
 
 
 def test_a_hopeless_first_token_is_shed() -> None:
     controller = one_seat(300)
     controller.book(booking("x", deadline=60.0, first_deadline=1.0), Admit(None), 0.0)
     assert controller.sweep(0.0).shed == () and controller.sweep(0.1).shed == ("x",), (
-        "seen twice: the seat is taken for 1.9 s"
+        "two sweeps found it late: the slot is taken for 1.9 s"
     )
 
 
@@ -86,7 +88,8 @@ def test_lower_requests_are_displaced_for_a_first_token() -> None:
 
 
 def test_a_request_late_for_its_first_token_is_rescued() -> None:
-    """Of two that share the steps of prompts, the lower one is suspended."""
+    """The lower of two requests is suspended, because it shares the steps in which the higher one's prompt is
+    computed."""
     controller = new_controller(max_running=2)
     for each in (
         booking("boss", priority=5, prompt_tokens=200, max_tokens=20, deadline=60.0, first_deadline=0.7),
@@ -141,7 +144,7 @@ def test_among_equals_at_the_end_more_time_never_hurts(
     prompt: int,
     tokens: int,
 ) -> None:
-    """It is the lowest: whatever its hurry, it stands behind all others."""
+    """The new request has the lowest priority, so it runs behind all others whatever its deadline."""
     controller = crowded(line)
     fields = {"deadline": deadline, "prompt_tokens": prompt, "max_tokens": tokens}
     sooner = asked(controller, booking("x", priority=-1, first_deadline=first, **fields))

@@ -15,12 +15,12 @@ from admission.forecast.forecast import SUSPEND_SLACK_FACTOR, split_departures
 from tests.admission.forecast.builders import PRICES, booking, let_in, new_controller, run_at_once
 
 A_TOKEN = PRICES.decode_step + PRICES.decode_token
-"""Seconds, alone."""
+"""Seconds for a token of a request that runs alone."""
 A_PROMISE = AnswerEstimate(0.0, 0.0, EstimateBound(0.0, 0.1, 0.01), EstimateBound(0.0, 0.2, 0.02), 0.0)
 
 
 def enter(controller: AdmissionController, *bookings: Booking, aside: bool = False) -> None:
-    """Whatever the verdict would be."""
+    """Book the requests without a decision, as suspended if `aside` is true."""
     for each in bookings:
         controller.book(each, Admit(None, estimate=A_PROMISE), 0.0)
         if aside:
@@ -32,7 +32,8 @@ def keys_aside(controller: AdmissionController) -> list[str]:
 
 
 def boss_is_late_beside(num_lower: int = 0) -> AdmissionController:
-    """From 0.25 s on, if it made no progress: 99 steps of two take 0.89 s, of one 0.64 s."""
+    """Return a controller whose request "boss" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
+    beside another request, and 0.64 s alone."""
     controller = new_controller(max_running=2)
     enter(controller, booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
     run_at_once(controller, "boss", "low")
@@ -43,7 +44,7 @@ def boss_is_late_beside(num_lower: int = 0) -> AdmissionController:
 @pytest.mark.parametrize("num_lower", [0, 1, 3, 7])
 @pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
 def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now: float) -> None:
-    """To send one away from beside the boss is no help where the next in line sits down in its place."""
+    """Suspending a request does not help "boss" if the next request in the queue takes its slot."""
     controller = boss_is_late_beside(num_lower=num_lower)
     sweep = controller.sweep(now)
     assert sweep.beneficiary == "boss" and sweep.suspended[0] == "low"
@@ -62,7 +63,7 @@ def test_a_hopeless_request_takes_no_help_from_the_next() -> None:
     enter(controller, lost, booking("boss", priority=5, max_tokens=100, deadline=1.35), booking("low", max_tokens=300))
     run_at_once(controller, "lost", "boss", "low")
     sweep = controller.sweep(0.3)
-    assert (sweep.beneficiary, sweep.suspended) == ("boss", ("low",)), "50 steps are not done in 50 ms whichever leaves"
+    assert (sweep.beneficiary, sweep.suspended) == ("boss", ("low",)), "no suspension makes 50 steps finish in 50 ms"
 
 
 def test_no_request_leaves_for_one_that_is_late_in_any_case() -> None:
@@ -72,16 +73,16 @@ def test_no_request_leaves_for_one_that_is_late_in_any_case() -> None:
 
 def test_the_margin_is_lost_and_the_deadline_is_not() -> None:
     controller = boss_is_late_beside()
-    assert controller.sweep(0.62).suspended == ("low",), "0.64 s of 0.68 s are left, less than the margin"
+    assert controller.sweep(0.62).suspended == ("low",), "0.64 s of work in 0.68 s leaves less than the margin"
 
 
 def test_as_few_go_as_help_enough() -> None:
-    """Three low ones beside the boss; to be in time it needs one of them away."""
+    """Three lower requests run beside "boss". It is in time once one of them is suspended."""
     controller = new_controller(max_running=4)
     enter(controller, booking("boss", priority=5, max_tokens=100, deadline=1.6))
     enter(controller, *(booking(f"low{i}", arrival=i / 10, max_tokens=300) for i in range(3)))
     run_at_once(controller, "boss", "low0", "low1", "low2")
-    assert controller.sweep(0.0).suspended == ("low2",), "the newest"
+    assert controller.sweep(0.0).suspended == ("low2",), "the newest request is suspended"
 
 
 def test_a_request_that_begins_later_need_not_leave() -> None:
@@ -89,7 +90,9 @@ def test_a_request_that_begins_later_need_not_leave() -> None:
     boss, low = booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
     enter(controller, boss, booking("peer", priority=5, max_tokens=140), low)
     run_at_once(controller, "boss", "peer")
-    assert not controller.sweep(0.3).suspended, "it is late beside its equal, and no lower one is there before it ends"
+    assert not controller.sweep(0.3).suspended, (
+        '"boss" is late beside its equal, and "low" does not start before "boss" ends'
+    )
 
 
 def test_a_request_without_a_deadline_keeps_no_timed_one_suspended() -> None:
@@ -120,7 +123,7 @@ def test_of_two_that_could_resume_alone_only_the_first_does() -> None:
     run_at_once(controller, "boss")
     enter(controller, booking("a", max_tokens=200), booking("b", arrival=1.0, max_tokens=200), aside=True)
     assert controller.sweep(0.0).resumed == ("a",), (
-        "99 steps of two take 0.89 s, of three 1.14 s, the margin not included"
+        "99 steps take 0.89 s with two requests and 1.14 s with three, without the margin"
     )
 
 
@@ -166,7 +169,9 @@ def test_a_suspended_request_counts_in_a_full_queue() -> None:
     enter(controller, booking("patient", priority=1), aside=True)
     full = controller.refuse_if_full(1, 0.0, shadow=False)
     assert full is not None and full.reason == "queue_full" and controller.is_refusing(0.5)
-    assert controller.refuse_if_full(2, 0.0, shadow=False) is None, "it would go for a higher one"
+    assert controller.refuse_if_full(2, 0.0, shadow=False) is None, (
+        "a suspended request can be displaced by a higher one"
+    )
 
 
 def test_a_shadow_at_a_full_replica_is_not_counted_as_refused() -> None:
@@ -237,7 +242,7 @@ def test_a_late_report_of_a_start_leaves_a_request_suspended() -> None:
     controller.report_started("a", 10, 0)
     assert not controller.bookings.running and not controller.bookings.line and keys_aside(controller) == ["a"]
     controller.bookings.resume("a")
-    assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "it may not have left its seat yet"
+    assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "it may still hold its slot"
 
 
 def test_a_retry_hint_is_shared_by_its_kind_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,14 +255,14 @@ def test_a_retry_hint_is_shared_by_its_kind_for_a_moment(monkeypatch: pytest.Mon
     assert controller.retry_after(booking("c", priority=1, deadline=9.0), 0.0) != first
     later = controller.retry_after(timed, SHARED_RETRY_SECONDS + 0.01)
     assert later != first
-    assert controller.retry_after(timed, -1.0) != later, "the clock was set back"
+    assert controller.retry_after(timed, -1.0) != later, "the clock was set back, so the hint is computed again"
     for priority in range(2000):
         controller.retry_after(booking("d", priority=priority), 0.2)
     assert len(controller._retry_hints) <= 512
 
 
-def busy_desk() -> AdmissionController:
-    """One seat, taken for 3.2 s."""
+def busy_controller() -> AdmissionController:
+    """Return a controller with one running slot, which is taken for 3.2 s."""
     controller = new_controller(max_running=1)
     let_in(controller, booking("first", max_tokens=500))
     run_at_once(controller, "first")
@@ -265,7 +270,7 @@ def busy_desk() -> AdmissionController:
 
 
 def test_requests_of_one_kind_shed_together_get_the_same_hint() -> None:
-    controller = busy_desk()
+    controller = busy_controller()
     short, long = (booking(name, deadline=9.0, max_tokens=n) for name, n in (("x", 10), ("y", 1000)))
     assert controller.retry_after(short, 0.0) == controller.retry_after(long, 0.05)
     assert controller.retry_after(short, 0.06) != controller.retry_after(long, 0.06 + 2 * SHARED_RETRY_SECONDS)
@@ -273,7 +278,7 @@ def test_requests_of_one_kind_shed_together_get_the_same_hint() -> None:
 
 @given(tokens=st.integers(50, 4000), spare=st.floats(0.3, 3.0), limited=st.booleans())
 def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, limited: bool) -> None:
-    """Refused or shed, the first of its class or not: one seat is taken by so many tokens."""
+    """The hint is the same for a refused and for a shed request, while the only slot is taken for this many tokens."""
     controller = new_controller(max_running=1)
     let_in(controller, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(controller, "first")
@@ -282,7 +287,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
     told = [controller.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
 
     def is_welcome(seconds: float) -> bool:
-        """The first has gone on for so long."""
+        """Return whether the request is admitted after "first" has run for this long."""
         later = new_controller(max_running=1)
         first = booking("first", max_tokens=tokens, deadline=60.0 if limited else None)
         later.book(first, Admit(None), 0.0)
@@ -311,7 +316,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
 def test_a_request_that_follows_its_hints_is_admitted_before_long(
     seats: int, runners: int, tokens: int, spare: float, first: bool
 ) -> None:
-    """Whether it would wait for a seat or share the steps of the seated requests."""
+    """The request waits for a slot, or shares steps with the running requests."""
     runners = min(seats, runners)
     a_step = PRICES.decode_step + runners * PRICES.decode_token
     at, asked = 0.0, booking("x", max_tokens=100)
@@ -374,9 +379,9 @@ def test_a_possibly_short_answer_is_hopeless_only_by_its_first_token() -> None:
     controller = new_controller(max_running=1)
     enter(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, exact=False, deadline=0.8))
     run_at_once(controller, "a")
-    assert controller.sweep(0.0).shed == (), "the first token is there after 0.68 s"
+    assert controller.sweep(0.0).shed == (), "its first token comes after 0.68 s, which is in time"
     assert controller.sweep(0.3).shed == ()
-    assert controller.sweep(0.31).shed == ("b",), "seen twice"
+    assert controller.sweep(0.31).shed == ("b",), "the second sweep that finds it late sheds it"
 
 
 def test_alone_is_judged_with_the_margin_too() -> None:
@@ -384,7 +389,7 @@ def test_alone_is_judged_with_the_margin_too() -> None:
     enter(controller, booking("a", max_tokens=100, deadline=0.7), booking("b", max_tokens=100, deadline=0.75))
     trial = controller.forecast(0.0)
     late = [trial is not None and trial.slack_alone(entry) < 0 for entry in controller.bookings.active]
-    assert late == [True, False], "0.68 s alone"
+    assert late == [True, False], "each needs 0.68 s alone, and a margin"
 
 
 def test_what_others_delayed_is_not_held_against_the_forecast() -> None:
@@ -393,7 +398,7 @@ def test_what_others_delayed_is_not_held_against_the_forecast() -> None:
     for key in ("a", "b"):
         run_at_once(controller, key)
         controller.report_ended(key, whole=True, cut=False, now=9.0)
-    assert controller.accuracy._num_requests == 1, "only of the one that was not overtaken"
+    assert controller.accuracy._num_requests == 1, "only the request that was not overtaken counts"
 
 
 def test_one_endless_answer_does_not_make_every_estimate_longer() -> None:

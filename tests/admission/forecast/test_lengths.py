@@ -1,4 +1,4 @@
-"""How long answers are, from those that ended and those that were cut."""
+"""Estimates of answer length, from answers that ended by themselves and answers that were cut at their limit."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ def test_never_less_than_there_is_nor_more_than_there_may_be(
     mean, long = lengths.mean(most, so_far), lengths.long(most, so_far)
     assert so_far - 1e-6 <= mean <= most
     assert so_far <= long <= most
-    assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "a higher limit never shortens an answer"
+    assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "a higher limit must not shorten the estimate"
 
 
 def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
@@ -45,7 +45,7 @@ def test_short_limits_do_not_push_out_what_was_learnt(cuts: list[int]) -> None:
     assert lengths.mean(1024) == lengths.long(1024) == 40
     for _ in range(300):
         lengths.add(45, cut=True)
-    assert lengths.known, "answers cut behind an end have gone on, but push no end out"
+    assert lengths.known, "cut answers must not evict the answers that ended by themselves"
 
 
 def test_those_that_ended_by_themselves_tell() -> None:
@@ -55,11 +55,13 @@ def test_those_that_ended_by_themselves_tell() -> None:
     assert 18 < lengths.mean(256) < 22
     assert 27 <= lengths.long(256) <= 30
     assert lengths.mean(15) < 15 and lengths.long(15) == 15
-    assert 25 < lengths.mean(256, so_far=24) < 30, "a long answer is not about to end at the mean of all"
+    assert 25 < lengths.mean(256, so_far=24) < 30, (
+        "an answer that is already long must not be expected to end at the mean"
+    )
 
 
 def test_what_was_cut_would_have_been_longer() -> None:
-    """Half of the callers allow 20 tokens only; all answers are of 10 or 100 tokens."""
+    """All answers would have 10 or 100 tokens, and half of the callers allow only 20."""
     lengths, rng = AnswerLengths(), Random(5)
     for _ in range(400):
         natural, most = rng.choice([10, 100]), rng.choice([20, 200])
