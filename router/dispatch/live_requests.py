@@ -12,7 +12,7 @@ class LiveRequests:
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests = max_requests
         self._max_bytes = max_bytes
-        self._num_bytes = 0
+        self.num_bytes = 0
         self._requests: dict[tuple[str, str], Request] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -23,10 +23,6 @@ class LiveRequests:
     def __iter__(self) -> Iterator[Request]:
         return iter(tuple(self._requests.values()))
 
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
-
     def enter(self, request: Request) -> None:
         """Register the request; the current task serves it until `leave`. Raises Refusal for a duplicate id and for too
         many requests or bytes; a single request may exceed the byte limit."""
@@ -35,19 +31,19 @@ class LiveRequests:
             raise duplicate_request(request.request_id)
         if len(self._requests) >= self.max_requests:
             raise queue_full("being answered", self.max_requests, None)
-        if self._num_bytes + request.num_bytes > self._max_bytes and self._requests:
+        if self.num_bytes + request.num_bytes > self._max_bytes and self._requests:
             raise too_many_bytes(self._max_bytes)
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request must be served by a task")
         request.start(task)
         self._requests[key] = request
-        self._num_bytes += request.num_bytes
+        self.num_bytes += request.num_bytes
         self._emptied.clear()
 
     def leave(self, request: Request) -> None:
         del self._requests[request.caller.tenant, request.request_id]
-        self._num_bytes -= request.num_bytes
+        self.num_bytes -= request.num_bytes
         if not self._requests:
             self._emptied.set()
 

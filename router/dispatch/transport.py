@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,14 @@ from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
 import grpc
 
-from router.dispatch.http2.channel import CallOptions, Http2Channel, ReadLimits, client_tls_context
+from router.dispatch.http2.channel import (
+    UNIX,
+    CallOptions,
+    Http2Channel,
+    ReadLimits,
+    ServerAddress,
+    client_tls_context,
+)
 from router.dispatch.http2.connection import PING_AFTER_SECONDS, PING_TIMEOUT_SECONDS
 from router.dispatch.http2.frames import MetadataPairs
 
@@ -20,7 +26,6 @@ faster than they are relayed wait at the replica, which merges them into one mes
 buffer of a slow caller. A reader of a longer message requests all of it."""
 READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
 _DNS = "dns:///"
-_UNIX = "unix:"
 
 
 class ReplicaChannel(Protocol):
@@ -77,10 +82,6 @@ class GrpcChannel:
         await self._channel.close()
 
 
-class AddressInvalid(ValueError):
-    """The message describes a valid address."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaTarget:
     label: str  # the suffix of the replica's name: equal on every router with the same configuration
@@ -104,13 +105,10 @@ class ReplicaTls:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("--replica-certificate and --replica-key must be given together")
 
-    def context(self) -> ssl.SSLContext:
-        return client_tls_context(self.ca, self.certificate, self.key)
-
 
 def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None) -> Connect:
     """Raises OSError for a TLS file that cannot be read or used."""
-    context: Any = None if tls is None else tls.context()
+    context: Any = None if tls is None else client_tls_context(tls.ca, tls.certificate, tls.key)
     channel: Callable[..., ReplicaChannel] = Http2Channel
     if kind == "grpc":
         channel = GrpcChannel
@@ -119,7 +117,7 @@ def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None)
             context = grpc.ssl_channel_credentials(*(None if path is None else path.read_bytes() for path in files))
 
     def connect(target: ReplicaTarget, limits: ReadLimits) -> ReplicaChannel:
-        if context is None or target.address.startswith(_UNIX):
+        if context is None or target.address.startswith(UNIX):
             return channel(target.address, limits)
         return channel(target.address, limits, context, target.authority)
 
@@ -128,11 +126,7 @@ def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None)
 
 def check_address(address: str) -> None:
     """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid for any other form."""
-    if address.startswith(_UNIX):
-        if len(address) == len(_UNIX):
-            raise AddressInvalid(f"a Unix socket must be unix:PATH, got {address!r}")
-        return
-    _split_address(address.removeprefix(_DNS))
+    ServerAddress.parse(address.removeprefix(_DNS))
 
 
 def is_dns(address: str) -> bool:
@@ -142,16 +136,9 @@ def is_dns(address: str) -> bool:
 async def resolve_targets(address: str) -> tuple[ReplicaTarget, ...]:
     """Return every IP address behind a DNS name, sorted. Only this machine's preferred family is used, so that a
     replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
-    host, port = _split_address(address.removeprefix(_DNS))
+    server = ServerAddress.parse(address.removeprefix(_DNS))
+    host, port = server.host, server.port
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     ips = {str(where[0]) for family, _, _, _, where in found if family == found[0][0]}
     places = sorted(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in ips)
     return tuple(ReplicaTarget(place, place, authority=host) for place in places)
-
-
-def _split_address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not bare or "/" in bare or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise AddressInvalid(f"an address must be host:port, dns:///name:port or unix:PATH, got {text!r}")
-    return bare, int(port)

@@ -113,7 +113,7 @@ def request_attributes(receipt: wire.Receipt) -> Attributes:
         "octet.specialist": receipt.specialist or decision.primary,
         "octet.shadow.specialist": between.shadow.specialist,
         "octet.adapter.digests": tuple(receipt.lane.adapter_digests),
-        "octet.admission.result": admission_result(receipt),
+        "octet.admission.result": ADMITTED if receipt.HasField("accepted") else error_reason(receipt.error.reason),
         "octet.breaker": receipt.breaker,
         "octet.correctness": between.correctness,
         "octet.lane": between.lane,
@@ -171,10 +171,6 @@ def usage_attributes(usage: wire.Usage) -> Attributes:
     if usage.times_preempted:
         found["octet.times_preempted"] = usage.times_preempted
     return found
-
-
-def admission_result(receipt: wire.Receipt) -> str:
-    return ADMITTED if receipt.HasField("accepted") else error_reason(receipt.error.reason)
 
 
 def error_reason(number: int) -> str:

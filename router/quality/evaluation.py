@@ -243,9 +243,9 @@ class Evaluator:
             outcomes = (await task.verify(verifier, primary.text), "failed")
         elif primary.has_stopped and shadow.has_stopped:
             outcomes = (await task.verify(verifier, primary.text), await task.verify(verifier, shadow.text))
-        pair = AnswerPair(primary.text, shadow.text, *outcomes)
-        order, similar, at_ms = task.shadow.order, task.rules.similar, self._wall_ms()
-        comparison = await asyncio.to_thread(compare_answers, task.finished, order, pair, similar, at_ms)
+        texts, similar, at_ms = (primary.text, shadow.text), task.rules.similar, self._wall_ms()
+        case = (task.finished, task.shadow.order, texts, outcomes, similar, at_ms)
+        comparison = await asyncio.to_thread(compare_answers, *case)
         self._counters.compared += 1
         self._listener.compared(comparison, task.finished.receipt.tenant)
 
@@ -255,30 +255,25 @@ def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
     return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPair:
-    """Two answers, and the verdicts of the primary's verifier on both."""
-
-    primary: str
-    shadow: str
-    primary_outcome: Outcome
-    shadow_outcome: Outcome
-
-
-def answers_agree(pair: AnswerPair, likeness: float, similar: float) -> bool:
+def answers_agree(outcomes: tuple[Outcome, Outcome], likeness: float, similar: float) -> bool:
     """Whether both passed, both failed or both are inconclusive, and their texts are similar."""
-    outcomes = (pair.primary_outcome, pair.shadow_outcome)
     is_inconclusive = not any(outcome in _CONCLUSIVE for outcome in outcomes)
     return (is_inconclusive or outcomes[0] == outcomes[1]) and likeness >= similar
 
 
 def compare_answers(
-    finished: FinishedAnswer, order: ShadowOrder, pair: AnswerPair, similar: float, at_ms: int
+    finished: FinishedAnswer,
+    order: ShadowOrder,
+    texts: tuple[str, str],
+    outcomes: tuple[Outcome, Outcome],
+    similar: float,
+    at_ms: int,
 ) -> operator_wire.Comparison:
-    """Pure. Too slow for the event loop, because it compares the tokens of both texts."""
+    """Pure. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the primary's verifier on
+    them. Too slow for the event loop, because it compares both texts character by character."""
     decision = finished.receipt.decision
-    likeness = similarity(pair.primary, pair.shadow)
-    agreed = answers_agree(pair, likeness, similar)
+    likeness = similarity(*texts)
+    agreed = answers_agree(outcomes, likeness, similar)
     indices, values = ([], []) if agreed else extract_features(finished.question)
     return operator_wire.Comparison(
         request_id=finished.receipt.request_id,
@@ -288,8 +283,8 @@ def compare_answers(
         shadow=shadow_label(order),
         why=order.why,
         confidence=decision.confidence if decision.HasField("confidence") else None,
-        primary_outcome=pair.primary_outcome,
-        shadow_outcome=pair.shadow_outcome,
+        primary_outcome=outcomes[0],
+        shadow_outcome=outcomes[1],
         similarity=likeness,
         agreed=agreed,
         feature_indices=indices,

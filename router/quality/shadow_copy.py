@@ -63,10 +63,6 @@ def to_shadow_request(request: wire.GenerateRequest, candidate: Candidate, seed:
     return request
 
 
-class ShadowTooLong(Exception):
-    """The answer is longer than the capture limit."""
-
-
 class ShadowStream:
     """Reads the stream of one shadow. It affects neither the replica's breaker nor its counters."""
 
@@ -118,7 +114,7 @@ class ShadowStream:
         if is_chunk(raw):
             self._num_chunks += 1
             if self._num_chunks > self.most_chunks or not self.captured.add(raw):
-                raise ShadowTooLong
+                raise CallerGone  # the answer is longer than the capture limit
 
     def accepted(self, accepted: wire.Accepted) -> bytes:
         self._lane = accepted.lane

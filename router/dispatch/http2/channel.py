@@ -25,7 +25,7 @@ _MAX_BACKOFF_SECONDS = 0.5  # short, so that a server that is back is found befo
 _BACKOFF_FACTOR = 1.6
 _BACKOFF_JITTER = 0.2
 _USER_TIMEOUT_MS = 5_000  # TCP_USER_TIMEOUT: sent data that stays unacknowledged for this long ends the connection
-_UNIX = "unix:"
+UNIX = "unix:"
 _ALPN = "h2"
 
 
@@ -41,6 +41,10 @@ class CallOptions(TypedDict, total=False):
     wait_for_ready: bool
 
 
+class AddressInvalid(ValueError):
+    """The message describes a valid address."""
+
+
 class ServerUnreachable(Exception):
     """The message states the reason."""
 
@@ -53,12 +57,17 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, address: str) -> "ServerAddress":
-        """Parse host:port or unix:PATH. Raises ValueError for an invalid port."""
-        if address.startswith(_UNIX):
-            bare = address.removeprefix(_UNIX)
-            return cls("localhost", 0, bare.removeprefix("//") if bare.startswith("///") else bare)
+        """Parse host:port or unix:PATH. Raises AddressInvalid."""
+        if address.startswith(UNIX):
+            path = address.removeprefix(UNIX)
+            if not path:
+                raise AddressInvalid(f"a Unix socket must be unix:PATH, got {address!r}")
+            return cls("localhost", 0, path.removeprefix("//") if path.startswith("///") else path)
         host, _, port = address.rpartition(":")
-        return cls(host[1:-1] if host.startswith("[") and host.endswith("]") else host, int(port))
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not bare or "/" in bare or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise AddressInvalid(f"an address must be host:port, dns:///name:port or unix:PATH, got {address!r}")
+        return cls(bare, int(port))
 
     async def resolve(self) -> tuple[str, ...]:
         """Return every IP address of the host, in the system's order. Raises OSError if the lookup fails."""

@@ -287,7 +287,7 @@ class Watchdog:
         for request in requests:
             if now >= request.deadline + DEADLINE_SLACK:
                 request.end(deadline_exceeded())
-            elif _missed_first_token(request, now):
+            elif now >= request.first_token_by + DEADLINE_SLACK and not request.has_first_token:
                 request.end(first_token_late())
         for attempt, request in attempts.items():
             if request.ending is None:
@@ -318,8 +318,3 @@ class Watchdog:
         if self._lived - since >= self._dispatch().hang_seconds:
             replica.mark_hung(self._lived - since)
         return num_signals, since
-
-
-def _missed_first_token(request: Request, now: float) -> bool:
-    deadline = request.first_deadline
-    return deadline is not None and now >= deadline + DEADLINE_SLACK and not request.has_first_token

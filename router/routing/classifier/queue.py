@@ -64,16 +64,12 @@ class ClassifierQueue:
         self._waiting: dict[bytes, ClassifyJob] = {}  # in order of arrival
         self._running: ClassifyBatch | None = None
         """The batch that callers wait for. A stalled batch is known only to its worker."""
-        self._workers: list[ClassifierWorker] = []
+        self.workers: list[ClassifierWorker] = []
         self._closed = False
 
     @property
     def num_waiting(self) -> int:
         return len(self._waiting)
-
-    @property
-    def num_workers(self) -> int:
-        return len(self._workers)
 
     def cached(self, text: str, tenant: str = "") -> Distribution | None:
         return self._lookup(_cache_key(text, tenant))
@@ -103,7 +99,7 @@ class ClassifierQueue:
         self._closed = True
         self._refuse_waiting(_CLOSED)
         self._end_running(_CLOSED)
-        for worker in self._workers:
+        for worker in self.workers:
             worker.stop()
 
     def _lookup(self, key: bytes) -> Distribution | None:
@@ -134,17 +130,17 @@ class ClassifierQueue:
         return None if self._breaker.allow() else _RESTING
 
     def _idle_worker(self) -> "ClassifierWorker | None":
-        for worker in self._workers:
+        for worker in self.workers:
             if not worker.busy:
                 return worker
-        if len(self._workers) > self.MAX_STUCK:
+        if len(self.workers) > self.MAX_STUCK:
             return None
         try:
-            self._workers.append(ClassifierWorker(self._classifier))
+            self.workers.append(ClassifierWorker(self._classifier))
         except RuntimeError as error:
             _log.error("cannot start a classifier thread: %s", error)
             return None
-        return self._workers[-1]
+        return self.workers[-1]
 
     def _start_next(self) -> None:
         if self._running is not None or not self._waiting:

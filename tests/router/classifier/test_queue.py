@@ -339,7 +339,7 @@ def test_an_open_breaker_starts_no_thread() -> None:
     async def scenario(queue: ClassifierQueue) -> None:
         assert "longer" in await unavailable(queue, "stalls")
         assert "paused" in await unavailable(queue, "open")
-        assert queue.num_workers == 1
+        assert len(queue.workers) == 1
 
     run_with_queue(recorder, scenario, ManualClock(), timeout=SHORT, failures=1)
 
@@ -389,11 +389,11 @@ def test_hung_threads_are_bounded_and_a_recovered_one_is_reused() -> None:
             await unavailable(queue, str(n))
             clock.sleep(100.0)
         assert "stuck" in await unavailable(queue, "no thread left")
-        await until(lambda: queue.num_workers == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1)
+        await until(lambda: len(queue.workers) == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1)
         recorder.gate.set()
         await until(lambda: queue.cached("0"))
         assert await queue.classify("again") == expected_distribution("again")
-        assert queue.num_workers == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1
+        assert len(queue.workers) == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1
 
     run_with_queue(recorder, scenario, clock, timeout=SHORT, failures=1)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
 from router.quality.answers import ByteBudget, CapturedAnswer, FinishedAnswer
-from router.quality.evaluation import MOST_FEATURES, AnswerPair, answers_agree, compare_answers, shadow_label
+from router.quality.evaluation import MOST_FEATURES, answers_agree, compare_answers, shadow_label
 from router.quality.evaluation import extract_features as features
 from router.routing.classifier.base import sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES, extract_features
@@ -25,10 +25,8 @@ def test_answers_agree_with_the_same_outcome_and_a_similar_text(
 ) -> None:
     conclusive = {"passed", "failed"}
     same = one == other or not conclusive.intersection((one, other))
-    assert answers_agree(AnswerPair("", "", one, other), alike, similar) == (same and alike >= similar)
-    assert answers_agree(AnswerPair("", "", one, other), alike, similar) == answers_agree(
-        AnswerPair("", "", other, one), alike, similar
-    )
+    assert answers_agree((one, other), alike, similar) == (same and alike >= similar)
+    assert answers_agree((one, other), alike, similar) == answers_agree((other, one), alike, similar)
 
 
 def finished(**decision: object) -> FinishedAnswer:
@@ -40,16 +38,14 @@ def finished(**decision: object) -> FinishedAnswer:
 
 def test_only_a_disagreement_carries_the_classifiers_features() -> None:
     case = finished(confidence=0.25, intent="review", classifier_digest="d")
-    same = compare_answers(case, order(), AnswerPair("a b c", "a b c", "passed", "passed"), 0.6, 17)
+    same = compare_answers(case, order(), ("a b c", "a b c"), ("passed", "passed"), 0.6, 17)
     assert same.agreed and not same.feature_indices and not same.feature_values
-    other = compare_answers(case, order(), AnswerPair("a b c", "a b c", "passed", "failed"), 0.6, 17)
+    other = compare_answers(case, order(), ("a b c", "a b c"), ("passed", "failed"), 0.6, 17)
     assert not other.agreed and other.similarity == 1
     assert (list(other.feature_indices), list(other.feature_values)) == features(case.question)
     for each in (same, other):
         assert (each.intent, each.confidence, each.at_unix_ms, each.classifier_digest) == ("review", 0.25, 17, "d")
-    assert not compare_answers(finished(), order(), AnswerPair("", "", "passed", "passed"), 0.6, 17).HasField(
-        "confidence"
-    )
+    assert not compare_answers(finished(), order(), ("", ""), ("passed", "passed"), 0.6, 17).HasField("confidence")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 
 from octet.clock import SystemClock
 from octet.config.ensemble import DispatchConfig, Ensemble, SpecialistConfig
+from router.dispatch.http2.channel import AddressInvalid
 from router.dispatch.replicas import fleet as fleets
 from router.dispatch.replicas.fleet import Fleet
-from router.dispatch.transport import AddressInvalid, check_address, open_transport, resolve_targets
+from router.dispatch.transport import check_address, open_transport, resolve_targets
 
 
 def fleet_of(**addresses: list[str]) -> Fleet:
