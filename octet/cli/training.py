@@ -102,7 +102,7 @@ def _tune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         tuning = thresholds.tune_thresholds(thresholds.read_comparisons(arguments.file), goal, {})
     else:
         tuning = _tune_from_router(arguments, goal)
-    return cli.print_result(arguments, tuning.to_json(), thresholds.format_tuning(tuning))
+    return cli.print_result(arguments, tuning.to_json(), "\n".join(thresholds.format_tuning(tuning)))
 
 
 def _tune_from_router(arguments: argparse.Namespace, goal: thresholds.ThresholdGoal) -> thresholds.ThresholdTuning:

@@ -35,8 +35,11 @@ MAX_RECORDS = 4096  # beyond this number the oldest suspected content is forgott
 TRIAL_WAIT_SECONDS = 1.0  # suspected content waits at most this long for another trial at the same replica to end
 DEADLINE_SLACK = 0.25  # seconds for a replica to end a request at its deadline and to report its usage
 _MAX_UNSAFE_RETRIES = 1  # a request that was lost with its replica is retried only once: it may be the cause
-_FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
-_FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
+_KINDS_BY_REASON: dict[int, FailureKind] = {
+    **dict.fromkeys((wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY), "free"),
+    **dict.fromkeys(CAPACITY_REASONS, "full"),
+    **dict.fromkeys((wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED), "failed"),
+}
 _FAILED_CODES = {getattr(grpc.StatusCode, name) for name in ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED", "ABORTED")}
 _GONE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 """The connection failed, or gRPC cancelled a call before the replica received it."""
@@ -70,7 +73,7 @@ def classify_failure(error: Any, replica: str, *, was_open: bool, accepted: bool
         return AttemptFailure("dropped", Refusal(wire.ERROR_REASON_NO_REPLICA, late))
     if cause is not None:
         died = accepted and cause.reason == wire.ERROR_REASON_REPLICA_FAILED
-        return AttemptFailure(_classify_error(cause), _caller_refusal(code, cause), died)
+        return AttemptFailure(_KINDS_BY_REASON.get(cause.reason, "final"), _caller_refusal(code, cause), died)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return AttemptFailure("final", deadline_exceeded())
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -94,14 +97,6 @@ def set_retry_after(refusal: Refusal, request_id: str) -> None:
     """Let callers of a lost replica retry almost immediately, at times that depend on their request ids."""
     if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
         refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
-
-
-def _classify_error(error: wire.Error) -> FailureKind:
-    if error.reason in _FREE:
-        return "free"
-    if error.reason in CAPACITY_REASONS:
-        return "full"
-    return "failed" if error.reason in _FAILED else "final"
 
 
 def _caller_refusal(code: grpc.StatusCode, cause: wire.Error) -> Refusal:

@@ -126,21 +126,11 @@ class EvaluationTask:
         return "" if self.shadow is None else self.shadow.order.candidate.specialist
 
     @property
-    def is_worthwhile(self) -> bool:
-        """Whether there is a sample or a shadow's answer to evaluate."""
-        return self.finished.is_sample or self.shadow_answer is not None
-
-    @property
     def counts_for_shadow(self) -> bool:
         """Whether the shadow's specialist could have received this question. An answer to any other question is no
         evidence."""
         receipt = self.finished.receipt
         return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
-
-    @property
-    def has_two_lanes(self) -> bool:
-        """Whether the answers are from two lanes: a lane always agrees with itself."""
-        return self.shadow_answer is not None and self.shadow_answer.lane != self.finished.receipt.lane
 
     @property
     def did_shadow_run_away(self) -> bool:
@@ -234,8 +224,10 @@ class Evaluator:
 
     async def _compare(self, task: EvaluationTask) -> None:
         """Compare the answers. If either was truncated, neither is verified."""
-        primary, shadow = task.primary, task.shadow_decoded
-        if task.shadow is None or primary is None or shadow is None or not task.has_two_lanes:
+        primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
+        if task.shadow is None or primary is None or shadow is None or answer is None:
+            return
+        if answer.lane == task.finished.receipt.lane:  # a lane always agrees with itself
             return
         verifier = task.rules.verifiers[task.finished.receipt.specialist]
         outcomes: tuple[Outcome, Outcome] = ("skipped", "skipped")

@@ -128,7 +128,7 @@ class EvaluationQueue:
             task.drop()
             return
         self._awaiting_shadow.discard(task)
-        if task.is_worthwhile:
+        if task.finished.is_sample or answer is not None:
             self._put(task)
         else:
             self._drop(task)

@@ -125,17 +125,11 @@ def _run_driver(command: Sequence[str]) -> str:
     environment = {"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)}
     try:
         done = subprocess.run(  # noqa: S603
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_ASK_SECONDS,
-            env=environment,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_SECONDS, env=environment, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerUnavailable(f"cannot run {command[0]}: {error}") from error
-    return done.stdout.decode("utf-8", "replace")
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
 def _command_in(output: str) -> list[str]:

@@ -5,7 +5,6 @@ import logging
 import socket
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from random import uniform
 from typing import TypedDict, TypeVar, Unpack
@@ -71,12 +70,8 @@ class ServerAddress:
 
     async def resolve(self) -> tuple[str, ...]:
         """Return every IP address of the host, in the system's order. Raises OSError if the lookup fails."""
-        try:
-            ip_address(self.host)
-        except ValueError:
-            found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            return tuple(dict.fromkeys(str(where[0]) for *_, where in found))
-        return (self.host,)
+        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        return tuple(dict.fromkeys(str(where[0]) for *_, where in found))
 
 
 def client_tls_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import islice
 from math import inf
 from random import Random
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from admission.breakers import CircuitBreaker, filter_ejected
 from admission.budgets import RetryBudget
@@ -340,16 +340,7 @@ def _affinity_key(session: bytes, adapters: Sequence[str]) -> bytes:
     return hasher.digest()
 
 
-class _Member(Protocol):
-    """A replica, or a snapshot of it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def adapters(self) -> frozenset[str]: ...
-
-
-_MemberT = TypeVar("_MemberT", bound=_Member)
+_MemberT = TypeVar("_MemberT", Replica, ReplicaSnapshot)
 
 
 def sample_replicas(
@@ -427,7 +418,7 @@ def pick_replica(
     return chosen
 
 
-def affinity_score(session: bytes) -> Callable[[_Member], bytes]:
+def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
     """Score members for a conversation without history; the highest score wins, the same on every router."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

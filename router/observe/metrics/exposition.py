@@ -9,9 +9,8 @@ from prometheus_client.metrics_core import Metric
 
 from admission.knobs import ESCALATION
 from octet.telemetry.exposition import Exposition, FamilyStream, counter_family, gauge_family, state_family
-from octet.telemetry.outcomes import reason_name
+from octet.telemetry.outcomes import error_reasons, reason_name
 from octet.telemetry.trace_export import SpanExporter
-from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.gate import AccessGate
 from router.assembly import BackgroundServices
@@ -31,9 +30,7 @@ HEALTH_STATES = ("closed", "half_open", "open")
 SCRAPE_FAILURES = ("silent", "malformed")
 _CONFIGURATION = "configuration"
 SETTERS = (_CONFIGURATION, ESCALATION, "operator")
-_GATE_REASONS = tuple(
-    getattr(error_pb2, f"ERROR_REASON_{name}") for name in ("UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT")
-)
+_GATE_REASONS = sorted(error_reasons("UNAUTHENTICATED FORBIDDEN KEY_LIMIT"))
 _JOB_ENDINGS = ("done", "failed", "cancelled")
 HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; the pattern of an unknown route is empty
 

@@ -4,12 +4,11 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from math import ceil, exp, floor, lgamma, log, sqrt
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.json_format import Parse, ParseError
 
 from admission.knobs import UNSPECIFIED_INTENT
 from octet.client.records import Comparison
@@ -125,20 +124,19 @@ class ThresholdCurve:
         self.reach = self.confidences[-1]  # the highest confidence in the data
         self.total = len(ordered)
         self.judged = sum(point.judged for point in ordered)
-        self._disagreements = list(accumulate((point.disagreed for point in ordered), initial=0))
-        self._saves = list(accumulate((point.saved for point in ordered), initial=0))
-        self._losses = list(accumulate((point.lost for point in ordered), initial=0))
-        self.disagreements, self.saves = self._disagreements[-1], self._saves[-1]
+        self.disagreements = sum(point.disagreed for point in ordered)
+        self.saves = sum(point.saved for point in ordered)
 
     def caught(self, aim: GoalAim) -> list[float]:
         """Return the confidences of the aim's cases, ascending."""
         return [each.confidence for each in self._points if (each.saved if aim == "saves" else each.disagreed)]
 
     def at(self, threshold: float) -> ThresholdRow:
-        shadowed = bisect_left(self.confidences, threshold)
-        saves = self._saves[shadowed]
-        interval = share_interval(saves, self.saves)
-        return ThresholdRow(threshold, shadowed, self._disagreements[shadowed], saves, self._losses[shadowed], interval)
+        below = self._points[: bisect_left(self.confidences, threshold)]
+        disagreements, saves, losses = (
+            sum(getattr(each, name) for each in below) for name in ("disagreed", "saved", "lost")
+        )
+        return ThresholdRow(threshold, len(below), disagreements, saves, losses, share_interval(saves, self.saves))
 
     def rows(self) -> list[ThresholdRow]:
         """Return rows up to one step beyond the data."""
@@ -146,8 +144,8 @@ class ThresholdCurve:
         return [self.at(hundredths / GRID) for hundredths in range(_STEP, last + 1, _STEP)]
 
     def saves_above(self, confidence: float) -> tuple[int, int]:
-        first = bisect_left(self.confidences, confidence)
-        return self.saves - self._saves[first], self.total - first
+        above = self._points[bisect_left(self.confidences, confidence) :]
+        return sum(each.saved for each in above), len(above)
 
 
 def threshold_above(confidence: float) -> float:
@@ -198,7 +196,7 @@ def propose_threshold(curve: ThresholdCurve, rule: ThresholdGoal) -> ThresholdOu
         return MissingData("comparisons", curve.total, needed, needed - curve.total)
     low, high = _quantile_interval(curve.confidences, rule.share)
     most = rule.share * curve.total + 1e-9
-    chosen = max(threshold for threshold in _THRESHOLDS if curve.at(threshold).shadowed <= most)
+    chosen = max(threshold for threshold in _THRESHOLDS if bisect_left(curve.confidences, threshold) <= most)
     return ThresholdProposal(chosen, threshold_not_above(low), threshold_not_above(high))
 
 
@@ -276,24 +274,15 @@ def write_comparisons(comparisons: Iterable[Comparison], file: TextIO) -> Iterat
 
 def _parse_comparison(line: str, place: str) -> Comparison:
     try:
-        found = json.loads(line)
-        json.dumps(found, ensure_ascii=False).encode()  # protobuf cannot parse half of a surrogate pair
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: a line must be JSON, as --export writes it: {error}") from None
-    expected = f"{place}: a line must be an octet.v1.Comparison, as --export writes it"
-    if not isinstance(found, dict):
-        raise ValueError(expected)
-    try:
-        return Comparison.from_wire(ParseDict(found, wire.Comparison()))
-    except (ParseError, ValueError, OverflowError) as error:
-        raise ValueError(f"{expected}: {error}") from None
+        if not line.lstrip().startswith("{"):
+            raise ParseError("it is no object")
+        return Comparison.from_wire(Parse(line, wire.Comparison()))
+    except (ParseError, ValueError, OverflowError, RecursionError) as error:
+        expected = "a line must be JSON, and it must be an octet.v1.Comparison, as --export writes it"
+        raise ValueError(f"{place}: {expected}: {error}") from None
 
 
-def format_tuning(tuning: ThresholdTuning) -> str:
-    return "\n".join(_format_lines(tuning))
-
-
-def _format_lines(tuning: ThresholdTuning) -> Iterator[str]:
+def format_tuning(tuning: ThresholdTuning) -> Iterator[str]:
     if not tuning.intents:
         yield "nothing to tune: no request was shadowed for low confidence"
     for tuned in tuning.intents:
