@@ -1,11 +1,11 @@
 """`octet bench`: the cost of Octet on this computer."""
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 from bench.commands import admission, engine, machinery, serve
-from bench.commands.common import FIGURES, Benches, BenchParser
+from bench.commands.common import FIGURES, BenchParser
+from octet.cli.arguments import Commands, add_parser
 
 _BENCH = f"""\
 Measure what Octet costs on this computer: its own machinery without a model,
@@ -14,13 +14,8 @@ and its engine compared with other engines on the same model.
 {FIGURES}"""
 
 
-def add_bench_command(commands: Benches) -> None:
-    bench = commands.add_parser(
-        "bench",
-        description=_BENCH,
-        help="measure what Octet costs, compared with its peers",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_bench_command(commands: Commands) -> None:
+    bench = add_parser(commands, "bench", "measure what Octet costs, compared with its peers", description=_BENCH)
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
     adds: tuple[Callable[[Any], None], ...] = (
         *(machinery.add_kv, machinery.add_scheduler, machinery.add_router, machinery.add_doors, machinery.add_overview),

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from itertools import cycle, islice
 from random import Random
 from time import perf_counter
@@ -15,9 +16,8 @@ from grpc import aio
 from bench import router_site
 from bench.http_client import HttpClient, chat_request
 from bench.processes import HOST, SiteFailed
-from bench.router_peers.orders import Order
-from bench.router_replicas import FASTEST
-from bench.router_site import ROUTER, Call, RouterSite
+from bench.router_peers.cases import Order
+from bench.router_site import FASTEST, ROUTER, Call, RouterSite, first_chunk
 from bench.timing import Board, Targets
 from router.dispatch.http2 import frames
 from simulation.results import BenchRecord, percentile
@@ -82,13 +82,8 @@ async def _silent(port: int, request: bytes) -> None:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
         await loop.sock_connect(held, (HOST, port))
         await loop.sock_sendall(held, request)
-        while not _is_cut(held):
+        while held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01":  # the state: established
             await asyncio.sleep(1.0)
-
-
-def _is_cut(held: socket.socket) -> bool:
-    """Whether the connection is cut. TCP_INFO's first byte is the connection's state; 1 is established."""
-    return held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x01"
 
 
 async def _shut(port: int, request: bytes) -> None:
@@ -154,32 +149,26 @@ async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -
         http, questions = HttpClient(HOST, where.http_port), router_site.new_questions()
         stack.callback(http.close)
         calls: dict[str, Call] = {
-            "grpc": router_site.call_of(router_site.router_ask(channel, router_site.new_questions(), TOKENS)),
+            "grpc": partial(first_chunk, router_site.router_ask(channel, router_site.new_questions(), TOKENS)),
             "http": lambda: first_token(http, *next(questions)),
         }
         await _round(calls, 0, 1.0)
         for number in range(runs):
             rest = await _round(calls, number, seconds)
             async with holding(where, HELD):
-                await _settled(where)
+                await _settle(where)
                 busy = await _round(calls, number, seconds)
-            await _settled(where)
-            board.add(number, REST, "octet", _figures(rest))
-            board.add(number, REST, "octet", [(ADDED, "ms", rest["http", 50] - rest["grpc", 50])])
-            board.add(number, BUSY, "octet", _figures(busy))
-            board.add(
-                number, BUSY, "octet", [(_over_rest(door), "x", busy[door, 99] / rest[door, 99]) for door in _DOORS]
-            )
+            await _settle(where)
+            added = (ADDED, "ms", rest["http", 50] - rest["grpc", 50])
+            over = [(_over_rest(door), "x", busy[door, 99] / rest[door, 99]) for door in _DOORS]
+            board.add(number, REST, "octet", [*_figures(rest), added])
+            board.add(number, BUSY, "octet", [*_figures(busy), *over])
 
 
-async def _settled(where: RouterSite) -> None:
+async def _settle(where: RouterSite) -> None:
     """Wait until the buffers to callers that never read are full."""
-    for _ in range(_MOST_WAITS):
-        before = where.router_cpu()
-        await asyncio.sleep(_WAIT_SECONDS)
-        if where.router_cpu() - before < _IDLE * _WAIT_SECONDS:
-            return
-    raise SiteFailed("the router did not become idle")
+    if not await router_site.becomes_idle(where.router_cpu, _IDLE, _WAIT_SECONDS, _MOST_WAITS):
+        raise SiteFailed("the router did not become idle")
 
 
 async def _round(calls: dict[str, Call], number: int, seconds: float) -> dict[tuple[str, int], float]:

@@ -5,21 +5,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import engine_decode as decode
 from bench.engine_calibration import calibrate
+from bench.engine_decode import OCTET, SERVED, Job, attempt
 from bench.engine_parts import FULL_LOOP, FULL_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
-from bench.engine_rounds import OCTET, SERVED, Job
 from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
-from bench.peers.process import Peer, PeerFailed
+from bench.processes import Peer, PeerFailed
 from bench.timing import Findings, Say
 from simulation.results import BenchRecord, write_atomically
 
 SHARES = "shares"
 DECODING, OPEN_LOOP, ADAPTERS = PARTS = ("decode", "open-loop", "adapters")
-_OCTET_RUNNERS = {OCTET: "bench.peers.octet_runner", SERVED: "bench.peers.octet_served_runner"}
+_OCTET_RUNNERS = {OCTET: ["bench.peers.octet_runner"], SERVED: ["bench.peers.octet_runner", "--served"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +88,28 @@ class _Systems:
         if OCTET not in self.live:
             self.findings.fail("octet: not calibrated, because it is not running")
             return
-        model = self._model
-        try:
-            content, summary = calibrate(self.live[OCTET], model.vocab_size, model.revision, quick=self._options.quick)
-        except (PeerFailed, ValueError) as error:
-            self.findings.fail(str(error))
-            return
-        write_atomically(path, content.encode())
-        self.findings.notes.append(f"{path}: {summary}")
+        model, quick = self._model, self._options.quick
+        work = partial(calibrate, vocab_size=model.vocab_size, revision=model.revision, quick=quick)
+        if found := attempt(self.findings, self.live, OCTET, work):
+            content, summary = found
+            write_atomically(path, content.encode())
+            self.findings.notes.append(f"{path}: {summary}")
 
     def close(self) -> None:
         for peer in self.live.values():
             peer.close()
 
     def _note_shares(self, jobs: Sequence[Job]) -> None:
-        octet = self.live.get(OCTET)
-        if octet is None or SHARES not in octet.calls:
+        if OCTET in self.live and SHARES not in self.live[OCTET].calls:
             return
         for job in jobs:
-            try:
-                prompts = job.prompts("shares", self._model.vocab_size)
-                spent = octet.call(SHARES, prompts=prompts, new_tokens=job.new_tokens)
-            except PeerFailed as error:
-                self.findings.fail(str(error))
-                return
-            self.findings.notes.append(f"octet: of {job.case}, {shares(spent)}")
+            prompts = job.prompts("shares", self._model.vocab_size)
+            work = partial(Peer.call, name=SHARES, prompts=prompts, new_tokens=job.new_tokens)
+            if spent := attempt(self.findings, self.live, OCTET, work):
+                self.findings.notes.append(f"octet: of {job.case}, {shares(spent)}")
 
     def _start_octet(self, name: str) -> tuple[Peer, str]:
-        command = [sys.executable, "-m", _OCTET_RUNNERS[name], str(self._model.path), *self._options.octet]
+        command = [sys.executable, "-m", *_OCTET_RUNNERS[name], str(self._model.path), *self._options.octet]
         log = self._place.peers / f"{name}.run.log"
         octet = Peer(name, command, cwd=Path.cwd(), env=os.environ, log=log, timeout=self._options.timeout)
         return octet, octet.settings

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
-from bench.engine_rounds import Job
-from bench.peers.process import Peer
+from bench.engine_decode import Job
+from bench.processes import Peer
 from specialist.engines.sim.engine import CostModel, cost_model_to_json
 
 Mode = Literal["prefill", "decode"]
@@ -59,23 +59,10 @@ def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
 
 
 def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return x >= 0 with the least |rows @ x - 1|, found by trying every choice of columns."""
-    num_columns = rows.shape[1]
-    best, least = np.zeros(num_columns), float(len(rows))
-    for count in range(1, num_columns + 1):
-        for columns in combinations(range(num_columns), count):
-            x = np.zeros(num_columns)
-            x[list(columns)] = _least_squares(rows[:, columns])
-            error = float(np.sum((rows @ x - 1) ** 2))
-            if (x >= 0).all() and error < least:
-                best, least = x, error
-    return best
-
-
-def _least_squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve after scaling columns to the same length, because a pair costs a hundred thousandth of a step."""
+    """Return x >= 0 with the least |rows @ x - 1|. Columns are scaled alike, because a pair costs a hundred thousandth
+    of a step."""
     scale = np.linalg.norm(rows, axis=0)
-    solution = np.linalg.lstsq(rows / scale, np.ones(len(rows)), rcond=None)[0]
+    solution, _ = nnls(rows / scale, np.ones(len(rows)))
     return np.asarray(solution / scale, dtype=np.float64)
 
 

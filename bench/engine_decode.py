@@ -1,21 +1,74 @@
-"""The part "decode" of `octet bench engine`: decoding, prefill, a cached prefix, and the limits of the machine."""
+"""`octet bench engine`: jobs that all its parts share, and the part "decode": decoding, prefill, prefixes, limits."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, TypeVar
 
-from bench.engine_rounds import BENCH, LIMIT, OCTET, SERVED, Job, attempt, rotated, spread
-from bench.peers.process import Peer
-from bench.timing import Board, Figure, Findings, Key, Targets
-from simulation.results import BenchRecord
+from bench.processes import Peer, PeerFailed
+from bench.timing import ENOUGH, Board, Figure, Findings, Key, Targets
+from simulation.results import BenchRecord, percentile
 
+BENCH = "engine"
+OCTET, SERVED, LIMIT = "octet", "octet served", "limit"
+_SPECIAL_TOKENS = 100  # the first ids are often control tokens, so prompts do not contain them
+_Result = TypeVar("_Result")
 DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"
 COLD, WARM = "TTFT, cold", "TTFT, warm"
 LINEAR, READING = "linear", "read"  # calls of Octet's runner
 BARE_LINEAR, AT_BANDWIDTH = "bare linear layers", "weights at read bandwidth"
 AGREEMENT_CASE, AGREEMENT = "all prompts", "first token as octet's"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    case: str
+    concurrency: int
+    prompt_tokens: int
+    new_tokens: int
+
+    def prompts(self, seed: str, vocab_size: int) -> list[list[int]]:
+        random = Random(f"{seed}, {self.case}")
+        return [prompt_tokens(random, self.prompt_tokens, vocab_size) for _ in range(self.concurrency)]
+
+    def checked_times(self, generated: Mapping[str, Any]) -> list[list[float]]:
+        """Return the times. Raises ValueError unless there are `concurrency` answers of `new_tokens` tokens each."""
+        lengths = {len(mine) for name in ("tokens", "times") for mine in generated[name]}
+        if len(generated["times"]) != self.concurrency or lengths != {self.new_tokens}:
+            raise ValueError(f"asked for {self.concurrency} x {self.new_tokens} tokens, got lengths {sorted(lengths)}")
+        return [list(map(float, mine)) for mine in generated["times"]]
+
+
+def prompt_tokens(random: Random, length: int, vocab_size: int) -> list[int]:
+    return [random.randrange(_SPECIAL_TOKENS, vocab_size) for _ in range(length)]
+
+
+def spread(metric: str, seconds: Sequence[float], percent: int = 99, least: int = ENOUGH) -> Iterator[Figure]:
+    """Yield the median, and a percentile if there are enough samples."""
+    yield Figure(f"{metric} p50", "ms", 1e3 * median(seconds))
+    if len(seconds) >= least:
+        yield Figure(f"{metric} p{percent}", "ms", 1e3 * percentile(seconds, percent))
+
+
+def attempt(findings: Findings, peers: dict[str, Peer], name: str, work: Callable[[Peer], _Result]) -> _Result | None:
+    """Attempt the work. A peer that fails is closed and left out; its earlier rounds count."""
+    if name not in peers:
+        return None
+    try:
+        return work(peers[name])
+    except (PeerFailed, ValueError) as error:
+        findings.fail(str(error) if isinstance(error, PeerFailed) else f"{name}: {error}")
+        peers.pop(name).close()
+        return None
+
+
+def rotated(names: list[str], by: int) -> list[str]:
+    start = by % len(names) if names else 0
+    return names[start:] + names[:start]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +143,7 @@ def figures_of(job: Job, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
 
 
 def decode_rate(times: Sequence[Sequence[float]]) -> float:
-    """Tokens per second while all sequences decode: from the latest first token to the earliest last token."""
+    """Return tokens per second while all sequences decode: from the latest first token to the earliest last token."""
     start, stop = max(mine[0] for mine in times), min(mine[-1] for mine in times)
     num_tokens = sum(start < time <= stop for mine in times for time in mine)
     if num_tokens == 0:
@@ -114,8 +167,8 @@ def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure
 
 
 def reading_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """A token needs every weight once. If the weights fit into the caches, reading that many bytes may be faster than
-    memory; memory bandwidth is therefore shown too."""
+    """Yield the rate at which the weights can be read, because a token needs each of them once. If they fit into the
+    caches, this may be faster than memory; memory bandwidth is therefore shown too."""
     weights = peer.call(READING, nbytes=None)
     yield decode_case(1), Figure(AT_BANDWIDTH, "tok/s", 1 / float(weights["seconds"]))
     large = peer.call(READING, nbytes=workload.large_read)
@@ -186,7 +239,7 @@ class DecodeRounds:
 
 
 def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
-    """Octet divided by each peer and each limit, as rates, and a warm prefix divided by a cold one, as times."""
+    """Yield Octet's rate divided by that of each peer and limit, and the time of a warm prefix divided by a cold."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")

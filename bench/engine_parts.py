@@ -1,15 +1,15 @@
 """The parts "open-loop" and "adapters" of `octet bench engine`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import Any
 
-from bench.engine_rounds import BENCH, OCTET, SERVED, Job, attempt, prompt_tokens, rotated, spread
-from bench.peers.process import Peer
+from bench.engine_decode import BENCH, OCTET, SERVED, Job, attempt, prompt_tokens, rotated, spread
+from bench.processes import Peer
 from bench.timing import Board, Figure, Findings, Key
 from simulation.results import BenchRecord
 
@@ -43,10 +43,6 @@ class Arrivals:
     at: list[float]
 
 
-def loop_case(share: float) -> str:
-    return f"open loop at {100 * share:.0f} % of capacity"
-
-
 def measure_open_loop(
     peers: dict[str, Peer], sizes: LoopSizes, runs: int, vocab_size: int, findings: Findings
 ) -> list[BenchRecord]:
@@ -65,11 +61,12 @@ def measure_open_loop(
     for number in range(1, runs + 1):
         findings.say(f"open loop: round {number} of {runs}")
         for share, rate in rates.items():
+            case = f"open loop at {100 * share:.0f} % of capacity"
             arrivals = poisson(sizes, rate, f"{number}, {share}", vocab_size)
             for name in rotated([name for name in peers if _can(peers[name])], number):
                 times = attempt(findings, peers, name, partial(_arrive, arrivals=arrivals))
                 if times:
-                    board.add(number, loop_case(share), name, figures(times, sizes.window(rate)))
+                    board.add(number, case, name, figures(times, sizes.window(rate)))
     return board.records()
 
 
@@ -91,7 +88,7 @@ def poisson(sizes: LoopSizes, rate: float, seed: str, vocab_size: int) -> Arriva
 
 
 def capacity(times: Sequence[Sequence[float]]) -> float:
-    """Requests per second of a crowd, from its arrival to its last answer."""
+    """Return the requests per second of a crowd, from its arrival to its last answer."""
     ends = [mine[-1] for mine in times if mine]
     return len(ends) / max(ends) if ends else 0.0
 
@@ -112,9 +109,7 @@ def figures(times: Sequence[Sequence[float]], seconds: float) -> list[Figure]:
 
 
 def _arrive(peer: Peer, arrivals: Arrivals) -> list[list[float]]:
-    reply: Mapping[str, Any] = peer.call(
-        ARRIVE, prompts=arrivals.prompts, new_tokens=arrivals.new_tokens, at=arrivals.at
-    )
+    reply: Mapping[str, Any] = peer.call(ARRIVE, **asdict(arrivals))
     lengths = [len(mine) for mine in reply["times"]]
     if any(got not in (0, wanted) for got, wanted in zip(lengths, arrivals.new_tokens, strict=True)):
         raise ValueError("an answer does not have the requested length")
@@ -139,24 +134,14 @@ THROUGHPUT = "throughput"
 """Measured from the prompts to the last token."""
 
 
-@dataclass(frozen=True, slots=True)
-class MixSizes:
-    sequences: int
-    prompt_tokens: int
-    new_tokens: int
-
-
-FULL_MIX = MixSizes(16, 32, 48)
-QUICK_MIX = MixSizes(16, 8, 6)
-
-
-def mix_case(number: int, sizes: MixSizes) -> str:
-    return f"{sizes.sequences} sequences, {number} adapter{'s' if number > 1 else ''}"
+FULL_MIX = Job("16 sequences", 16, 32, 48)
+QUICK_MIX = Job("16 sequences", 16, 8, 6)
 
 
 def measure_mixes(
-    peers: dict[str, Peer], sizes: MixSizes, runs: int, vocab_size: int, findings: Findings
+    peers: dict[str, Peer], mix: Job, runs: int, vocab_size: int, findings: Findings
 ) -> Iterator[BenchRecord]:
+    jobs = {number: replace(mix, case=f"{mix.case}, {number} adapter{'s' if number > 1 else ''}") for number in NUMS}
     for name in peers:
         if name not in (OCTET, SERVED) and MIX not in peers[name].calls:
             findings.notes.append(f"adapters: {name} was not started with adapters: left out")
@@ -164,18 +149,15 @@ def measure_mixes(
     board = Board(BENCH, list(rules))
     for number in range(runs + 1):
         findings.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
-        for num_adapters in NUMS:
-            case = mix_case(num_adapters, sizes)
-            job = Job(case, sizes.sequences, sizes.prompt_tokens, sizes.new_tokens)
+        for num_adapters, job in jobs.items():
             prompts = job.prompts(str(number), vocab_size)
             for system in rotated(list(rules), number):
                 asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=rules[system])
                 figures = attempt(findings, peers, OCTET if system in RULES else system, asked)
                 if figures and number:
-                    board.add(number, case, system, figures)
+                    board.add(number, job.case, system, figures)
     yield from board.records()
-    for num_adapters in NUMS:
-        case = mix_case(num_adapters, sizes)
+    for case in (job.case for job in jobs.values()):
         mine = Key(case, GROUPED, THROUGHPUT)
         yield from board.ratio(mine, Key(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
         for peer in [name for name in rules if name not in RULES]:

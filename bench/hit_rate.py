@@ -9,8 +9,8 @@ from typing import Any
 
 from kvpool import BlockPool, TokenChain
 from simulation.plots import LIMIT, LINE, MUTED, open_figure
-from simulation.results import BenchRecord
-from simulation.traces import TRACE_BLOCK_SIZE, TraceRequest
+from simulation.results import BenchRecord, summary
+from simulation.traces import TRACE_BLOCK_SIZE, MooncakeRequest
 
 BENCH = "kv trace"
 POOL_SIZES = tuple(1_000 * 2**i for i in range(9))
@@ -75,7 +75,7 @@ class PoolReplayer:
         )
 
 
-def replay_infinite(requests: Sequence[TraceRequest]) -> InfiniteCache:
+def replay_infinite(requests: Sequence[MooncakeRequest]) -> InfiniteCache:
     seen: set[int] = set()
     num_blocks = num_hits = 0
     for request in requests:
@@ -85,7 +85,7 @@ def replay_infinite(requests: Sequence[TraceRequest]) -> InfiniteCache:
     return InfiniteCache(num_blocks, num_hits, len(seen))
 
 
-def replay_pools(requests: Sequence[TraceRequest], pool_sizes: Sequence[int]) -> list[PoolReplay]:
+def replay_pools(requests: Sequence[MooncakeRequest], pool_sizes: Sequence[int]) -> list[PoolReplay]:
     replayers = [PoolReplayer(size) for size in pool_sizes]
     for request in requests:
         prompt = prompt_of(request)
@@ -94,7 +94,7 @@ def replay_pools(requests: Sequence[TraceRequest], pool_sizes: Sequence[int]) ->
     return [replayer.result() for replayer in replayers]
 
 
-def prompt_of(request: TraceRequest) -> TokenChain:
+def prompt_of(request: MooncakeRequest) -> TokenChain:
     """Return a prompt whose tokens are equal exactly where the trace's ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
@@ -105,29 +105,25 @@ def prompt_of(request: TraceRequest) -> TokenChain:
 
 def hit_rate_records(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> list[BenchRecord]:
     limit = "infinite cache"
-    records = [_exact(limit, "limit", "hit rate", "%", 100 * infinite.hit_rate)]
+    records = [summary([100 * infinite.hit_rate], BENCH, limit, "hit rate", "%", "limit")]
     for replay in replays:
         records.extend(_replay_records(replay, infinite))
-    records.append(_exact(limit, "limit", "distinct", "blocks", infinite.num_distinct))
+    records.append(summary([infinite.num_distinct], BENCH, limit, "distinct", "blocks", "limit"))
     return records
 
 
 def _replay_records(replay: PoolReplay, infinite: InfiniteCache) -> Iterator[BenchRecord]:
     case = f"pool of {replay.pool_size:,} blocks"
-    yield _exact(case, "octet", "hit rate", "%", 100 * replay.hit_rate)
-    yield _exact(case, "octet", "of infinite", "%", 100 * share_of(replay, infinite))
-    yield _exact(case, "octet", "evictions", "blocks", replay.num_evictions)
+    yield summary([100 * replay.hit_rate], BENCH, case, "hit rate", "%", "octet")
+    yield summary([100 * share_of(replay, infinite)], BENCH, case, "of infinite", "%", "octet")
+    yield summary([replay.num_evictions], BENCH, case, "evictions", "blocks", "octet")
     for reason, num_blocks in replay.misses.items():
-        yield _exact(case, "octet", f"miss: {reason}", "blocks", num_blocks)
-    yield _exact(case, "octet", "refused", "requests", replay.num_refused)
+        yield summary([num_blocks], BENCH, case, f"miss: {reason}", "blocks", "octet")
+    yield summary([replay.num_refused], BENCH, case, "refused", "requests", "octet")
 
 
 def share_of(replay: PoolReplay, infinite: InfiniteCache) -> float:
     return replay.hit_rate / infinite.hit_rate if infinite.num_hits else 1.0
-
-
-def _exact(case: str, system: str, metric: str, unit: str, value: float) -> BenchRecord:
-    return BenchRecord(BENCH, case, system, metric, unit, value, value, value, runs=1)
 
 
 NEARLY_ALL = 0.97

@@ -103,18 +103,11 @@ class HttpClient:
         self._address, self._tls, self._acks_at_once = (host, port), tls, acks_at_once
         self._idle: list[HttpConnection] = []
 
-    async def take(self) -> HttpConnection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        create = partial(HttpConnection, acks_at_once=self._acks_at_once)
-        _, connection = await asyncio.get_running_loop().create_connection(create, *self._address, ssl=self._tls)
-        return connection
-
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:
         """Return the response. Raises OSError, including Broken."""
-        connection = await self.take()
+        while self._idle and not self._idle[-1].is_open:
+            self._idle.pop()
+        connection = self._idle.pop() if self._idle else await self._connect()
         try:
             response = await connection.exchange(request, on_body)
         except BaseException:
@@ -123,6 +116,11 @@ class HttpClient:
         if connection.is_open:
             self._idle.append(connection)
         return response
+
+    async def _connect(self) -> HttpConnection:
+        create = partial(HttpConnection, acks_at_once=self._acks_at_once)
+        _, connection = await asyncio.get_running_loop().create_connection(create, *self._address, ssl=self._tls)
+        return connection
 
     def close(self) -> None:
         for connection in self._idle:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +12,17 @@ from grpc import aio
 
 from bench.http_client import HttpClient, http_request
 from bench.processes import HOST
-from bench.router_site import SPECIALISTS, Call, RouterSite, call_of, new_questions, router_ask, running, site, steady
+from bench.router_site import (
+    SPECIALISTS,
+    Call,
+    RouterSite,
+    first_chunk,
+    new_questions,
+    router_ask,
+    running,
+    site,
+    steady,
+)
 from bench.timing import Board, Targets
 from octet.v1 import operator_pb2 as wire
 from simulation.results import BenchRecord
@@ -40,7 +51,7 @@ def measure_overview(runs: int, seconds: float) -> list[BenchRecord]:
 
 async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -> None:
     async with aio.insecure_channel(where.router) as channel:
-        call = call_of(router_ask(channel, new_questions(), TOKENS))
+        call = partial(first_chunk, router_ask(channel, new_questions(), TOKENS))
         await steady(call, RATE, 1.0)
         for number in range(runs):
             board.add(number, CASE, "octet", await _round(where, call, seconds, number))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import count, product
 from random import Random
 from time import perf_counter
@@ -11,9 +12,8 @@ import uvloop
 from grpc import aio
 
 from bench import router_site
-from bench.router_peers.orders import Order
-from bench.router_replicas import FASTEST
-from bench.router_site import REPLICA, ROUTER, TOPICS, Ask, RouterSite
+from bench.router_peers.cases import Order
+from bench.router_site import FASTEST, REPLICA, ROUTER, TOPICS, Ask, RouterSite
 from bench.timing import Board, Targets
 from octet.clock import SystemClock
 from octet.config.loader import default_ensemble
@@ -102,7 +102,7 @@ async def _measure(where: RouterSite, runs: int, seconds: float, words: int, boa
             return ask
 
         warm_up = router_site.router_ask(router, questions, ANSWERS[0], named=False)
-        await router_site.steady(router_site.call_of(warm_up), RATE, 1.0)
+        await router_site.steady(partial(router_site.first_chunk, warm_up), RATE, 1.0)
         for number, tokens in product(range(runs), ANSWERS):
             paths = {
                 "direct": direct(tokens),
@@ -110,7 +110,7 @@ async def _measure(where: RouterSite, runs: int, seconds: float, words: int, boa
                 "named": router_site.router_ask(router, questions, tokens),
             }
             order = Random(number).sample(list(paths), len(paths))
-            calls = {path: router_site.call_of(paths[path]) for path in order}
+            calls = {path: partial(router_site.first_chunk, paths[path]) for path in order}
             found = {path: await router_site.steady(call, RATE, seconds) for path, call in calls.items()}
             _add_first_tokens(board, number, tokens, found)
         for number in range(runs):

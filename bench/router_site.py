@@ -1,20 +1,31 @@
-"""A router in front of simulated replicas, and calls to it."""
+"""A router in front of simulated replicas, and calls to it.
+
+`python -m bench.router_site DIRECTORY SPECIALIST...` runs the replicas of all specialists, with sockets in the
+directory, and one replica that writes tokens as fast as it can.
+"""
 
 import asyncio
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bench.processes import cpu_seconds, pinned, scratch_folder, started
-from bench.router_replicas import FASTEST, REPLICAS, socket_of
+import uvloop
+
+from bench.processes import cpu_seconds, pinned, scratch_folder, started, wait_for_sigterm
+from bench.router_peers.grpc_backend import start_backend
+from octet.clock import SystemClock
 from octet.v1 import inference_pb2, specialist_pb2
+from specialist.engines.sim.engine import CostModel
+from specialist.server.replica import create_sim_replica
+from specialist.server.server import ReplicaServer
+from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 TOPICS = {
     "template": "why does SFINAE drop this overload when the concept is not satisfied",
@@ -29,6 +40,9 @@ TOPICS = {
 SPECIALISTS = tuple(TOPICS)
 ROUTER, REPLICA = "/octet.v1.Inference/Generate", "/octet.v1.Specialist/Generate"
 READY = r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)"  # the ready line of a router: its gRPC address and its HTTP port
+FASTEST = "fastest"  # the specialist of the last replica
+REPLICAS = 2
+STEP = CostModel(0.001, 0.0, 0.0, 0.002, 0.0, 0.0, 0.0, 0.0)  # a prompt takes 1 ms and a token 2 ms, without CPU time
 _CHUNK = 0x12  # the first byte of an event with text
 
 Ask = Callable[[], Any]  # starts one call
@@ -90,11 +104,8 @@ async def steady(call: Call, rate: float, seconds: float) -> list[float]:
     return list(await asyncio.gather(*calls))
 
 
-def call_of(ask: Ask) -> Call:
-    return partial(_first_chunk, ask)
-
-
-async def _first_chunk(ask: Ask) -> float:
+async def first_chunk(ask: Ask) -> float:
+    """Return the seconds until the first token of an answer that is read to its end."""
     start, first = perf_counter(), None
     async for event in ask():
         if first is None and event[0] == _CHUNK:
@@ -102,6 +113,16 @@ async def _first_chunk(ask: Ask) -> float:
     if first is None:
         raise RuntimeError("the answer has no token")
     return first
+
+
+async def becomes_idle(cpu: Callable[[], float], share: float, seconds: float, tries: int) -> bool:
+    """Whether a process uses less than this share of a core in one of the next periods of so many seconds."""
+    for _ in range(tries):
+        before = cpu()
+        await asyncio.sleep(seconds)
+        if cpu() - before < share * seconds:
+            return True
+    return False
 
 
 async def at_once(asks: Sequence[Ask]) -> tuple[int, float]:
@@ -136,7 +157,7 @@ def site() -> Iterator[RouterSite]:
     core, *other = sorted(os.sched_getaffinity(0))
     with scratch_folder() as folder, pinned(set(other) or {core}), ExitStack() as stack:
         arguments = [str(folder), *SPECIALISTS]
-        stack.enter_context(started("bench.router_replicas", arguments, folder / "replicas.log", ready="ready"))
+        stack.enter_context(started("bench.router_site", arguments, folder / "replicas.log", ready="ready"))
         numbers = {**dict.fromkeys(SPECIALISTS, REPLICAS), FASTEST: 1}
         replicas = {
             name: [f"unix:{socket_of(folder, name, index)}" for index in range(number)]
@@ -157,3 +178,27 @@ def router_arguments(folder: Path, replicas: Mapping[str, Sequence[str]], settin
         for address in addresses:
             arguments += ["--replica", f"{name}={address}"]
     return arguments
+
+
+def socket_of(directory: Path, specialist: str, index: int) -> Path:
+    return directory / f"{specialist}-{index}.sock"
+
+
+async def _serve(directory: Path, specialists: list[str]) -> None:
+    servers = []
+    for name in specialists:
+        for index in range(REPLICAS):
+            settings = ReplicaSettings(name=name, engine="sim", num_blocks=4096, max_running=64)
+            replica = create_sim_replica(settings, SystemClock(), STEP)
+            servers.append(ReplicaServer(replica, ServiceSettings(socket=socket_of(directory, name, index))))
+    fastest, _ = await start_backend(f"unix:{socket_of(directory, FASTEST, 0)}")
+    await asyncio.gather(*(server.start() for server in servers))
+    print(f"{len(servers)} replicas ready", flush=True)
+    await wait_for_sigterm()
+    await fastest.stop(0)
+    await asyncio.gather(*(server.stop(0) for server in servers))
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.0005)  # sixteen engines share this interpreter, so none may keep it for long
+    uvloop.run(_serve(Path(sys.argv[1]), sys.argv[2:]))

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
+from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 
 from bench.kv import BLOCK_SIZE, LANE, hold, new_pool
 from bench.timing import Key, Subject, Targets, Work, interleave
@@ -47,18 +48,9 @@ class Replica:
 
     def requests(self, how_many: int, prompt_length: int, *, priority: int = 0, draft_window: int = 0) -> list[Request]:
         """Return requests whose prompts share nothing; answers and deadlines never end."""
-        return [
-            Request(
-                request_id=f"r{name}",
-                lane=LANE,
-                prompt=(name, *range(1, prompt_length)),
-                max_tokens=_ENDLESS,
-                priority=priority,
-                deadline=1e9,
-                draft_window=draft_window,
-            )
-            for name in (next(self._names) for _ in range(how_many))
-        ]
+        usual = Request("usual", LANE, (0,), _ENDLESS, priority, deadline=1e9, draft_window=draft_window)
+        names = islice(self._names, how_many)
+        return [replace(usual, request_id=f"r{name}", prompt=(name, *range(1, prompt_length))) for name in names]
 
     def submit(self, requests: list[Request]) -> None:
         for request in requests:
@@ -182,6 +174,24 @@ SHARE_CANCELLED = 0.6  # enough to have the cancelled entries removed once
 LONG_CONTEXT = 4_096
 
 
+def _running_case(num_running: int) -> str:
+    return f"{num_running} running"
+
+
+def _waiting_case(num_waiting: int) -> str:
+    return f"{NUM_RUNNING} running, {num_waiting:,} waiting"
+
+
+def _growth_case(fewest: int, most: int) -> str:
+    return f"{most:,} waiting vs {fewest:,}"
+
+
+TARGETS: Targets = {
+    (_running_case(NUM_RUNNING), STEP): "< 200 µs",
+    (_growth_case(min(NUMS_WAITING), max(NUMS_WAITING)), STEP): "at most 2 x",
+}
+
+
 def measure_scheduler(runs: int, nums_waiting: ListLike[int] = NUMS_WAITING) -> list[BenchRecord]:
     board = interleave(BENCH, list(_subjects(nums_waiting)), runs)
     running = {number: Key(_running_case(number), "octet", STEP) for number in NUMS_RUNNING}
@@ -192,11 +202,6 @@ def measure_scheduler(runs: int, nums_waiting: ListLike[int] = NUMS_WAITING) -> 
         *(board.scaled(key, "step per sequence", 1 / number) for number, key in running.items()),
         *board.ratio(many, few, _growth_case(fewest, most)),
     ]
-
-
-def scheduler_targets() -> Targets:
-    growth_case = _growth_case(min(NUMS_WAITING), max(NUMS_WAITING))
-    return {(_running_case(NUM_RUNNING), STEP): "< 200 µs", (growth_case, STEP): "at most 2 x"}
 
 
 def _subjects(nums_waiting: ListLike[int]) -> Iterator[Subject]:
@@ -230,14 +235,11 @@ def _subjects(nums_waiting: ListLike[int]) -> Iterator[Subject]:
         yield _steps(case, partial(overtaken, NUM_RUNNING, num_victims), number=1)
 
 
-def _in_turns(replica: Replica) -> list[StepOutcome]:
-    return [replica.answer(), StepOutcome(((ANSWER,),) * NUM_RUNNING)] * (STEPS_A_RUN // 2)
-
-
 def _steps(case: str, build: Callable[[], Replica], number: int = STEPS_A_RUN, *, in_turns: bool = False) -> Subject:
     def ready() -> Work:
         replica = build()
-        outcomes = _in_turns(replica) if in_turns else [replica.answer()] * number
+        turn = [replica.answer(), StepOutcome(((ANSWER,),) * NUM_RUNNING)] if in_turns else [replica.answer()]
+        outcomes = turn * (number // len(turn))
 
         def work() -> None:
             for outcome in outcomes:
@@ -263,15 +265,3 @@ def _ready_to_cancel(num_waiting: int, num_cancelled: int) -> Work:
             scheduler.end(name, "cancelled")
 
     return work
-
-
-def _running_case(num_running: int) -> str:
-    return f"{num_running} running"
-
-
-def _waiting_case(num_waiting: int) -> str:
-    return f"{NUM_RUNNING} running, {num_waiting:,} waiting"
-
-
-def _growth_case(fewest: int, most: int) -> str:
-    return f"{most:,} waiting vs {fewest:,}"

@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 from statistics import median
@@ -46,15 +47,15 @@ SAMPLINGS = {
 NO_STRUCTURE = "none"
 STEPS = 48
 BATCHES = (1, 16)
+Clock = Callable[[], float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.structure", description=__doc__)
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--cpu", action="store_true", help="measure CPU time of the engine's thread, for a shared machine"
-    )
+    about = "measure CPU time of the engine's thread, for a shared machine"
+    parser.add_argument("--cpu", action="store_true", help=about)
     arguments = parser.parse_args()
     clock = time.thread_time if arguments.cpu else time.perf_counter
     model = arguments.model or demo_model(cache_directory())
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def _figures(found: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str, float]]:
-    """Yield figures from the seconds per step, by sampling and structure."""
+    """`found` has the seconds per step, by sampling and structure."""
     greedy = found["greedy", NO_STRUCTURE]
     for (sampling, structure), seconds in found.items():
         name = f"{sampling}, {structure}"
@@ -81,30 +82,16 @@ def _figures(found: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str,
 
 
 def _round(
-    replica: AssembledReplica,
-    sampling: str,
-    structure: str,
-    batch: int,
-    names: "count[int]",
-    clock: Callable[[], float],
+    replica: AssembledReplica, sampling: str, structure: str, batch: int, names: "count[int]", clock: Clock
 ) -> float:
     loop = StepLoop(replica.scheduler, replica.engine)
     prompt = replica.codec.encode("People of the village, one by one:")
     for index in range(batch):
+        request = Request(f"r{next(names)}", replica.lane, (*prompt, index), STEPS, seed=index)
         guide = None
         if structure != NO_STRUCTURE:
             guide = Guide(replica.grammars.compile(STRUCTURES[structure]), may_stop=False)
-        replica.scheduler.submit(
-            Request(
-                f"r{next(names)}",
-                replica.lane,
-                (*prompt, index),
-                max_tokens=STEPS,
-                seed=index,
-                sampling=SAMPLINGS[sampling],
-                guide=guide,
-            )
-        )
+        replica.scheduler.submit(replace(request, sampling=SAMPLINGS[sampling], guide=guide))
     taken: list[float] = []
     while True:
         started = clock()

@@ -17,7 +17,7 @@ from simulation.results import BenchRecord, Result, format_figure, format_table,
 Work = Callable[[], object]
 ENOUGH = 200  # fewest samples for a 99th percentile
 _UNITS_A_SECOND = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
-Targets = Mapping[tuple[str, str], str]  # what a figure should be, by case and metric
+Targets = Mapping[tuple[str, str], str]  # the bound of a figure, by case and metric
 Say = Callable[[str], None]  # prints a line
 
 
@@ -52,8 +52,8 @@ def _time(subject: Subject) -> float:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Collect cyclic garbage between rounds, not while a subject is timed."""
+def no_collector() -> Iterator[None]:
+    """Collect cyclic garbage now, and not meanwhile: its pauses would count as latency."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -77,7 +77,7 @@ class Key(NamedTuple):
 
 
 class Board:
-    """Samples by round, from which records are made."""
+    """Collects samples by round, and summarises them as records."""
 
     def __init__(self, bench: str, systems: Sequence[str] = ("octet",)) -> None:
         self._bench, self._systems = bench, list(systems)
@@ -105,12 +105,12 @@ class Board:
         ]
 
     def scaled(self, key: Key, metric: str, factor: float) -> BenchRecord:
-        """The same samples as another metric of the same case."""
+        """Return the same samples as another metric of the same case."""
         samples = [sample * factor for sample in self._samples[key].values()]
         return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
 
     def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
-        """Yield the ratio round by round: effects that slow a whole round down cancel out."""
+        """Yield the ratio, taken round by round, so that the slowness of a whole round cancels out."""
         ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
         samples = [value / theirs[number] for number, value in ours.items() if number in theirs]
         if samples:
@@ -118,10 +118,10 @@ class Board:
 
 
 def interleave(bench: str, subjects: Sequence[Subject], runs: int) -> Board:
-    """Time every subject once a round, after a round that does not count, in an order that changes."""
+    """Time every subject once per round, in an order that changes, after a round that does not count."""
     board = Board(bench, ("octet", "limit"))
     for number in range(runs + 1):
-        with _no_collector():
+        with no_collector():
             samples = {subject: _time(subject) for subject in Random(number).sample(subjects, len(subjects))}
         for subject in subjects if number else ():
             board.add(number, subject.case, subject.system, [(subject.metric, subject.unit, samples[subject])])
@@ -130,11 +130,11 @@ def interleave(bench: str, subjects: Sequence[Subject], runs: int) -> Board:
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of a bench with peers, and the peers that it had to leave out."""
+    """The results of a bench with peers, and the peers that were left out."""
 
     say: Say
     records: list[BenchRecord] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # kept in the result, as the settings of each system
+    notes: list[str] = field(default_factory=list)  # stored in the result, such as the settings of each system
     failures: list[str] = field(default_factory=list)  # already printed
 
     def fail(self, why: str) -> None:

@@ -18,7 +18,7 @@ from grpc import aio
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 
-from bench.processes import ROOT, SiteFailed, Started, cpu_seconds, replica_and_router
+from bench.processes import HOST, ROOT, SiteFailed, Started, cpu_seconds, replica_and_router
 from bench.router_site import ROUTER, Ask, at_once, infer_request
 from bench.timing import Board, Figure, Subject, Targets, Work, interleave
 from octet.telemetry.otlp import to_sdk_span
@@ -32,27 +32,22 @@ from specialist.engines.sim.engine import CostModel, cost_model_to_json
 NAME = "talker"
 
 
-class Collector:
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self.url = ""
+@contextmanager
+def collecting(received: list[bytes]) -> Iterator[str]:
+    """Yield the address of a collector of traces."""
 
-    def take(self, raw: bytes, _: object) -> bytes:
-        self.num_bytes += len(raw)
+    def receive(raw: bytes, _: object) -> bytes:
+        received.append(raw)
         return b""
 
-
-@contextmanager
-def collecting() -> Iterator[Collector]:
-    collector = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
-    export = {"Export": grpc.unary_unary_rpc_method_handler(collector.take)}
+    export = {"Export": grpc.unary_unary_rpc_method_handler(receive)}
     service = "opentelemetry.proto.collector.trace.v1.TraceService"
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, export),))
-    collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    port = server.add_insecure_port(f"{HOST}:0")
     server.start()
     try:
-        yield collector
+        yield f"http://{HOST}:{port}"
     finally:
         server.stop(0)
 
@@ -128,13 +123,13 @@ class TracedRound(NamedTuple):
 
 def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | None) -> list[BenchRecord]:
     """`engine` holds options of `octet specialist`; `beside` is another checkout of this project."""
-    board = Board(_BENCH)
-    with collecting() as collector, ExitStack() as stack:
+    board, received = Board(_BENCH), list[bytes]()
+    with collecting(received) as collector, ExitStack() as stack:
 
         def start(more: Sequence[str] = (), checkout: Path = ROOT) -> tuple[Started, Started]:
             return stack.enter_context(replica_and_router(NAME, engine, more=more, checkout=checkout))
 
-        sites = {OFF: start(), ON: start(["--otlp", collector.url])}
+        sites = {OFF: start(), ON: start(["--otlp", collector])}
         if beside is not None:
             sites[BESIDE] = start(checkout=beside)
         for number in range(runs + 1):
@@ -142,7 +137,7 @@ def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | N
             found = {way: uvloop.run(_round(*sites[way], load, number)) for way in order}
             if number:
                 board.add(number, load.case, "octet", figures_of(found))
-        if not collector.num_bytes:
+        if not received:
             raise SiteFailed("no trace arrived at the collector")
     return board.records()
 
@@ -162,7 +157,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
 
 
 def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
-    """Yield the figures of one round; `found` is by site."""
+    """`found` has the figures of one round, by site."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):
             if way in found:

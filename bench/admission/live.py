@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from tempfile import NamedTemporaryFile
 from time import monotonic
 from typing import Any
@@ -13,13 +13,15 @@ import uvloop
 from grpc import aio
 
 from admission.forecast.estimates import EstimateErrors
-from bench.admission.load import LANE, End, Offer, OfferOutcome, Plan, ReplicaSetup, Run, name_of, offers
+from bench.admission.load import LANE, End, Offer, OfferOutcome, Plan, ReplicaSetup, Run, offers
 from bench.processes import replica_and_router
+from bench.router_site import REPLICA, ROUTER
+from bench.slow_periods import record_slow_periods
 from octet.client.channel import read_metadata_message
 from octet.client.errors import ERROR_METADATA_KEY
 from octet.v1 import inference_pb2 as router_wire
 from octet.v1 import specialist_pb2 as wire
-from router.dispatch.transport import READ_LIMITS, ReplicaChannel, ReplicaTarget, open_transport
+from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
 from specialist.engines.sim.engine import cost_model_to_json
 
 Stream = Callable[[Offer], Any]  # starts a call
@@ -29,22 +31,6 @@ _AFTER: dict[int, End] = {
     wire.ERROR_REASON_CANCELLED: "cancelled",
 }
 _CAPACITY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED)
-
-
-def to_replica(channel: ReplicaChannel) -> Stream:
-    async def generate(offer: Offer) -> AsyncIterator[wire.GenerateEvent]:
-        request = wire.GenerateRequest(request_id=name_of(offer), text=_text(offer), **_limits(offer))
-        async for raw in channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString()):
-            yield wire.GenerateEvent.FromString(raw)
-
-    return generate
-
-
-def to_router(channel: aio.Channel) -> Stream:
-    request, event = router_wire.InferRequest, router_wire.InferEvent
-    generate = channel.unary_stream("/octet.v1.Inference/Generate", request.SerializeToString, event.FromString)
-    named = [LANE.specialist]
-    return lambda offer: generate(request(prompt=_text(offer), force_specialists=named, **_limits(offer)))
 
 
 def _limits(offer: Offer) -> dict[str, Any]:
@@ -90,10 +76,7 @@ def _text(offer: Offer) -> str:
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSite:
-    replica: str  # its address
-    router: str | None
+LiveSite = tuple[str, str | None]  # the addresses of a replica and of the router in front of it
 
 
 @contextmanager
@@ -107,7 +90,7 @@ def live_site(setup: ReplicaSetup, *, routed: bool) -> Iterator[LiveSite]:
             *("--max-running", str(setup.max_running), "--max-waiting", str(setup.max_waiting)),
         ]
         with replica_and_router(LANE.specialist, options, routed=routed) as (replica, router):
-            yield LiveSite(replica.address, router.address if routed else None)
+            yield replica.address, router.address if routed else None
 
 
 _PATIENT = 600.0
@@ -115,12 +98,15 @@ _MIDDLE = (0.2, 0.8)  # shares of a crowd's answers between which the replica co
 _BREATH = 1.0  # seconds between two loads
 
 
-def play_live(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
-    return uvloop.run(_play(plan, site))
+def play_live(plan: Plan, *, routed: bool) -> tuple[float, list[Run]]:
+    """Run the plan in real time."""
+    with record_slow_periods() as slow_periods, live_site(plan.setup, routed=routed) as site:
+        capacity, runs = uvloop.run(_play(plan, *site))
+    return capacity, [replace(run, slow_periods=slow_periods) for run in runs]
 
 
-async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
-    async with aio.insecure_channel(site.replica) as replica, _door(site) as stream:
+async def _play(plan: Plan, address: str, router: str | None) -> tuple[float, list[Run]]:
+    async with aio.insecure_channel(address) as replica, _door(address, router) as stream:
         capacity = await _capacity(plan, stream)
         runs = []
         for seed in plan.seeds:
@@ -132,15 +118,23 @@ async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
 
 
 @asynccontextmanager
-async def _door(site: LiveSite) -> AsyncIterator[Stream]:
+async def _door(replica: str, router: str | None) -> AsyncIterator[Stream]:
     """Yield a function that starts calls. A replica is called through the router's own client, as in an ensemble."""
-    if site.router is not None:
-        async with aio.insecure_channel(site.router) as channel:
-            yield to_router(channel)
+    if router is not None:
+        ask, event, named = router_wire.InferRequest, router_wire.InferEvent, [LANE.specialist]
+        async with aio.insecure_channel(router) as channel:
+            generate = channel.unary_stream(ROUTER, ask.SerializeToString, event.FromString)
+            yield lambda offer: generate(ask(prompt=_text(offer), force_specialists=named, **_limits(offer)))
         return
-    line = open_transport()(ReplicaTarget("0", site.replica), READ_LIMITS)
+    line = open_transport()(ReplicaTarget("0", replica), READ_LIMITS)
+
+    async def stream(offer: Offer) -> AsyncIterator[wire.GenerateEvent]:
+        request = wire.GenerateRequest(request_id=offer.name, text=_text(offer), **_limits(offer))
+        async for raw in line.stream(REPLICA, request.SerializeToString()):
+            yield wire.GenerateEvent.FromString(raw)
+
     try:
-        yield to_replica(line)
+        yield stream
     finally:
         await line.close()
 

@@ -2,8 +2,9 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import accumulate, cycle, islice
+from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -12,7 +13,7 @@ from bench.slow_periods import SlowPeriods
 from kvpool import BlockPool
 from octet.clock import Clock, ManualClock
 from octet.identity import Lane
-from simulation.traces import LengthShape
+from simulation.traces import LengthShape, read_azure
 from specialist.engines.sim.engine import CostModel, InjectedFault, SimEngine, SimModel
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.sequence import Request
@@ -20,6 +21,8 @@ from specialist.scheduling.step import Step
 from specialist.server.replica import create_scheduler
 from specialist.server.settings import ReplicaSettings
 
+LANE = Lane("overloaded", "a" * 64)
+_NEVER_SAID = frozenset({10_000})  # a stop token: the answer may end before its limit
 Source = Callable[[Random], Iterator[LengthShape]]  # the same random source gives the same shapes
 _PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
@@ -77,9 +80,19 @@ class Offer:
     def tokens(self) -> int:
         return self.prompt_tokens + self.answer_tokens
 
+    @property
+    def name(self) -> str:
+        return f"r{self.number}"
+
+    def request(self) -> Request:
+        prompt = (self.number, *range(1, self.prompt_tokens))
+        stop_ids = frozenset[int]() if self.exact else _NEVER_SAID
+        limits = (self.max_tokens, self.priority, self.at, self.deadline)
+        return Request(self.name, LANE, prompt, *limits, stop_ids=stop_ids)
+
 
 def lone_seconds(cost: CostModel, prompt_tokens: int, answer_tokens: int) -> float:
-    """Seconds on an idle replica: the prompt in one chunk, then one step for each further token."""
+    """Return the seconds on an idle replica: the prompt in one chunk, then one step for each further token."""
     first = cost.prefill_step + cost.prefill_token * prompt_tokens + cost.prefill_pair * prompt_tokens**2
     steps = answer_tokens - 1
     looked_at = steps * (prompt_tokens + 1) + steps * (steps - 1) // 2
@@ -108,7 +121,10 @@ def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate:
     Gaps are scaled by the same factor to fill the time, so that bursts stay bursts. The load depends only on the
     arguments and the seed, and its priorities do not depend on its rate."""
     rng = Random(seed)
-    shapes = _enough(source(Random(rng.random())), cost, seconds * work_rate)
+    drawn_shapes, shapes, work = source(Random(rng.random())), list[LengthShape](), seconds * work_rate
+    while work > 0:
+        shapes.append(next(drawn_shapes))
+        work -= lone_seconds(cost, shapes[-1].prompt_tokens, shapes[-1].answer_tokens)
     times = list(accumulate(shape.gap for shape in shapes))
     pace = seconds / (times[-1] + times[-1] / len(times))
     return [
@@ -117,29 +133,13 @@ def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate:
     ]
 
 
-def _enough(shapes: Iterator[LengthShape], cost: CostModel, work: float) -> list[LengthShape]:
-    taken: list[LengthShape] = []
-    while work > 0:
-        taken.append(next(shapes))
-        work -= lone_seconds(cost, taken[-1].prompt_tokens, taken[-1].answer_tokens)
-    return taken
-
-
 def _offer(number: int, at: float, shape: LengthShape, mix: Mix, cost: CostModel, rng: Random) -> Offer:
     work = lone_seconds(cost, shape.prompt_tokens, shape.answer_tokens)
     priority = _pick(rng, mix.classes)
     patience = max(mix.least_patience, work * _pick(rng, mix.deadlines))
     spare = rng.uniform(1.0, 4.0) if rng.random() < mix.early else 1.0
-    return Offer(
-        number,
-        at,
-        priority,
-        shape.prompt_tokens,
-        shape.answer_tokens,
-        max_tokens=round(shape.answer_tokens * spare),
-        patience=patience,
-        work=work,
-    )
+    max_tokens = round(shape.answer_tokens * spare)
+    return Offer(number, at, priority, shape.prompt_tokens, shape.answer_tokens, max_tokens, patience, work)
 
 
 def _pick(rng: Random, shares: tuple[tuple[_Value, float], ...]) -> _Value:
@@ -186,7 +186,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes of one priority or of all. Rates include only answers in time within the window."""
+    """Count the outcomes of one priority, or of all. Rates are those of the answers within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
@@ -224,10 +224,6 @@ class ArrivalClock(ManualClock):
         self._coming = deque(offer for offer in self._coming if not drop(offer))
 
 
-_NEVER_SAID = frozenset({10_000})  # a stop token: the answer may end before its limit
-LANE = Lane("overloaded", "a" * 64)
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaSetup:
     cost: CostModel = field(default_factory=CostModel)  # true costs of steps, before noise
@@ -245,33 +241,8 @@ def step_loop(setup: ReplicaSetup, clock: Clock, seed: int) -> StepLoop:
     pool = BlockPool(setup.num_blocks + 1, setup.block_size)
     settings = ReplicaSettings(LANE.specialist, "sim", max_running=setup.max_running)
     scheduler = create_scheduler(pool, LANE, settings, clock, kv_dtype="sim")
-    engine = SimEngine(
-        SimModel(),
-        setup.cost,
-        clock,
-        num_blocks=setup.num_blocks + 1,
-        block_size=setup.block_size,
-        faults=_Unsteady(setup, seed),
-    )
-    return StepLoop(scheduler, engine)
-
-
-def request_of(offer: Offer) -> Request:
-    prompt = (offer.number, *range(1, offer.prompt_tokens))
-    return Request(
-        name_of(offer),
-        LANE,
-        prompt,
-        offer.max_tokens,
-        offer.priority,
-        arrival=offer.at,
-        deadline=offer.deadline,
-        stop_ids=frozenset() if offer.exact else _NEVER_SAID,
-    )
-
-
-def name_of(offer: Offer) -> str:
-    return f"r{offer.number}"
+    sizes = {"num_blocks": setup.num_blocks + 1, "block_size": setup.block_size}
+    return StepLoop(scheduler, SimEngine(SimModel(), setup.cost, clock, **sizes, faults=_Unsteady(setup, seed)))
 
 
 class _Unsteady:
@@ -289,6 +260,7 @@ class _Unsteady:
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
 """With admission control, or with only a bounded queue: first come, first served, with the length of a replica's queue
 or the best length; or by priority."""
+SYSTEMS: tuple[System, ...] = get_args(System)
 QUEUE = 256  # the maximum number of waiting requests
 LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # tried for "fcfs tuned"
 QUICK_LENGTHS = (8, 32, QUEUE)
@@ -341,3 +313,23 @@ class Run:
     length: int | None = None  # length of the queue, if there is one
     slow_periods: SlowPeriods | None = field(default=None, compare=False)
     """Slow periods of the machine, if time is real."""
+
+
+_LIVE_SPEED = 4  # times as fast as the simulated replica, because callers share its cores
+
+
+def make_plan(
+    loads: tuple[float, ...],
+    seconds: float,
+    seeds: Sequence[int],
+    *,
+    trace: Path | None = None,
+    early: float = 0.0,
+    lengths: tuple[int, ...] = LENGTHS,
+    live: bool = False,
+) -> Plan:
+    speed = _LIVE_SPEED if live else 1
+    setup = ReplicaSetup(cost=CostModel(*(seconds / speed for seconds in astuple(CostModel()))))
+    source = drawn(setup.context) if trace is None else recorded(fitted(read_azure(trace), setup.context))
+    mix = Mix(least_patience=0.5 / speed, early=early)
+    return Plan(setup, source, mix, loads, seconds, seeds, compressed=trace is not None, lengths=lengths)

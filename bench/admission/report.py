@@ -19,10 +19,6 @@ def load_case(load: float) -> str:
     return f"{format_figure(load)} x"
 
 
-def class_case(load: float, priority: int) -> str:
-    return f"{load_case(load)}, priority {priority}"
-
-
 def targets(loads: Sequence[float]) -> Targets:
     bounds = {
         "missed in the top class": "0",
@@ -42,7 +38,7 @@ def targets(loads: Sequence[float]) -> Targets:
 def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[BenchRecord]:
     for load, system, group in _grouped(runs):
         for priority in priorities:
-            case = class_case(load, priority)
+            case = f"{load_case(load)}, priority {priority}"
             tallies = [tally(run.outcomes, run.window, priority) for run in group]
             for metric, unit, value in _CLASS_FIGURES:
                 yield summary([value(each) for each in tallies], BENCH, case, metric, unit, system)
@@ -60,7 +56,7 @@ def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
 
 
 def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
-    """Octet's goodput relative to that of every other system, seed by seed."""
+    """Yield Octet's goodput divided by that of every other system, for each seed."""
     goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
     for load, system, group in _grouped(runs):
         if system == "octet":
@@ -98,7 +94,7 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """The share of the followed refusals whose retry-after was right."""
+    """Return the share of followed refusals whose retry-after was right."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None
@@ -110,7 +106,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Return, by seed, the tally at the load with the best median over all seeds."""
+    """Return, by seed, the tally of the load with the best median over all seeds."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }
@@ -159,7 +155,7 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("missed in the top class", "", lambda run: _missed(run, top)),
         ("missed while a lower class was served", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         *((f"{name}, p{p}", "ms", _milliseconds(of, p)) for name, of in REFUSAL_TIMES.items() for p in (50, 99)),
-        ("refusals in slow periods", "%", _share_disturbed),
+        ("refusals in slow periods", "%", lambda run: _share([disturbed for _, disturbed in _refusals(run)])),
         *(
             (f"callers late, p{p}", "ms", _milliseconds(lambda run: [o.behind for o in run.outcomes], p))
             for p in (50, 99)
@@ -168,17 +164,12 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         (f"retry-after within a factor of {WITHIN:g}", "%", lambda run: _percent(within_factor(run))),
         ("the same, of waits under 30 s", "%", lambda run: _percent(within_factor(run, below=HORIZON))),
         ("retry-after, stated over true, p50", "x", _median_ratio),
-        ("admitted after the stated wait", "%", lambda run: _percent(_welcome(run))),
+        ("admitted after the stated wait", "%", lambda run: _share(_admitted_again(run))),
     )
 
 
 def _missed(run: Run, priority: int | None = None) -> int:
     return sum(each.end in MISSED and priority in (None, each.offer.priority) for each in run.outcomes)
-
-
-def _share_disturbed(run: Run) -> float | None:
-    disturbed = [disturbed for _, disturbed in _refusals(run)]
-    return 100 * sum(disturbed) / len(disturbed) if disturbed else None
 
 
 def _refusals(run: Run) -> Iterator[tuple[float, bool]]:
@@ -217,6 +208,9 @@ def _median_ratio(run: Run) -> float | None:
     return percentile(ratios, 50) if ratios else None
 
 
-def _welcome(run: Run) -> float | None:
-    back = [refusal.is_admitted_again for refusal in run.followed_refusals if refusal.stated_wait is not None]
-    return sum(back) / len(back) if back else None
+def _admitted_again(run: Run) -> list[bool]:
+    return [refusal.is_admitted_again for refusal in run.followed_refusals if refusal.stated_wait is not None]
+
+
+def _share(flags: Sequence[bool]) -> float | None:
+    return 100 * sum(flags) / len(flags) if flags else None

@@ -10,24 +10,27 @@ from sys import getrecursionlimit, maxsize, setrecursionlimit
 from time import thread_time
 from typing import NamedTuple
 
-from admission.forecast.bookings import Admit, Booking
+from admission.forecast.bookings import Admit
 from admission.forecast.estimates import EstimateErrors
 from bench.admission.load import (
+    QUEUE,
     ArrivalClock,
     End,
     FollowedRefusal,
     Mix,
     Offer,
     OfferOutcome,
+    Plan,
     ReplicaSetup,
+    Run,
     Source,
-    name_of,
+    System,
     offers,
-    request_of,
     step_loop,
+    tally,
 )
 from octet.clock import Clock
-from specialist.scheduling.loop import ReplicaCore, prices_from_cost_model
+from specialist.scheduling.loop import ReplicaCore, make_booking, prices_from_cost_model
 from specialist.scheduling.scheduler import Scheduler, StepLoop
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Emitted, Event, Finished
@@ -40,10 +43,8 @@ class Refused(NamedTuple):
 
 
 class OpenAdmission:
-    """No admission control: a request is admitted if a place is free.
-
-    `ask` may be called while a step runs, all other methods only between two steps.
-    """
+    """No admission control: a request is admitted if a place is free. `ask` may be called while a step runs, all other
+    methods only between two steps."""
 
     def __init__(self, loop: StepLoop, seats: int) -> None:
         self._loop = loop
@@ -82,10 +83,13 @@ class OpenAdmission:
 
 
 class QueueAdmission(OpenAdmission):
-    """Ignores deadlines: first come, first served, or by priority and then first come."""
+    """A queue that ignores deadlines: first come, first served, or by priority and then first come."""
 
     def __init__(self, loop: StepLoop, clock: Clock, *, length: int, by_priority: bool) -> None:
-        super().__init__(_in_order(loop), loop.scheduler.config.max_running + length)
+        scheduler = loop.scheduler  # one prompt is computed after the other: with turns, all would be late together
+        config = replace(scheduler.config, age_bound=maxsize)
+        in_order = Scheduler(scheduler.pool, config, scheduler.clock, budget=scheduler.budget)
+        super().__init__(StepLoop(in_order, loop.engine), config.max_running + length)
         self._clock = clock
         self._by_priority = by_priority
         self._deadlines: list[tuple[float, str]] = []
@@ -106,13 +110,6 @@ class QueueAdmission(OpenAdmission):
     def before_step(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= self._clock.now():
             self._loop.scheduler.end(heappop(self._deadlines)[1], "deadline")
-
-
-def _in_order(loop: StepLoop) -> StepLoop:
-    """Compute one prompt after the other: with turns, all would be late together."""
-    scheduler = loop.scheduler
-    config = replace(scheduler.config, age_bound=maxsize)
-    return StepLoop(Scheduler(scheduler.pool, config, scheduler.clock, budget=scheduler.budget), loop.engine)
 
 
 class ControlledAdmission:
@@ -153,17 +150,8 @@ class ControlledAdmission:
         self._front.end(name, "stop")
 
     def would_admit(self, offer: Offer) -> bool:
-        booking = Booking(
-            "comes back",
-            offer.priority,
-            arrival=offer.at,
-            deadline=offer.deadline,
-            prompt_tokens=offer.prompt_tokens,
-            hit_tokens=0,
-            max_tokens=offer.max_tokens,
-            exact=offer.exact,
-        )
-        return isinstance(self._front.controller.decide(booking, self._clock.now()), Admit)
+        decision = self._front.controller.decide(make_booking(offer.request()), self._clock.now())
+        return isinstance(decision, Admit)
 
     def repair_copy(self) -> None:
         """Repair a copied pool, which finds its tables by identity."""
@@ -179,15 +167,14 @@ _SETTLED = 0.2  # share of the work after which the batch counts as full
 
 
 def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0) -> float:
-    """Seconds of lone work done per second, with all requests present from the start and without deadlines.
-
-    Counted from when the batch is full until the last waiting request has started."""
+    """Return the seconds of lone work done per second, with all requests present at once and without deadlines, from
+    when the batch is full until the last waiting request has started."""
     clock = ArrivalClock()
     loop = step_loop(setup, clock, seed)
     scheduler = loop.scheduler
-    asked = {name_of(offer): offer for offer in offers(source, Mix(), setup.cost, 1.0, work, seed)}
+    asked = {offer.name: offer for offer in offers(source, Mix(), setup.cost, 1.0, work, seed)}
     for offer in asked.values():
-        scheduler.submit(replace(request_of(offer), arrival=0.0, deadline=None, priority=0))
+        scheduler.submit(replace(offer.request(), arrival=0.0, deadline=None, priority=0))
     done, settled = 0.0, None
     while scheduler.waiting.peek() is not None:
         loop.run_once()
@@ -200,12 +187,11 @@ def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0
     return done / (clock.now() - settled)
 
 
-OpenSystem = Callable[[ArrivalClock], AdmissionSystem]
 _ENDS: dict[str, End] = {"deadline": "late", "cancelled": "cancelled", "error": "failed"}
 
 
 class LoadSimulation:
-    def __init__(self, offers: Sequence[Offer], open_system: OpenSystem) -> None:
+    def __init__(self, offers: Sequence[Offer], open_system: Callable[[ArrivalClock], AdmissionSystem]) -> None:
         self.clock = ArrivalClock(offers, self._submit)
         self.door = open_system(self.clock)
         self.outcomes: list[OfferOutcome] = []
@@ -245,9 +231,9 @@ class LoadSimulation:
         return True
 
     def _submit(self, offer: Offer) -> None:
-        refused = self.door.ask(request_of(offer))
+        refused = self.door.ask(offer.request())
         if refused is None:
-            self._inside[name_of(offer)] = offer
+            self._inside[offer.name] = offer
             self.most_admitted = max(self.most_admitted, len(self._inside))
             return
         now, cpu = self.clock.now(), refused.cpu
@@ -282,11 +268,9 @@ _DEEP = 100_000
 
 
 class RefusalFollower:
-    """Follows every `each`-th refusal of a class.
-
-    The wait that would have been needed is found in a copy of the simulation, in which no later request of the same or
-    a lower priority arrives. There the request is submitted again and again until it is admitted.
-    """
+    """Follows every `each`-th refusal of a class. The wait that would have been needed is found in a copy of the
+    simulation, in which no later request of the same or a lower priority arrives. There the request is submitted again
+    and again until it is admitted."""
 
     def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
         self._play, self._door = play, door
@@ -341,7 +325,58 @@ class RefusalFollower:
 
 
 def ratio(refusal: FollowedRefusal) -> float | None:
-    """Stated wait divided by true wait; None if no wait was stated."""
+    """Return the stated wait divided by the true wait; None if no wait was stated."""
     if refusal.stated_wait is None:
         return None
     return max(refusal.stated_wait, GRAIN) / max(refusal.wait, GRAIN)
+
+
+_PROBE = 1_000_003  # the seed for measuring capacity, which no run uses
+
+
+def simulate(plan: Plan) -> tuple[float, list[Run]]:
+    rate = capacity(plan.setup, plan.source, _PROBE)
+    runs: list[Run] = []
+    for load in plan.loads:
+        asked = {seed: plan.offers(load, rate, seed) for seed in plan.seeds}
+        systems: tuple[System, ...] = ("octet", "fcfs", "priority")
+        runs += [run(plan, mine, load, system, seed) for seed, mine in asked.items() for system in systems]
+        runs += tuned(plan, asked, load)
+    return rate, runs
+
+
+def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
+    """Return the runs with the queue length that gives the most answers in time, known only afterwards."""
+    tries = (
+        [run(plan, mine, load, "fcfs tuned", seed, length) for seed, mine in asked.items()] for length in plan.lengths
+    )
+    return max(tries, key=lambda runs: sum(tally(each.outcomes, each.window).answers for each in runs))
+
+
+def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, length: int = QUEUE) -> Run:
+    play = LoadSimulation(asked, lambda clock: _open(plan, system, clock, seed, length))
+    door = play.door
+    follower = None
+    if isinstance(door, ControlledAdmission) and plan.followed:
+        until = plan.seconds_at(load) - HORIZON
+        follower = RefusalFollower(play, door, until=until, each=max(1, len(asked) // plan.followed))
+    outcomes = play.run()
+    return Run(
+        load,
+        system,
+        seed,
+        plan.window(load),
+        outcomes,
+        errors=door.errors() if isinstance(door, ControlledAdmission) else None,
+        followed_refusals=() if follower is None else tuple(follower.found),
+        busy=1 - play.idle / play.clock.now(),
+        most_admitted=play.most_admitted,
+        length=length if isinstance(door, QueueAdmission) else None,
+    )
+
+
+def _open(plan: Plan, system: System, clock: ArrivalClock, seed: int, length: int) -> AdmissionSystem:
+    loop = step_loop(plan.setup, clock, seed)
+    if system == "octet":
+        return ControlledAdmission(loop, plan.setup, clock, seed)
+    return QueueAdmission(loop, clock, length=length, by_priority=system == "priority")

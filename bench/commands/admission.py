@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, parse_numbers, publish
+from bench.commands.common import QUICK_RUNS, add_bench, add_words, parse_numbers, publish
 from bench.timing import table_by_metric, table_of_spreads
-from octet.cli.arguments import parse_positive
+from octet.cli.arguments import Commands, parse_positive
 from octet.cli.simulate import parse_share
 
 RUNS = 7
@@ -29,7 +29,7 @@ root may, refusals while the machine was slow or stalled are shown separately.
 """
 
 
-def add(benches: Benches) -> None:
+def add(benches: Commands) -> None:
     summary = "an overloaded replica, compared with first come, first served"
     parser = add_bench(benches, "admission", ABOUT, summary, "shorter ones", RUNS, _run_admission)
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
@@ -49,9 +49,10 @@ def add(benches: Benches) -> None:
 
 
 def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.admission.load import LENGTHS, QUICK_LENGTHS
-    from bench.admission.measure import make_plan, play_on_replica, simulate
+    from bench.admission.live import play_live
+    from bench.admission.load import LENGTHS, QUICK_LENGTHS, make_plan
     from bench.admission.report import class_records, load_records, targets
+    from bench.admission.simulated import simulate
     from bench.plots import GOODPUT, plot_views
 
     if arguments.router and not arguments.live:
@@ -68,7 +69,7 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
         lengths=QUICK_LENGTHS if arguments.quick else LENGTHS,
         live=arguments.live,
     )
-    capacity, runs = play_on_replica(plan, routed=arguments.router) if arguments.live else simulate(plan)
+    capacity, runs = play_live(plan, routed=arguments.router) if arguments.live else simulate(plan)
     classes, loads = list(class_records(runs, plan.mix.priorities)), list(load_records(runs))
     if arguments.plot is not None:
         plot_views(arguments.plot, [GOODPUT], loads)

@@ -4,19 +4,18 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from bench.plots import View, plot_views
 from bench.processes import SiteFailed
 from bench.timing import Findings, Targets, lines_of, table_of_spreads, write_records
-from octet.cli.arguments import parse_float
+from octet.cli.arguments import Commands, add_parser, parse_float
 from octet.terminal import format_os_error
 from simulation.plots import PlotUnavailable
 from simulation.results import BenchRecord, RunMeter, write_result
 from simulation.traces import TraceError
 from specialist.models.fields import ModelRefused
 
-Benches: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Run = Callable[[argparse.ArgumentParser, argparse.Namespace], int]
 QUICK_RUNS = 2
 FIGURES = """\
@@ -38,11 +37,10 @@ class BenchParser(argparse.ArgumentParser):
 
 
 def add_bench(
-    benches: Benches, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
+    benches: Commands, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
     """Add a command with the options of all benches. `smaller` describes the changes of --quick besides the runs."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = benches.add_parser(name, description=f"{about}\n{FIGURES}", help=summary, formatter_class=layout)
+    parser = add_parser(benches, name, summary, description=f"{about}\n{FIGURES}")
     records = "also write the figures as one JSON record per line; without FILE: to standard output, without the table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
     document = "also write the figures and a description of the machine as one JSON document"
@@ -122,7 +120,7 @@ def publish(
 
 
 def publish_findings(arguments: argparse.Namespace, findings: Findings, targets: Targets, *views: View) -> int:
-    """Publish the findings of a bench with peers, and plot them with --plot. Return exit code 1 if a peer failed."""
+    """Publish the results of a bench with peers; plot them with --plot. Return the exit code: 1 if a peer failed."""
     publish(arguments, findings.records, targets, findings.notes)
     if arguments.plot is not None:
         plot_views(arguments.plot, views, findings.records)

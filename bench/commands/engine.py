@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish_findings, say
-from octet.cli.arguments import parse_positive
+from bench.commands.common import QUICK_RUNS, add_bench, add_model, names, publish_findings, say
+from octet.cli.arguments import Commands, parse_positive
 from specialist.engines.native.settings import DType
 
 RUNS, PEER_RUNS = 9, 5
@@ -35,7 +35,7 @@ exit code is then 1.
 """
 
 
-def add(benches: Benches) -> None:
+def add(benches: Commands) -> None:
     summary = "the engine on a real model, compared with its peers"
     parser = add_bench(benches, "engine", ABOUT, summary, "small prompts and answers", RUNS, _run_engine)
     add_model(parser)

@@ -1,12 +1,13 @@
 """`octet bench kv`, `scheduler`, `router`, `doors`, `overview`, `sessions`, `receipts` and `tracing`."""
 
 import argparse
+from math import inf
 from pathlib import Path
 
 from bench import hit_rate, kv, scheduler
-from bench.commands.common import Benches, add_bench, add_model, names, publish, publish_findings, runs_of, say
+from bench.commands.common import add_bench, add_model, names, publish, publish_findings, runs_of, say
 from bench.timing import table_by_metric
-from octet.cli.arguments import parse_positive
+from octet.cli.arguments import Commands, integer_type, parse_positive
 from simulation.traces import read_trace
 
 KV = """\
@@ -72,29 +73,24 @@ another checkout of this project does the same in the same rounds.
 _RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
 
 
-def add_kv(benches: Benches) -> None:
+def add_kv(benches: Commands) -> None:
     def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if arguments.trace is not None:
             return _replay_trace(arguments)
         if arguments.plot is not None or arguments.pool_sizes is not None:
             parser.error("--plot and --pool-sizes require --trace")
         sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
-        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.kv_targets())
+        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.TARGETS)
 
     smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
     summary = "the block pool: its operations, and hit rates on a trace"
     parser = add_bench(benches, "kv", KV, summary, smaller, 31, run)
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
+    pool_size = integer_type(1, inf, "a pool size is a number of blocks, at least 1")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
-    trace.add_argument("--pool-sizes", type=_parse_pool_size, nargs="+", metavar="N", help=sizes)
+    trace.add_argument("--pool-sizes", type=pool_size, nargs="+", metavar="N", help=sizes)
     trace.add_argument("--plot", type=Path, metavar="FILE", help="plot the hit rates as .svg or .png")
-
-
-def _parse_pool_size(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a pool size is a number of blocks, at least 1, got {text!r}")
-    return int(text)
 
 
 def _replay_trace(arguments: argparse.Namespace) -> int:
@@ -109,17 +105,17 @@ def _replay_trace(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_scheduler(benches: Benches) -> None:
+def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
         records = scheduler.measure_scheduler(runs_of(arguments), sizes)
-        return publish(arguments, records, scheduler.scheduler_targets())
+        return publish(arguments, records, scheduler.TARGETS)
 
     summary = "the scheduler: its steps and its queue"
     add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
 
 
-def add_router(benches: Benches) -> None:
+def add_router(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if arguments.peers:
             return _run_beside_peers(arguments)
@@ -147,7 +143,7 @@ def _run_beside_peers(arguments: argparse.Namespace) -> int:
     return publish_findings(arguments, findings, TARGETS, ADDED)
 
 
-def add_doors(benches: Benches) -> None:
+def add_doors(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.endpoints import TARGETS, measure_endpoints
 
@@ -156,7 +152,7 @@ def add_doors(benches: Benches) -> None:
     add_bench(benches, "doors", DOORS, "gRPC and HTTP, also with many idle connections", "shorter ones", 5, run)
 
 
-def add_overview(benches: Benches) -> None:
+def add_overview(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.overview import TARGETS, measure_overview
 
@@ -165,7 +161,7 @@ def add_overview(benches: Benches) -> None:
     add_bench(benches, "overview", OVERVIEW, "what an open dashboard costs the router", "shorter ones", 5, run)
 
 
-def add_sessions(benches: Benches) -> None:
+def add_sessions(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
 
@@ -179,7 +175,7 @@ def add_sessions(benches: Benches) -> None:
     parser.add_argument("--runs", type=parse_positive, metavar="N", help="number of conversations (default: 5)")
 
 
-def add_receipts(benches: Benches) -> None:
+def add_receipts(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.receipts import measure_receipts  # loads the store
 
@@ -193,7 +189,7 @@ def add_receipts(benches: Benches) -> None:
     parser.add_argument("--receipts", type=parse_positive, metavar="N", help=receipts)
 
 
-def add_tracing(benches: Benches) -> None:
+def add_tracing(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.tracing import TARGETS, measure_tracing
 

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, names, parse_numbers, publish, say
+from bench.commands.common import QUICK_RUNS, add_bench, add_words, names, parse_numbers, publish, say
 from bench.serving import workload
-from bench.serving.workload import CallerClass, ServeMistake
+from bench.serving.workload import CallerClass, ServeMistake, Source
 from bench.timing import table_by_metric, table_of_spreads
-from octet.cli.arguments import number_type, parse_positive
+from octet.cli.arguments import Commands, number_type, parse_positive
 
 if TYPE_CHECKING:
     from bench.serving.callers import Endpoint
     from bench.serving.systems import OwnEnsemble
-    from bench.serving.workload import Source
 
 RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
@@ -52,7 +51,7 @@ the exit code is then 1.
 """
 
 
-def add(benches: Benches) -> None:
+def add(benches: Commands) -> None:
     summary = "any endpoint under load: goodput within deadlines"
     smaller = "shorter ones, on simulated engines by default"
     parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, _run_serve)
@@ -125,7 +124,7 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
             context=arguments.context,
             key=_key(arguments.key),
             give_up=arguments.give_up,
-            peers=_peers(parser, arguments),
+            peers=arguments.peers,
             quick=arguments.quick,
         )
         findings = measure_serve(options, say)
@@ -163,7 +162,7 @@ def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     return workload.checked([workload.parse_class(text) for text in arguments.classes]) or workload.USUAL
 
 
-def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Callable[[float | None], Source]":
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Callable[[float | None], Source]:
     from simulation.traces import read_arrivals
 
     drawing = (arguments.arrivals, arguments.prompt_tokens, arguments.output_tokens)
@@ -179,8 +178,10 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "
 
 
 def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "OwnEnsemble | None":
-    from bench.serving.systems import Engine, OwnEnsemble
+    from bench.serving.systems import SERVER_PEERS, Engine, OwnEnsemble
 
+    if unknown := [name for name in arguments.peers if name not in SERVER_PEERS]:
+        parser.error(f"--peers {','.join(unknown)}: unknown server (known: {', '.join(SERVER_PEERS)})")
     if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
         parser.error(f"--doors must be some of {', '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
     if arguments.url or arguments.grpc:
@@ -193,15 +194,6 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
         parser.error("--peers serve the demo model and cannot be combined with --ensemble or --engine sim")
     engine: Engine = arguments.engine or ("sim" if arguments.quick and not arguments.peers else "native")
     return OwnEnsemble(engine, arguments.replicas, arguments.doors, arguments.ensemble)
-
-
-def _peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
-    from bench.serving.systems import SERVER_PEERS
-
-    unknown = [name for name in arguments.peers if name not in SERVER_PEERS]
-    if unknown:
-        parser.error(f"--peers {','.join(unknown)}: unknown server (known: {', '.join(SERVER_PEERS)})")
-    return tuple(arguments.peers)
 
 
 def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":

@@ -1,4 +1,4 @@
-"""A peer's own virtual environment and how it is started."""
+"""The virtual environment of a peer, and the start of the peer."""
 
 import fcntl
 import json
@@ -15,8 +15,7 @@ from time import monotonic
 from typing import Literal
 
 import bench
-from bench.peers.process import Peer, PeerFailed, Trial, keep_fastest
-from bench.processes import last_line
+from bench.processes import Peer, PeerFailed, Trial, keep_fastest, last_line
 from bench.timing import Say
 from simulation.results import write_atomically
 
@@ -107,7 +106,7 @@ def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:
-    """Install the environment unless it exists. With `careful`, AMX is left out, and that build is then kept."""
+    """Install the environment unless it exists. With `careful`, it is built without AMX, and that build is kept."""
     directory = peers / spec.name
     peers.mkdir(parents=True, exist_ok=True)
     with (peers / f"{spec.name}.lock").open("w") as lock:
@@ -199,9 +198,8 @@ def link_bench(directory: Path) -> Path:
 
 
 def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
-    """Return the peer, paused, and a description of its settings. Raises PeerUnavailable or PeerFailed.
-
-    A native build that is killed by a signal is replaced by one without AMX."""
+    """Return the peer, paused, and a description of its settings. A native build that is killed by a signal is replaced by
+    a build without AMX. Raises PeerUnavailable or PeerFailed."""
     model = place.model_for(spec)
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]

@@ -1,6 +1,5 @@
 """Hugging Face transformers: one batch without padding, `generate` with its KV cache."""
 
-import argparse
 import os
 from collections.abc import Sequence
 from importlib import import_module
@@ -50,12 +49,10 @@ class Transformers:
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    options = parser.parse_args(arguments)
+    (model,) = arguments
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
-    runner = Transformers(options.model)
+    runner = Transformers(model)
     settings = f"transformers {transformers.__version__}, torch {torch.__version__}, float32, {threads} threads"
     return Loaded(settings, {"generate": runner.generate})
 

@@ -54,39 +54,16 @@ def hf_tokenizer(vocabulary: "Vocabulary") -> dict[str, Any]:
     """Return the tokenizer with control tokens, which Octet's own tokenizer leaves out."""
     fields: dict[str, Any] = json.loads(vocabulary.tokenizer.to_str())
     fields["model"]["vocab"] |= vocabulary.control_ids
-    control = [_control(text, number) for text, number in vocabulary.control_ids.items()]
-    added = [*fields["added_tokens"], *control]
-    fields["added_tokens"] = sorted(added, key=lambda token: int(token["id"]))
+    shape = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
+    control = [{"id": number, "content": text, **shape} for text, number in vocabulary.control_ids.items()]
+    fields["added_tokens"] = sorted([*fields["added_tokens"], *control], key=lambda token: int(token["id"]))
     return fields
 
 
-def _control(text: str, number: int) -> dict[str, Any]:
-    shape = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": number, "content": text, **shape, "special": True}
-
-
 def _settings(vocabulary: "Vocabulary") -> dict[str, Any]:
-    named = {
-        "bos_token": vocabulary.bos_token,
-        "eos_token": vocabulary.eos_token,
-        "chat_template": vocabulary.chat_template,
-    }
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        **{name: value for name, value in named.items() if value is not None},
-    }
-
-
-_CLASSES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-_OUTER = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
-_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
-_ATTENTION = ("q", "k", "v", "o")
+    named = {name: getattr(vocabulary, name) for name in ("bos_token", "eos_token", "chat_template")}
+    known = {name: value for name, value in named.items() if value is not None}
+    return {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **known}
 
 
 def write_hf_directory(checkpoint: "Checkpoint", parent: Path) -> Path:
@@ -102,12 +79,14 @@ def write_hf_directory(checkpoint: "Checkpoint", parent: Path) -> Path:
 
 def hf_config(config: "ModelConfig") -> dict[str, Any]:
     """Return a config without an end-of-text token, so that answers have the requested length."""
+    from specialist.models.huggingface import FAMILIES
+
     if any(window is not None for window in config.windows):
         raise ValueError("windows: a model with sliding windows cannot be written for peers")
     if config.architecture == "llama" and config.qkv_bias != config.output_bias:
         raise ValueError("qkv_bias, output_bias: transformers' Llama has both or none")
     return {
-        "architectures": [_CLASSES[config.architecture]],
+        "architectures": [FAMILIES[config.architecture].causal_class],
         "model_type": config.architecture,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -143,20 +122,12 @@ def _rope_scaling(rope: "Rope") -> dict[str, Any] | None:
 
 
 def hf_name(name: str) -> str:
-    if name in _OUTER:
-        return _OUTER[name]
+    from specialist.models.huggingface_files import NAMES
+
     layer, _, part = name.rpartition(".")
-    return f"model.{layer}.{_within_layer(part)}"
-
-
-def _within_layer(part: str) -> str:
-    if part in _NORMS:
-        return f"{_NORMS[part]}.weight"
-    if part in ("q_norm", "k_norm"):
-        return f"self_attn.{part}.weight"
-    matrix, _, bias = part.partition("_")
-    block = "self_attn" if matrix in _ATTENTION else "mlp"
-    return f"{block}.{matrix}_proj.{bias or 'weight'}"
+    tensor = part.removesuffix("_bias")
+    theirs = {ours: theirs for theirs, ours in (NAMES.layer if layer else NAMES.top).items()}[tensor]
+    return f"model.{layer}.{theirs}.{'weight' if tensor == part else 'bias'}" if layer else theirs
 
 
 TARGETS = {"q": "self_attn.q_proj", "v": "self_attn.v_proj"}

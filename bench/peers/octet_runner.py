@@ -1,7 +1,11 @@
-"""Octet as a peer in its own bench: scheduler and engine in one process, without gRPC."""
+"""Octet as a peer in its own bench: scheduler and engine in this process, or a specialist that is called over gRPC."""
 
 import argparse
+import asyncio
 import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,11 +16,15 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+import grpc
+
 from bench.peers.model_files import write_adapter
-from bench.peers.serve import Call, Loaded, Prompts, SteppedEngine, serve
+from bench.peers.serve import Call, Loaded, Prompts, SteppedEngine, Stopwatch, serve
 from kvpool import BlockPool
 from octet import __version__
+from octet.client.replica import SpecialistClient
 from octet.clock import SystemClock
+from octet.v1 import specialist_pb2 as wire
 from specialist.engines.base import Engine
 from specialist.engines.native.settings import DType
 from specialist.scheduling.scheduler import Scheduler, StepLoop
@@ -28,7 +36,9 @@ if TYPE_CHECKING:
     from specialist.models.weights import Weight
     from specialist.server.replica import AssembledReplica
 
+SERVED = "--served"  # the first argument: measure over gRPC
 _LONG_ENOUGH = 0.1  # seconds
+_REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
 class ScheduledEngine(SteppedEngine):
@@ -247,6 +257,8 @@ def _stored_bytes(weight: "Weight") -> int:
 
 
 def load(arguments: Sequence[str]) -> Loaded:
+    if arguments[0] == SERVED:
+        return load_served(arguments[1:])
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--engine", choices=("native", "sim"), default="native")
@@ -263,6 +275,60 @@ def _describe_device(device: str, dtype: str) -> str:
     import torch
 
     return f"{dtype} on {torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+
+
+def _generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+    lengths, at = [new_tokens] * len(prompts), [0.0] * len(prompts)
+    return asyncio.run(_stream_all(address, prompts, lengths, at, may_refuse=False))
+
+
+def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+    return asyncio.run(_stream_all(address, prompts, new_tokens, at, may_refuse=True))
+
+
+async def _stream_all(
+    address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], *, may_refuse: bool
+) -> dict[str, Any]:
+    async with SpecialistClient(address) as client:
+        await client.describe()  # so that connecting is not part of an answer
+        stopwatch = Stopwatch(len(prompts))
+        streams = []
+        for i, (prompt, length, due) in enumerate(zip(prompts, new_tokens, at, strict=True)):
+            while (wait := due - stopwatch.seconds) > 0:
+                await asyncio.sleep(wait)
+            streams.append(asyncio.ensure_future(_stream(client, i, prompt, length, stopwatch)))
+        for ended in await asyncio.gather(*streams, return_exceptions=may_refuse):
+            if isinstance(ended, BaseException) and getattr(ended, "code", None) not in _REFUSALS:
+                raise ended
+    return stopwatch.result()
+
+
+async def _stream(
+    client: SpecialistClient, index: int, prompt: Sequence[int], new_tokens: int, stopwatch: Stopwatch
+) -> None:
+    request = wire.GenerateRequest(
+        request_id=f"r{index}",
+        tokens=wire.TokenIds(ids=prompt),
+        sampling=wire.Sampling(temperature=0.0),
+        max_tokens=new_tokens,
+        ignore_eos=True,
+    )
+    async for event in client.generate(request):
+        stopwatch.arrived(index, event.chunk.token_ids)
+
+
+def load_served(arguments: Sequence[str]) -> Loaded:
+    """Start a specialist. Arguments: the path of the model, then options of `octet specialist`."""
+    model, *options = arguments
+    command = [sys.executable, "-m", "octet.cli", "specialist", "--port", "0", "--model", model, *options]
+    service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    line = service.stdout.readline() if service.stdout is not None else ""
+    ready = re.search(r"ready on (\S+) \((.*)\)", line)
+    if ready is None:
+        raise RuntimeError(f"the specialist was not ready, but printed {line!r}")
+    address, details = ready.groups()
+    calls: dict[str, Call] = {"generate": partial(_generate, address), "arrive": partial(_arrive, address)}
+    return Loaded(f"octet {__version__} over gRPC, {details}", calls)
 
 
 if __name__ == "__main__":

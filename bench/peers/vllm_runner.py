@@ -19,9 +19,9 @@ _KV_SPACE_GIB = "3"
 
 class Vllm(SteppedEngine):
     def __init__(self, model: str, dtype: str, most_adapters: int) -> None:
-        self._vllm = import_module("vllm")
+        self.vllm = import_module("vllm")
         adapters = {"enable_lora": True, "max_loras": most_adapters, "max_lora_rank": RANK} if most_adapters else {}
-        self._engine = self._vllm.LLM(
+        self._engine = self.vllm.LLM(
             model=model,
             dtype=dtype,
             skip_tokenizer_init=True,
@@ -34,24 +34,17 @@ class Vllm(SteppedEngine):
         self._adapters: list[Any] = []
         self._names = count()
 
-    @property
-    def version(self) -> str:
-        return str(self._vllm.__version__)
-
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
-        self._load(num_adapters)
-        return self.generate(prompts, new_tokens, self._adapters[:num_adapters])
-
-    def _load(self, number: int) -> None:
         adapter = import_module("vllm.lora.request").LoRARequest
         with TemporaryDirectory(prefix="octet-bench-") as folder:
-            for index in range(len(self._adapters), number):
+            for index in range(len(self._adapters), num_adapters):
                 directory = write_adapter(Path(folder) / str(index), _shapes(self._model), index)
                 self._adapters.append(adapter(f"bench-{index}", index + 1, str(directory)))
                 self._engine.add_lora(self._adapters[-1])
+        return self.generate(prompts, new_tokens, self._adapters[:num_adapters])
 
     def submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
-        sampling = self._vllm.SamplingParams(
+        sampling = self.vllm.SamplingParams(
             temperature=0.0,
             max_tokens=new_tokens,
             ignore_eos=True,
@@ -93,7 +86,7 @@ def load(arguments: Sequence[str]) -> Loaded:
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = _KV_SPACE_GIB
     os.environ["OMP_NUM_THREADS"] = str(threads)  # left unset, vLLM computes with one thread
     runner = Vllm(options.model, options.dtype, options.adapters)
-    settings = f"vLLM {runner.version} for CPU, {options.dtype}, {threads} threads, prefix caching off"
+    settings = f"vLLM {runner.vllm.__version__} for CPU, {options.dtype}, {threads} threads, prefix caching off"
     calls: dict[str, Call] = {"generate": runner.generate, "arrive": runner.arrive}
     if options.adapters:
         settings += f", made for {options.adapters} adapters"

@@ -2,21 +2,21 @@
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import grpc
 from grpc import aio
 
 from bench.http_client import HttpClient, chat_request
-from bench.peers.process import PeerFailed, ServerProcess, tree
-from bench.processes import pinned
-from bench.router_peers.orders import WORD, Order
+from bench.processes import PeerFailed, ServerProcess, pinned, tree
+from bench.router_peers.cases import WORD, Order
 from bench.router_site import TOPICS
 from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
 
@@ -72,24 +72,24 @@ class TokenCounter:
         return self._first
 
 
-class Caller(Protocol):
-    async def __aenter__(self) -> Self: ...
+class Caller(ABC):
+    async def __aenter__(self) -> Self:
+        return self
 
+    @abstractmethod
     async def __aexit__(self, *_: object) -> None: ...
 
+    @abstractmethod
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
         """Return the seconds until the first token of an answer that is read to its end. Raises CallFailed."""
 
 
-class HttpCaller:
+class HttpCaller(Caller):
     """Calls `/v1/chat/completions`."""
 
     def __init__(self, host: str, port: int, model: str, *, acks_at_once: bool) -> None:
         self._host, self._port, self._model = host, port, model
         self._client = HttpClient(host, port, acks_at_once=acks_at_once)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._client.close()
@@ -109,7 +109,7 @@ class HttpCaller:
         return counter.first_token()
 
 
-class GrpcCaller:
+class GrpcCaller(Caller):
     """Calls with grpcio, or with the router's own client of replicas, which costs less."""
 
     def __init__(self, address: str, method: str, request: Request, *, own_client: bool = False) -> None:
@@ -128,7 +128,7 @@ class GrpcCaller:
         await self._channel.close()
 
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """Call as in the base class; a whole answer is a stream that is read to its end."""
+        """A whole answer is a stream that is read to its end."""
         request = self._request(f"{prompt} {order}", order.tokens)
         counter = TokenCounter(on_tokens)
         try:

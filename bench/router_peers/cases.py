@@ -1,8 +1,37 @@
-"""The measured situations and prompts, and the paths that a request can take."""
+"""The measured situations, the orders in their prompts, and the paths that a request can take."""
 
+import re
 from dataclasses import dataclass
+from typing import Self
 
-from bench.router_peers.orders import Order
+WORD = " word"  # one token; no prompt contains it
+_ORDER = re.compile(rb"\[(\d+) tokens every (\d+) us(, each by itself)?\]")
+_BEGIN = b"["
+
+
+class OrderMissing(ValueError):
+    """A prompt has no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    tokens: int
+    pace_us: int = 0  # microseconds between tokens
+    joins: bool = True  # whether a replica may join tokens into one message
+
+    def __str__(self) -> str:
+        return f"[{self.tokens} tokens every {self.pace_us} us{'' if self.joins else ', each by itself'}]"
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Return the last order in the text, which is searched from the end, because a prompt may be long."""
+        at = len(raw)
+        while (at := raw.rfind(_BEGIN, 0, at)) >= 0:
+            found = _ORDER.match(raw, at)
+            if found is not None:
+                return cls(int(found[1]), int(found[2]), found[3] is None)
+        raise OrderMissing(f"the prompt contains no order: {raw[-200:]!r}")
+
 
 OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
 LIMIT, GRPC_LIMIT, REPLICA_LIMIT = "limit", "limit, gRPC", "limit, replica"
@@ -66,33 +95,20 @@ def prompt_case(size: int) -> str:
 
 
 def all_cases(size: Size) -> tuple[FirstTokens | Flood, ...]:
-    return (*_first_tokens(size), *_floods(size.flood_seconds))
-
-
-def _first_tokens(size: Size) -> tuple[FirstTokens, ...]:
+    stock = (LIMIT, REPLICA_LIMIT, OCTET)
+    seconds = size.flood_seconds
     return (
         FirstTokens(SERIAL, _ALL, size.serial),
         FirstTokens(SERIAL + STOCK, _BY_HTTP, size.serial, acks_at_once=False),
         *(FirstTokens(prompt_case(each), _ALL, size.long, prompt_bytes=each) for each in PROMPTS),
         *(
-            FirstTokens(rate_case(rate), _ALL, round(rate * seconds), rate)
-            for rate, seconds in zip(RATES, size.seconds_at, strict=True)
+            FirstTokens(rate_case(rate), _ALL, round(rate * length), rate)
+            for rate, length in zip(RATES, size.seconds_at, strict=True)
         ),
         *(
-            FirstTokens(
-                rate_case(rate) + STOCK,
-                (LIMIT, REPLICA_LIMIT, OCTET),
-                round(rate * size.stock_seconds),
-                rate,
-                acks_at_once=False,
-            )
+            FirstTokens(rate_case(rate) + STOCK, stock, round(rate * size.stock_seconds), rate, acks_at_once=False)
             for rate in STOCK_RATES
         ),
-    )
-
-
-def _floods(seconds: float) -> tuple[Flood, ...]:
-    return (
         Flood(SHORT_STREAMS, (LIMIT, OCTET, CLASSIFIED, GRPC), SHORT, 32, seconds, "streams"),
         Flood(LONG_STREAMS, (LIMIT, OCTET, GRPC), Order(500), 16, seconds, "tokens"),
         Flood(PACED, (LIMIT, OCTET, GRPC), Order(1_000, PACE_US), 32, seconds, "tokens"),

@@ -15,7 +15,7 @@ import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from bench.processes import HOST, wait_for_sigterm
-from bench.router_peers.orders import WORD, Order
+from bench.router_peers.cases import WORD, Order
 from octet.rpc.handlers import CallerGone, Context, relay_handler, streaming_handler
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.settings import ServiceSettings

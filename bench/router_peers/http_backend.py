@@ -14,7 +14,7 @@ import httptools
 import uvloop
 
 from bench.processes import HOST, wait_for_sigterm
-from bench.router_peers.orders import WORD, Order, OrderMissing
+from bench.router_peers.cases import WORD, Order, OrderMissing
 
 MODEL = "word"
 _LAST = b"0\r\n\r\n"

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
 
-from bench.peers.process import PeerFailed
-from bench.processes import SiteFailed
+from bench.processes import PeerFailed, SiteFailed
 from bench.router_peers.callers import Caller, CallFailed, OnTokens, RoutePath, RouterProcess, prompts, until_it_answers
 from bench.router_peers.cases import OCTET, SHORT, FirstTokens, Flood
 from bench.router_peers.site import RouterPeersSite
-from bench.router_site import steady
+from bench.router_site import becomes_idle, steady
 
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
@@ -59,16 +58,6 @@ async def flood(path: RoutePath, case: Flood) -> FloodResult:
             for each in callers:
                 each.cancel()
             await asyncio.gather(*callers, return_exceptions=True)
-
-
-async def calm(router: RouterProcess) -> bool:
-    """Whether the router becomes idle within a few seconds."""
-    for _ in range(_MOST_WAITS):
-        before = router.cpu()
-        await asyncio.sleep(_CALM_SECONDS)
-        if router.cpu() - before < _CALM_SHARE * _CALM_SECONDS:
-            return True
-    return False
 
 
 class _Tally:
@@ -123,7 +112,7 @@ class RoundResults:
 
 
 async def run_rounds(site: RouterPeersSite, cases: Sequence[FirstTokens | Flood], runs: int) -> RoundResults:
-    """A peer that fails is reported and left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
+    """Run all cases. A peer that fails is left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
     found = RoundResults()
     for number in range(runs):
         site.findings.say(f"round {number + 1} of {runs}")
@@ -169,13 +158,13 @@ async def _measured(path: RoutePath, case: FirstTokens | Flood, found: RoundResu
     if path.router is not None:
         path.router.resume()
         await until_it_answers(path, _WAKE_SECONDS)
-        was_calm = await calm(path.router)
+        was_calm = await becomes_idle(path.router.cpu, _CALM_SHARE, _CALM_SECONDS, _MOST_WAITS)
     if isinstance(case, Flood):
         found.floods[case.name, path.system].append(await flood(path, case))
     else:
         found.first[case.name, path.system].append(await first_tokens(path, case))
     if path.router is not None:
-        is_calm = await calm(path.router)
+        is_calm = await becomes_idle(path.router.cpu, _CALM_SHARE, _CALM_SECONDS, _MOST_WAITS)
         path.router.check()
         path.router.pause()
     return was_calm and is_calm

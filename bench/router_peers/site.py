@@ -1,6 +1,7 @@
 """Backends, Octet's router and its peers as processes."""
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -11,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.peers.environment import Installable, PeerUnavailable, peer_variables, prepare
-from bench.peers.process import PeerFailed, free_ports
-from bench.processes import HOST, ROOT, SiteFailed, pinned, scratch_folder, started
+from bench.processes import HOST, ROOT, PeerFailed, SiteFailed, free_ports, pinned, scratch_folder, started
 from bench.router_peers import callers
 from bench.router_peers.callers import GrpcCaller, HttpCaller, RoutePath, RouterProcess
 from bench.router_peers.cases import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
@@ -48,15 +48,12 @@ class RouterPeer(Installable):
 
 def _litellm(place: RouterPlace) -> Sequence[str]:
     config = place.folder / "litellm.yaml"
-    models = "".join(map(_litellm_backend, place.backends))
-    config.write_text(f"model_list:\n{models}router_settings: {{disable_cooldowns: true}}\n")
+    urls = (f"http://{HOST}:{port}/v1" for port in place.backends)
+    backends = [{"model": f"openai/{MODEL}", "api_base": url, "api_key": "none"} for url in urls]
+    models = [{"model_name": MODEL, "litellm_params": backend} for backend in backends]
+    config.write_text(json.dumps({"model_list": models, "router_settings": {"disable_cooldowns": True}}))
     options = ("--host", HOST, "--port", str(place.port), "--num_workers", "1", "--telemetry", "False")
     return (str(place.environment / "bin" / "litellm"), "--config", str(config), *options)
-
-
-def _litellm_backend(port: int) -> str:
-    where = f"{{model: openai/{MODEL}, api_base: 'http://{HOST}:{port}/v1', api_key: none}}"
-    return f"  - model_name: {MODEL}\n    litellm_params: {where}\n"
 
 
 def _sglang(place: RouterPlace) -> Sequence[str]:
@@ -88,13 +85,6 @@ ROUTER_PEERS: Mapping[str, RouterPeer] = {
 
 NAMED = SPECIALISTS[-1]  # the specialist that callers name
 _HANG_SECONDS = 15  # instead of 1.2, because replicas share a busy core with all callers
-
-
-def octet_command(folder: Path, ports: Sequence[int]) -> Sequence[str]:
-    addresses, number = [f"{HOST}:{port}" for port in ports], len(SPECIALISTS)
-    replicas = {name: addresses[first::number] for first, name in enumerate(SPECIALISTS)}
-    arguments = router_arguments(folder, replicas, f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n")
-    return [sys.executable, "-m", "octet.cli", *arguments]
 
 
 BACKENDS = 2
@@ -151,15 +141,23 @@ def _straight(http_port: int, grpc_port: int) -> dict[str, RoutePath]:
 
 
 async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitStack) -> dict[str, RoutePath]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    router = RouterProcess(OCTET, octet_command(folder, ports), env, folder / "octet.log", {core})
+    addresses, number = [f"{HOST}:{port}" for port in ports], len(SPECIALISTS)
+    replicas = {name: addresses[first::number] for first, name in enumerate(SPECIALISTS)}
+    arguments = router_arguments(folder, replicas, f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n")
+    command, env = [sys.executable, "-m", "octet.cli", *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+    router = RouterProcess(OCTET, command, env, folder / "octet.log", {core})
     routers.callback(router.close)
     try:
         async with asyncio.timeout(_OCTET_SECONDS):
             while (ready := re.search(READY, router.output())) is None:
                 router.check()
                 await asyncio.sleep(_POLL)
-        found = _octet_paths(router, ready[1], int(ready[2]))
+        address, port, named = ready[1], int(ready[2]), partial(infer_request, specialist=NAMED)
+        found = {
+            OCTET: RoutePath(OCTET, router, lambda acks: HttpCaller(HOST, port, f"octet/{NAMED}", acks_at_once=acks)),
+            CLASSIFIED: RoutePath(CLASSIFIED, router, lambda acks: HttpCaller(HOST, port, "octet", acks_at_once=acks)),
+            GRPC: RoutePath(GRPC, router, lambda _: GrpcCaller(address, ROUTER, named)),
+        }
         for path in found.values():
             await callers.until_it_answers(path, _OCTET_SECONDS)
             await callers.warm_up(path)
@@ -167,14 +165,6 @@ async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitSta
         raise SiteFailed(f"the router did not start: {error or router.output()[-500:]}") from error
     router.pause()
     return found
-
-
-def _octet_paths(router: RouterProcess, address: str, port: int) -> dict[str, RoutePath]:
-    return {
-        OCTET: RoutePath(OCTET, router, lambda acks: HttpCaller(HOST, port, f"octet/{NAMED}", acks_at_once=acks)),
-        CLASSIFIED: RoutePath(CLASSIFIED, router, lambda acks: HttpCaller(HOST, port, "octet", acks_at_once=acks)),
-        GRPC: RoutePath(GRPC, router, lambda _: GrpcCaller(address, ROUTER, partial(infer_request, specialist=NAMED))),
-    }
 
 
 async def _peer(

@@ -13,17 +13,8 @@ import grpc
 from grpc import aio
 
 from bench.http_client import Broken, HttpClient, Response, http_request
-from bench.serving.workload import (
-    Ask,
-    ClassFields,
-    ServeMistake,
-    TokenCount,
-    fit_count,
-    is_octet,
-    prompt_of,
-    to_octet,
-    words_of,
-)
+from bench.serving import workload
+from bench.serving.workload import Ask, ClassFields, ServeMistake, TokenCount, is_octet
 from octet.addresses import is_local
 from octet.client.channel import channel_options, read_metadata_message
 from octet.client.errors import ERROR_METADATA_KEY
@@ -130,7 +121,7 @@ class GrpcCaller:
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
         call, usage = Call(ask, due, self._give_up), None
-        request = self._request(prompt_of(ask, self._count), ask.answer_tokens)
+        request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
         request.first_token_timeout_ms = max(1, round(1000 * ask.caller.ttft))
         try:
@@ -155,14 +146,14 @@ class GrpcCaller:
                 continue
         except aio.AioRpcError as error:
             raise ServeMistake(f"{self._address}: {error.code().name.lower()}: {_one_line(error)}") from error
-        self._count = fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
+        self._count = workload.fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
         return str(self._count)
 
     async def close(self) -> None:
         await self._channel.close()
 
     async def _counted(self, words: int) -> int:
-        request = self._request(words_of(words, f"probe of {words}"), 1)
+        request = self._request(workload.words_of(words, f"probe of {words}"), 1)
         answer = await self._count_tokens(request, metadata=self._metadata, timeout=_PROBE_SECONDS)
         return int(answer.prompt_tokens)
 
@@ -291,12 +282,12 @@ class OpenAICaller:
         self._model = model
         self._give_up = give_up
         self._count = TokenCount()
-        self._class_fields = class_fields or (to_octet if is_octet(model) else lambda _: {})
+        self._class_fields = class_fields or (workload.to_octet if is_octet(model) else lambda _: {})
         self._key = f"authorization: Bearer {key}\r\n" if key else ""
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
         call = Call(ask, due, self._give_up)
-        request = self._request(prompt_of(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller))
+        request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller))
         state = StreamState(call.add_piece)
         try:
             async with call.timer:
@@ -316,7 +307,7 @@ class OpenAICaller:
         counts = [await self._probe(words) for words in _PROBES]
         if counts[0] is None or counts[1] is None:
             return "sends no usage: each word of a prompt and each piece of an answer counts as a token"
-        self._count = fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
+        self._count = workload.fit_count((_PROBES[0], counts[0]), (_PROBES[1], counts[1]))
         return str(self._count)
 
     async def close(self) -> None:
@@ -336,7 +327,7 @@ class OpenAICaller:
                 raise ServeMistake(f"{self._where}: unknown model {self._model!r} (known: {', '.join(names[:8])})")
 
     async def _probe(self, words: int) -> int | None:
-        response, state = await self._exchange_once(self._request(words_of(words, f"probe of {words}"), 2, {}))
+        response, state = await self._exchange_once(self._request(workload.words_of(words, f"probe of {words}"), 2, {}))
         if response.status != 200:
             raise ServeMistake(f"{self._where}: {response.status}: {state.message}")
         kind = response.headers.get("content-type", "nothing")

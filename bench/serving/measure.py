@@ -8,7 +8,7 @@ from random import Random
 import uvloop
 
 from bench.peers.environment import PeerUnavailable
-from bench.peers.process import PeerFailed
+from bench.processes import PeerFailed
 from bench.serving import systems
 from bench.serving.callers import Endpoint, named_apart
 from bench.serving.systems import CROWD, CROWDS, LoadRound, OwnEnsemble, System, play

@@ -1,7 +1,6 @@
 """The systems under load: an ensemble started here, endpoints, and servers of peers; and the load on one of them."""
 
 import asyncio
-import gc
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -13,12 +12,12 @@ from statistics import median
 from time import monotonic, perf_counter, process_time
 from typing import TYPE_CHECKING, Literal
 
+from bench import processes
 from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, cpu_flags, peer_variables, prepare
-from bench.peers.process import PeerFailed, ServerProcess, Trial, cpu_of_tree, free_ports, keep_fastest
-from bench.processes import HOST, scratch_folder, started
+from bench.processes import HOST, PeerFailed, ServerProcess, Trial, free_ports, keep_fastest
 from bench.serving.callers import Caller, Endpoint, ServedAnswer, Unreachable, caller_of
 from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, to_vllm
-from bench.timing import Say
+from bench.timing import Say, no_collector
 
 if TYPE_CHECKING:
     from specialist.models.checkpoint import Checkpoint
@@ -38,10 +37,7 @@ class LoadRound:
 
 
 async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> LoadRound:
-    """Play a load without the garbage collector, because its pauses would count as latency."""
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         cpu, start = process_time(), perf_counter() + _AHEAD
         calls = []
         for ask in asks:
@@ -51,8 +47,6 @@ async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float)
             calls.append(asyncio.ensure_future(caller.ask(ask, due)))
         answers = await asyncio.gather(*calls)
         return LoadRound(system, seconds, perf_counter() - start, tuple(answers), process_time() - cpu)
-    finally:
-        gc.enable()
 
 
 CROWD, CROWDS = 64, 3  # more than one, because the machine may be shared
@@ -138,7 +132,7 @@ def cpu_waiting(systems: Sequence[System], asked: System) -> float | None:
     roots = {each.root for each in systems} - {asked.root}
     known = [root for root in roots if root is not None]
     try:
-        return sum(map(cpu_of_tree, known)) if known else None
+        return sum(map(processes.cpu_of_tree, known)) if known else None
     except OSError:
         return None
 
@@ -158,14 +152,14 @@ class OwnEnsemble:
 @contextmanager
 def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
     """Start an ensemble of one specialist, or of the file; yield a system for each endpoint. Raises SiteFailed."""
-    with scratch_folder() as folder:
+    with processes.scratch_folder() as folder:
         file, model = own.file, "octet"
         if file is None:
             file, model = folder / "ensemble.yaml", f"octet/{NAME}"
             settings = f"engine: {own.engine}\nreplicas: {own.replicas}\nstore: {{url: memory}}\n"
             file.write_text(f"{settings}specialists: {{{NAME}}}\n")
         arguments = ["serve", str(file.resolve()), "--port", "0", "--http-port", "0", "--json"]
-        with started("octet.cli", arguments, folder / "serve.log", ready=r"^\{.*\}") as ensemble:
+        with processes.started("octet.cli", arguments, folder / "serve.log", ready=r"^\{.*\}") as ensemble:
             ready = json.loads(ensemble.ready[0])
             doors = {
                 "http": Endpoint("http", f"{ready['http']}/v1", model, "octet"),

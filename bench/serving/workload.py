@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from octet.cli.arguments import parse_float
 from simulation.traces import TRACE_BLOCK_SIZE, Arrival
 
 
@@ -58,11 +59,8 @@ def _tokens(word: str, text: str) -> int:
 
 
 def _number(word: str, text: str) -> float:
-    try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
-    if not (isfinite(number) and number > 0):
+    number = parse_float(word)
+    if not 0 < number < inf:
         raise ServeMistake(f"{text!r}: {word!r} must be a number above 0")
     return number
 

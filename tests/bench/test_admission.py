@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bench.admission.load import (
     ENDS,
+    SYSTEMS,
     FollowedRefusal,
     Mix,
     Offer,
@@ -18,13 +19,20 @@ from bench.admission.load import (
     Run,
     System,
     drawn,
-    request_of,
     step_loop,
     tally,
 )
-from bench.admission.measure import SYSTEMS, run, simulate
 from bench.admission.report import class_records, load_records, missed_while_lower_served, within_factor
-from bench.admission.simulated import GRAIN, LoadSimulation, OpenAdmission, QueueAdmission, capacity, ratio
+from bench.admission.simulated import (
+    GRAIN,
+    LoadSimulation,
+    OpenAdmission,
+    QueueAdmission,
+    capacity,
+    ratio,
+    run,
+    simulate,
+)
 from bench.slow_periods import SlowPeriods
 from octet.clock import ManualClock
 from specialist.scheduling.step import Emitted, Event
@@ -150,7 +158,7 @@ def test_only_answers_in_time_within_the_window_count_for_rates(
 def test_served_below_uses_the_priority_of_the_caller(by_priority: bool) -> None:
     clock = ManualClock()
     door = QueueAdmission(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
-    assert door.ask(request_of(offer(1, priority=3))) is None
+    assert door.ask(offer(1, priority=3).request()) is None
     assert door.step()
     assert [door.serves_below(priority) for priority in (0, 3, 5)] == [False, False, True]
 

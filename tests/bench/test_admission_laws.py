@@ -12,9 +12,8 @@ import pytest
 from admission.forecast.bookings import BookedRequest
 from admission.forecast.forecast import Displacement, Forecast, ForecastTimes
 from bench.admission.load import MISSED, Mix, Plan, ReplicaSetup, Run, drawn, tally
-from bench.admission.measure import run, tuned
 from bench.admission.report import missed_while_lower_served, peaks, within_factor
-from bench.admission.simulated import capacity, ratio
+from bench.admission.simulated import capacity, ratio, run, tuned
 from bench.commands import admission as command
 from specialist.engines.sim.engine import CostModel
 

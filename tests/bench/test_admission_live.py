@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.admission.live import live_site, play_live, rate_between
-from bench.admission.load import Offer, OfferOutcome
-from bench.admission.measure import make_plan
+from bench.admission.live import play_live, rate_between
+from bench.admission.load import Offer, OfferOutcome, make_plan
 from octet.cli import main
 
 REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline"}
@@ -20,8 +19,7 @@ REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline
 )
 def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
     plan = make_plan((10.0,), 1.5, (1,), live=True)
-    with live_site(plan.setup, routed=routed) as site:
-        capacity, runs = play_live(plan, site)
+    capacity, runs = play_live(plan, routed=routed)
     assert capacity > 0
     (run,) = runs
     asked = plan.offers(10.0, capacity, run.seed)

@@ -20,7 +20,6 @@ from bench.admission.load import (
     lone_seconds,
     offers,
     recorded,
-    request_of,
     step_loop,
 )
 from simulation.traces import LengthShape, TraceError, read_azure
@@ -100,7 +99,7 @@ def test_lone_work_equals_the_time_of_an_idle_replica(prompt: int, answer: int) 
         loop = step_loop(setup, clock, seed=1)
         if not reserves:
             loop.scheduler.hold = None
-        loop.scheduler.submit(replace(request_of(load[0]), deadline=None))
+        loop.scheduler.submit(replace(load[0].request(), deadline=None))
         while loop.run_once() is not None:
             pass
         taken[reserves] = clock.now()

@@ -20,7 +20,7 @@ from simulation.capacity import (
 )
 from simulation.traces import (
     DemandRefused,
-    SimulatedRequest,
+    TraceRequest,
     assign_specialists,
     fit_to_context,
     read_demand,
@@ -30,9 +30,9 @@ from simulation.traces import (
 from tests.collecting import freeze
 
 SHAPES = [
-    SimulatedRequest(0.0, (10,), (0,), 3),
-    SimulatedRequest(1.0, (4,), (1,), 1),
-    SimulatedRequest(4.0, (7,), (2,), 2),
+    TraceRequest(0.0, (10,), (0,), 3),
+    TraceRequest(1.0, (4,), (1,), 1),
+    TraceRequest(4.0, (7,), (2,), 2),
 ]
 MIX = {"algo": 3.0, "stl": 1.0}
 
@@ -59,7 +59,7 @@ def test_repeated_trace_repeats_no_prompt() -> None:
 
 
 def test_prefix_is_shared_within_each_repetition() -> None:
-    shapes = [SimulatedRequest(float(at), (512, 3), (7, at), 1) for at in range(4)]
+    shapes = [TraceRequest(float(at), (512, 3), (7, at), 1) for at in range(4)]
     firsts = [shape.names[0] for shape in scale_demand(shapes, None, 12.0)]
     assert [firsts.count(name) for name in dict.fromkeys(firsts)] == [4, 4, 4]
 
@@ -70,7 +70,7 @@ def test_excessive_rate_is_refused() -> None:
 
 
 def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
-    shapes = [SimulatedRequest(float(at), (512, 3), (at % 7, at), 1) for at in range(700)]
+    shapes = [TraceRequest(float(at), (512, 3), (at % 7, at), 1) for at in range(700)]
     asks = assign_specialists(shapes, MIX, Random(1))
     by_prefix: dict[int, set[str]] = {}
     for ask in asks:
@@ -79,7 +79,7 @@ def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
 
 
 def test_specialists_get_their_shares_of_requests() -> None:
-    asks = assign_specialists([SimulatedRequest(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
+    asks = assign_specialists([TraceRequest(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
     assert 0.70 < sum(ask.specialist == "algo" for ask in asks) / len(asks) < 0.80
 
 
@@ -89,7 +89,7 @@ def test_specialists_get_their_shares_of_requests() -> None:
     context=st.integers(8, 2000),
 )
 def test_only_requests_that_are_too_long_are_cut(lengths: list[int], answer: int, context: int) -> None:
-    ask = SimulatedRequest(0.0, tuple(lengths), tuple(range(len(lengths))), answer, "algo")
+    ask = TraceRequest(0.0, tuple(lengths), tuple(range(len(lengths))), answer, "algo")
     fit = fit_to_context(ask, context)
     assert fit.prompt_tokens + fit.answer_tokens <= context
     assert fit.prompt_tokens >= 1 and fit.answer_tokens >= 1

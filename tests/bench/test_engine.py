@@ -14,7 +14,7 @@ from bench.engine import EngineOptions, measure_engine, shares
 from bench.engine_decode import TARGETS, BenchModel
 from bench.engine_parts import capacity, figures
 from bench.peers.environment import PeerSpec, PeerUnavailable, PeerWorkspace
-from bench.peers.process import Peer
+from bench.processes import Peer
 from bench.timing import Findings, table_of_spreads
 from octet.cli import main
 from specialist.engines.sim.engine import cost_model_from_json

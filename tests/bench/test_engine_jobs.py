@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_decode import FULL, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
-from bench.engine_rounds import Job
+from bench.engine_decode import FULL, Job, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
 from bench.timing import Board, Figure, Key
 
 

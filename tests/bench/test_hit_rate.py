@@ -12,11 +12,11 @@ from bench.hit_rate import (
     replay_pools,
     share_of,
 )
-from simulation.traces import TraceRequest, read_trace
+from simulation.traces import MooncakeRequest, read_trace
 
 
-def request(*hash_ids: int, input_length: int | None = None) -> TraceRequest:
-    return TraceRequest(0, input_length or 512 * len(hash_ids), 1, hash_ids)
+def request(*hash_ids: int, input_length: int | None = None) -> MooncakeRequest:
+    return MooncakeRequest(0, input_length or 512 * len(hash_ids), 1, hash_ids)
 
 
 SHARED = [request(1, 2, 3), request(1, 2, 4, input_length=1100), request(1, 2, 3), request(9, input_length=10)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.process import Peer, PeerFailed
+from bench.processes import Peer, PeerFailed
 
 Start = Callable[..., Peer]
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 
 from bench.peers import environment
 from bench.peers.environment import PEERS, Environment, PeerSpec, PeerUnavailable, PeerWorkspace, link_bench, start_peer
-from bench.peers.process import PeerFailed
+from bench.processes import PeerFailed
 
 SPEC = PeerSpec("toy", ("toy",), "toy.runner", "gguf", variants=(("slow",), ("fast",), ("medium",)), compiled=True)
 SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}

@@ -7,16 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Self
 
 import pytest
 
 from bench.peers.environment import Environment, PeerUnavailable
-from bench.peers.process import PeerFailed, tree
 from bench.plots import ADDED, plot_views
+from bench.processes import PeerFailed, tree
 from bench.router_peers import rounds
 from bench.router_peers import site as site_module
-from bench.router_peers.callers import CallFailed, OnTokens, RoutePath, RouterProcess
+from bench.router_peers.callers import Caller, CallFailed, OnTokens, RoutePath, RouterProcess
 from bench.router_peers.cases import (
     LIMIT,
     LONG_STREAMS,
@@ -28,10 +27,10 @@ from bench.router_peers.cases import (
     STOCK,
     FirstTokens,
     Flood,
+    Order,
     rate_case,
 )
 from bench.router_peers.measure import P50, P99, STALL, records_of
-from bench.router_peers.orders import Order
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import RouterPeer, RouterPeersSite, RouterPlace
 from bench.timing import Findings
@@ -143,14 +142,11 @@ def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
         process.close()  # A second call is harmless.
 
 
-class FakeCaller:
+class FakeCaller(Caller):
     """A caller that gets a limited number of answers."""
 
     def __init__(self, most_answers: int) -> None:
         self.left = most_answers
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None: ...
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bench.http_client import HttpConnection
 from bench.processes import HOST
 from bench.router_peers.callers import CallFailed, GrpcCaller, HttpCaller, TokenCounter
+from bench.router_peers.cases import WORD, Order, OrderMissing
 from bench.router_peers.grpc_backend import TokenStream
 from bench.router_peers.http_backend import MODEL, Backend
-from bench.router_peers.orders import WORD, Order, OrderMissing
 from bench.router_peers.site import backends
 from bench.router_site import REPLICA, replica_request
 
@@ -128,7 +128,7 @@ def test_a_backend_sends_a_whole_answer() -> None:
 
 def test_an_answer_without_tokens_and_a_closed_port_are_failures() -> None:
     async def use(caller: HttpCaller, _: list[int]) -> None:
-        with pytest.raises(CallFailed, match="without a token"):
+        with pytest.raises(CallFailed, match="has no token"):
             await caller.call("x", Order(0), stream=False)
 
     _with_backend(use)

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 import pytest
 
 from bench.peers.environment import Environment, PeerSpec, PeerUnavailable
-from bench.peers.process import PeerFailed, ServerProcess, tree
+from bench.processes import PeerFailed, ServerProcess, tree
 from bench.serving import measure
 from bench.serving.callers import Endpoint, ServedAnswer
 from bench.serving.measure import ServeFindings, ServeOptions, ServeRounds
@@ -96,7 +96,7 @@ def test_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
 BENCH = """
 import sys
 from pathlib import Path
-from bench.peers.process import ServerProcess
+from bench.processes import ServerProcess
 
 server = ServerProcess("toy", ("sh", "-c", "sleep 60 & echo $!; wait"), {}, Path(sys.argv[1]))
 while not server.output().endswith("\\n"):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.traces import TraceError, TraceRequest, read_trace
+from simulation.traces import MooncakeRequest, TraceError, read_trace
 
 GOOD = {"timestamp": 7, "input_length": 513, "output_length": 0, "hash_ids": [4, 5]}
 
@@ -15,7 +15,7 @@ def write(path: Path, *lines: object) -> Path:
 
 def test_requests_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.jsonl", GOOD, {**GOOD, "input_length": 1024})
-    assert read_trace(path) == [TraceRequest(7, 513, 0, (4, 5)), TraceRequest(7, 1024, 0, (4, 5))]
+    assert read_trace(path) == [MooncakeRequest(7, 513, 0, (4, 5)), MooncakeRequest(7, 1024, 0, (4, 5))]
 
 
 @pytest.mark.parametrize(

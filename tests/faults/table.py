@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md, from the file that the suite of faults writes."""
+"""The table of docs/reliability.md, built from the file that the fault suite writes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class Finding:
         )
 
     def is_better_than(self, other: "Finding") -> bool:
-        """Of two of one name and bound."""
+        """Compare two figures that have the same name and bound."""
         if self.held != other.held:
             return self.held
         direction = {"<": -1, ">": 1}.get(self.bound[:1], 0)
@@ -70,16 +70,16 @@ class Finding:
 
 @dataclass(slots=True)
 class Run:
-    """What one call of the suite wrote."""
+    """The lines that one run of the suite wrote."""
 
     figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
-    """By row and name, in the order they were first written; of figures that were measured twice, the worse."""
+    """By row and name, in the order of their first line. If a figure was measured twice, the worse one counts."""
     passed: dict[str, bool] = field(default_factory=dict)
-    """By test. One that has failed once did not pass."""
+    """By test. A test that has failed once did not pass."""
     seeds: dict[int, int] = field(default_factory=dict)
-    """Of the rows whose trouble is drawn."""
+    """The seeds of rows with random faults."""
     result: Result | None = None
-    """Where and when; None where it was cut off."""
+    """The machine and the date; None if the run was cut off."""
 
     def add(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
@@ -117,21 +117,21 @@ class Run:
         return "; ".join(said)
 
     def outcomes(self, test: str) -> list[bool]:
-        """Of a test with parameters there are several."""
+        """Return the outcomes of a test; a test with parameters has several."""
         return [
             passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
         ]
 
 
 def latest_run(runs: Sequence[Run], row: Row) -> Run:
-    """The last run of the whole row, however it ended; if there is none, the last run of a part of it."""
+    """Return the last run of the whole row, however it ended; if there is none, the last run of a part of it."""
     whole = [run for run in runs if all(map(run.outcomes, row.tests))]
     parts = [run for run in runs if run.words(row) != NOT_RUN]
     return (whole or parts or [Run()])[-1]
 
 
 def read_findings(path: Path) -> list[Run]:
-    """The runs of a file to which runs are only added."""
+    """Return the runs in a file to which runs are only appended."""
     runs = [Run()]
     for line in path.read_text(encoding="utf-8").splitlines():
         runs[-1].add(json.loads(line))
@@ -148,7 +148,7 @@ def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
 
 
 def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
-    """A line for each run that a row is taken from. A machine is described once."""
+    """Yield a line for each run from which a row is taken. A machine is described only once."""
     described: set[tuple[str, int, str, str]] = set()
     for run in {id(run): run for _, run in found}.values():
         if run.result is None:
