@@ -1,36 +1,18 @@
 """A fixed pool of KV blocks with a prefix cache. It handles tokens and keys, not requests or priorities."""
 
-from kvpool.block import (
-    GARBAGE,
-    AdmissionPlan,
-    Block,
-    BlockId,
-    BlockKey,
-    BlockTable,
-    InvariantViolation,
-    MissReason,
-    PoolCounters,
-    PoolExhausted,
-    StalePlan,
-)
-from kvpool.chain import TokenChain, as_tokens, chain_root
-from kvpool.pool import BlockPool, Reclaim
-
-__all__ = [
-    "GARBAGE",
-    "AdmissionPlan",
-    "Block",
-    "BlockId",
-    "BlockKey",
-    "BlockPool",
-    "BlockTable",
-    "InvariantViolation",
-    "MissReason",
-    "PoolCounters",
-    "PoolExhausted",
-    "Reclaim",
-    "StalePlan",
-    "TokenChain",
-    "as_tokens",
-    "chain_root",
-]
+from kvpool.block import GARBAGE as GARBAGE
+from kvpool.block import AdmissionPlan as AdmissionPlan
+from kvpool.block import Block as Block
+from kvpool.block import BlockId as BlockId
+from kvpool.block import BlockKey as BlockKey
+from kvpool.block import BlockTable as BlockTable
+from kvpool.block import InvariantViolation as InvariantViolation
+from kvpool.block import MissReason as MissReason
+from kvpool.block import PoolCounters as PoolCounters
+from kvpool.block import PoolExhausted as PoolExhausted
+from kvpool.block import StalePlan as StalePlan
+from kvpool.chain import TokenChain as TokenChain
+from kvpool.chain import as_tokens as as_tokens
+from kvpool.chain import chain_root as chain_root
+from kvpool.pool import BlockPool as BlockPool
+from kvpool.pool import Reclaim as Reclaim

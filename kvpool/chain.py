@@ -15,16 +15,8 @@ _TOKEN_BYTES = array(_TOKEN).itemsize
 def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -> bytes:
     """The key before the first block: two chains with different roots never share a block."""
     adapters = digest_parts(adapter.encode() for adapter in lane.adapters)
-    return digest_parts(
-        (
-            lane.specialist.encode(),
-            lane.revision.encode(),
-            adapters,
-            tenant_salt,
-            kv_dtype.encode(),
-            str(block_size).encode(),
-        )
-    )
+    names = (lane.specialist.encode(), lane.revision.encode(), adapters)
+    return digest_parts((*names, tenant_salt, kv_dtype.encode(), str(block_size).encode()))
 
 
 def _packed_tokens(tokens: Iterable[int]) -> "array[int]":

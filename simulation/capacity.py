@@ -16,7 +16,7 @@ from octet.v1.inference_pb2 import InferEvent, InferRequest
 from simulation.cluster import BusyTimes, SimulatedCluster, TimedEngine
 from simulation.replica import ReplicaSpec
 from simulation.results import BenchRecord, percentile, summary
-from simulation.traces import SimulatedRequest
+from simulation.traces import TraceRequest
 
 _PAUSE_SECONDS = 1e-3  # after the last request
 _MOST_SHARE = 0.7  # the share of a core that a router may use; bursts and uncounted work need the rest
@@ -211,7 +211,7 @@ class SimulationRun:
 
 def play(
     setup: SimulationSetup,
-    requests: Sequence[SimulatedRequest],
+    requests: Sequence[TraceRequest],
     replicas: Mapping[str, int],
     report: Report = lambda line: None,
 ) -> SimulationRun:
@@ -233,7 +233,7 @@ def play(
 
 
 async def _play(
-    cluster: SimulatedCluster, requests: Sequence[SimulatedRequest], report: Report
+    cluster: SimulatedCluster, requests: Sequence[TraceRequest], report: Report
 ) -> tuple[list[SimulatedAnswer], BusyTimes, BusyTimes]:
     """Return the answers, and the busy times before the first and after the last request. Callers do not wait for each
     other."""
@@ -262,7 +262,7 @@ async def _report_progress(tasks: "Sequence[asyncio.Task[SimulatedAnswer]]", tot
             report(f"{len(tasks):,} of {total:,} requests sent, {sum(task.done() for task in tasks):,} answered")
 
 
-async def _call(cluster: SimulatedCluster, number: int, request: SimulatedRequest) -> SimulatedAnswer:
+async def _call(cluster: SimulatedCluster, number: int, request: TraceRequest) -> SimulatedAnswer:
     loop = asyncio.get_running_loop()
     started, accepted, times = loop.time(), 0.0, list[float]()
     channel = cluster.callers[number % len(cluster.callers)]

@@ -1,8 +1,8 @@
 """A simulated replica process: the real server, scheduler and pool without sockets and threads."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ from simulation.network import Port
 from specialist.adapters.catalog import SimAdapters, check_digest
 from specialist.engines.base import Completion, Engine
 from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
-from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.step import Step
@@ -28,17 +28,13 @@ from specialist.server.replica import SIM_CONTEXT, TOKEN_BYTES, AssembledReplica
 from specialist.server.server import WarmUpFailed, warm_up
 from specialist.server.service import SpecialistService
 from specialist.server.settings import ReplicaSettings, ServiceSettings
+from specialist.text.codec import VocabularyCodec
 from specialist.text.prompt import ChatTurn, OfferedTool, ToolOffer, ToolsUnsupported
 from specialist.text.structured_output import GrammarCache
 from specialist.text.tool_call_reader import ToolCalling
 
 _MOST_ADAPTERS = 32
-_SAMPLED = [*map(chr, range(0x20, 0x7F)), "\n"]
-END_ID = len(_SAMPLED)
-NUM_SAMPLED = len(_SAMPLED) + 1
-_OTHERS = 256
-_TURN_ID = NUM_SAMPLED + _OTHERS
-_ID_OF = {character: index for index, character in enumerate(_SAMPLED)}
+_TURN_ID = NUM_SAMPLED + 256  # no text has this token
 REVISION = digest_parts([b"simulation", str(NUM_SAMPLED).encode()]).hex()
 MODEL = SimModel(NUM_SAMPLED)
 
@@ -61,12 +57,20 @@ def adapter_digest(name: str) -> str:
     return digest_parts([b"adapter", name.encode()]).hex()
 
 
-class SimCodec:
-    stop_ids = frozenset({END_ID})
-    vocab_size = _TURN_ID + 1
+class SimCodec(VocabularyCodec):
+    """Encodes printable text without the tokenizer, which is slower, and conversations without another process."""
+
+    def __init__(self) -> None:
+        vocabulary = sim_vocabulary()
+        super().__init__(replace(vocabulary, chat_template=None), _TURN_ID + 1)
+        self.grammars = GrammarCache(vocabulary, vocabulary.tokenizer.get_vocab_size())
+        self._printable = {self.detokenizer().push((token,)): token for token in range(NUM_SAMPLED - 1)}
 
     def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(_ID_OF.get(each, NUM_SAMPLED + ord(each) % _OTHERS) for each in text)
+        try:
+            return tuple([self._printable[character] for character in text])
+        except KeyError:
+            return super().encode(text)
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
         ids: list[int] = []
@@ -77,25 +81,11 @@ class SimCodec:
     def tool_calling(self, offer: ToolOffer) -> ToolCalling:
         raise ToolsUnsupported("a simulated replica supports no tools")
 
-    def detokenizer(self, visible: Mapping[int, str] | None = None) -> "SimDetokenizer":
-        return SimDetokenizer()
 
-    def warm_up(self) -> None:
-        """Do nothing: a simulated engine needs no warm-up."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
-
-
-class SimDetokenizer:
-    def push(self, tokens: Sequence[int]) -> str:
-        return "".join([_SAMPLED[token] for token in tokens if token < END_ID])
-
-    def finish(self) -> str:
-        return ""
-
-    def spell(self, token: int) -> bytes:
-        return _SAMPLED[token].encode() if token < END_ID else b""
+@lru_cache(maxsize=1)
+def sim_codec() -> SimCodec:
+    """Return the codec, which is kept between runs: neither it nor its grammars hold the state of a run."""
+    return SimCodec()
 
 
 class EnginePump(EngineThread):
@@ -249,7 +239,7 @@ class SimulatedReplica(SpecialistService):
 
 
 def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> AssembledReplica:
-    lane, codec = Lane(spec.specialist, REVISION), SimCodec()
+    lane, codec = Lane(spec.specialist, REVISION), sim_codec()
     settings = ReplicaSettings(spec.specialist, "sim", max_running=spec.max_running, itl_seconds=spec.itl_seconds)
     pool = BlockPool(spec.num_blocks + 1, spec.block_size, prefix_cache=spec.prefix_cache)
     if spec.engine is None:
@@ -263,7 +253,7 @@ def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Ass
         engine=engine,
         clock=clock,
         codec=codec,
-        grammars=_grammars(),
+        grammars=codec.grammars,
         adapters=NamedAdapters(spec.adapters),
         engine_name="sim",
         model=wire.Model(name="sim", architecture="sim", vocab_size=codec.vocab_size, context=spec.context),
@@ -271,10 +261,3 @@ def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Ass
         prices=prices_from_cost_model(spec.cost),
         context=min(spec.context, pool.num_slots),
     )
-
-
-@lru_cache(maxsize=1)
-def _grammars() -> GrammarCache:
-    """Return the cache, which is kept between runs: grammars hold no state of a run."""
-    vocabulary = sim_vocabulary()
-    return GrammarCache(vocabulary, vocabulary.tokenizer.get_vocab_size())

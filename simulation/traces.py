@@ -32,7 +32,7 @@ class DemandRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRequest:
+class MooncakeRequest:
     """A line of a Mooncake trace. A hash id identifies a block of the prompt and everything before it; the last block
     may be partial."""
 
@@ -49,7 +49,7 @@ class TraceRequest:
             raise ValueError(f"{self.input_length} tokens make {expected} blocks, got {len(self.hash_ids)} hash_ids")
 
 
-def read_trace(path: Path) -> list[TraceRequest]:
+def read_trace(path: Path) -> list[MooncakeRequest]:
     """Raises TraceError for a malformed line and for an empty file."""
     requests = []
     with path.open("rb") as lines:
@@ -63,7 +63,7 @@ def read_trace(path: Path) -> list[TraceRequest]:
     return requests
 
 
-def _parse_line(line: bytes) -> TraceRequest:
+def _parse_line(line: bytes) -> MooncakeRequest:
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
@@ -74,7 +74,7 @@ def _parse_line(line: bytes) -> TraceRequest:
     for value in ids:
         if type(value) is not int or not 0 <= value <= _MOST_ID:
             raise ValueError(f"hash_ids must hold integers in [0, 2**32), got {value!r}")
-    return TraceRequest(**numbers, hash_ids=tuple(ids))
+    return MooncakeRequest(**numbers, hash_ids=tuple(ids))
 
 
 def _parse_integer(fields: Mapping[str, Any], name: str) -> int:
@@ -151,7 +151,7 @@ def read_arrivals(path: Path) -> list[Arrival]:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedRequest:
+class TraceRequest:
     """One request. Its prompt consists of pieces; pieces with the same name have the same text."""
 
     at: float  # seconds since the beginning
@@ -173,25 +173,23 @@ class SimulatedRequest:
         return "".join(pieces)
 
 
-def read_demand(path: Path) -> list[SimulatedRequest]:
+def read_demand(path: Path) -> list[TraceRequest]:
     """Read an Azure or a Mooncake trace; times count from its first request. Raises TraceError."""
     demand = []
     for number, arrival in enumerate(read_arrivals(path)):
         size = TRACE_BLOCK_SIZE if arrival.blocks else arrival.prompt_tokens
         full, rest = divmod(arrival.prompt_tokens, size)
         prompt = (size,) * full + ((rest,) if rest else ())
-        demand.append(SimulatedRequest(arrival.at, prompt, arrival.blocks or (number,), arrival.answer_tokens))
+        demand.append(TraceRequest(arrival.at, prompt, arrival.blocks or (number,), arrival.answer_tokens))
     return demand
 
 
-def request_rate(demand: Sequence[SimulatedRequest]) -> float:
+def request_rate(demand: Sequence[TraceRequest]) -> float:
     """The average number of requests per second."""
     return (len(demand) - 1) / demand[-1].at
 
 
-def scale_demand(
-    demand: Sequence[SimulatedRequest], rate: float | None, seconds: float | None
-) -> list[SimulatedRequest]:
+def scale_demand(demand: Sequence[TraceRequest], rate: float | None, seconds: float | None) -> list[TraceRequest]:
     """Scale the trace to the rate, keep its bursts, and repeat it for the requested time. Repeated requests get new
     prompts."""
     own_rate = request_rate(demand)
@@ -201,7 +199,7 @@ def scale_demand(
     span = demand[-1].at + 1 / own_rate
     until = span / speed if seconds is None else seconds
     num_names = max((name for each in demand for name in each.names), default=0) + 1
-    scaled: list[SimulatedRequest] = []
+    scaled: list[TraceRequest] = []
     turn = 0
     while True:
         for each in demand:
@@ -212,9 +210,7 @@ def scale_demand(
         turn += 1
 
 
-def assign_specialists(
-    demand: Sequence[SimulatedRequest], mix: Mapping[str, float], rng: Random
-) -> list[SimulatedRequest]:
+def assign_specialists(demand: Sequence[TraceRequest], mix: Mapping[str, float], rng: Random) -> list[TraceRequest]:
     """Draw a specialist for every request by its share; requests that share a prefix get the same one."""
     names, bounds = list(mix), list(accumulate(mix.values()))
     drawn: dict[int, str] = {}
@@ -224,7 +220,7 @@ def assign_specialists(
     return [replace(each, specialist=drawn[each.names[0]]) for each in demand]
 
 
-def fit_to_context(request: SimulatedRequest, context: int) -> SimulatedRequest:
+def fit_to_context(request: TraceRequest, context: int) -> TraceRequest:
     """Cut a request to the context: the answer to at most half of it, then the end of the prompt."""
     answer = min(request.answer_tokens, max(1, context // 2))
     room, prompt = context - answer, list(request.prompt)

@@ -198,8 +198,8 @@ def link_bench(directory: Path) -> Path:
 
 
 def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
-    """Return the peer, paused, and a description of its settings. A native build that is killed by a signal is replaced by
-    a build without AMX. Raises PeerUnavailable or PeerFailed."""
+    """Return the peer, paused, and a description of its settings. A native build that is killed by a signal is replaced
+    by a build without AMX. Raises PeerUnavailable or PeerFailed."""
     model = place.model_for(spec)
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]

@@ -17,7 +17,7 @@ from simulation import traces
 from simulation.capacity import CapacityAnswer, NotEnough, SpecialistFigures, find_fewest
 from simulation.plots import PlotUnavailable, plot_capacity
 from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
-from simulation.traces import DemandRefused, SimulatedRequest, TraceError
+from simulation.traces import DemandRefused, TraceError, TraceRequest
 from specialist.engines.sim.engine import CalibrationInvalid
 
 parse_share = number_type(lambda number: 0 <= number <= 1, "a share is a number from 0 to 1")
@@ -110,7 +110,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 def _read_requests(
     arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[str, int]
-) -> list[SimulatedRequest]:
+) -> list[TraceRequest]:
     mix = arguments.mix or dict.fromkeys(ensemble.names, 1.0)
     for name in {**mix, **(arguments.replicas or {})}:
         if name and name not in ensemble.names:

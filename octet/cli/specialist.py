@@ -117,8 +117,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # imported late, because the rest loads a framework: only for valid options
     from specialist.models.progress import bar
-    from specialist.server.process import serve
     from specialist.server.replica import assemble_replica, check_context
+    from specialist.server.server import serve
 
     replica = assemble_replica(settings, SystemClock(), bar(sys.stderr))
     check_context(replica, settings.context)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import isfinite
+from typing import Any
 
 
 class ModelRefused(ValueError):
@@ -22,17 +23,13 @@ class ModelFields:
         return self.values.get(name) is not None
 
     def integer(self, name: str, default: int | None = None, *, low: int = 1, high: int = LARGEST) -> int:
-        value = self._value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(name, f"must be an integer, got {value!r:.80}")
+        value: int = self._typed(name, default, int, "an integer")
         if not low <= value <= high:
             raise self.wrong(name, f"must be between {low:,} and {high:,}, got {str(value)[:40]}")
         return value
 
     def number(self, name: str, default: float | None = None, *, low: float = 0.0, high: float = 1e12) -> float:
-        value = self._value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(name, f"must be a number, got {value!r:.80}")
+        value: float = self._typed(name, default, (int, float), "a number")
         if not (low < value <= high and isfinite(value)):
             raise self.wrong(name, f"must be above {low:g} and at most {high:g}, got {str(value)[:40]}")
         return float(value)
@@ -41,16 +38,10 @@ class ModelFields:
         return self.number(name) if self.has(name) else None
 
     def flag(self, name: str, default: bool | None = None) -> bool:
-        value = self._value(name, default)
-        if not isinstance(value, bool):
-            raise self.wrong(name, f"must be true or false, got {value!r:.80}")
-        return value
+        return bool(self._typed(name, default, bool, "true or false"))
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self._value(name, default)
-        if not isinstance(value, str):
-            raise self.wrong(name, f"must be text, got {value!r:.80}")
-        return value
+        return str(self._typed(name, default, str, "text"))
 
     def optional_text(self, name: str) -> str | None:
         return self.text(name) if self.has(name) else None
@@ -62,22 +53,23 @@ class ModelFields:
         return ModelFields(f"{self.source}: {name}", value)
 
     def listed(self, name: str) -> list[object]:
-        value = self._value(name, None)
-        if not isinstance(value, list):
-            raise self.wrong(name, f"must be a list, got {value!r:.80}")
-        return value
+        return list(self._typed(name, None, list, "a list"))
 
     def texts(self, name: str) -> list[str]:
-        words = [word for word in self.listed(name) if isinstance(word, str)]
-        if len(words) != len(self.listed(name)):
+        listed = self.listed(name)
+        words = [word for word in listed if isinstance(word, str)]
+        if len(words) != len(listed):
             raise self.wrong(name, "must be a list of strings")
         return words
 
     def wrong(self, name: str, why: str) -> ModelRefused:
         return ModelRefused(f"{self.source}: {name} {why}")
 
-    def _value(self, name: str, default: object) -> object:
+    def _typed(self, name: str, default: object, kind: type | tuple[type, ...], expected: str) -> Any:
         value = self.values.get(name)
         if value is None and default is None:
             raise self.wrong(name, "is missing: the file is incomplete; fetch or convert the model again")
-        return default if value is None else value
+        value = default if value is None else value
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name, f"must be {expected}, got {value!r:.80}")
+        return value

@@ -7,14 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 from octet import __version__
 from octet.telemetry.distributions import Histogram
-from octet.telemetry.exposition import (
-    FamilyStream,
-    Labels,
-    Sample,
-    counter_family,
-    gauge_family,
-    histogram_family,
-)
+from octet.telemetry.exposition import FamilyStream, Labels, Sample, counter_family, gauge_family, histogram_family
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.ledger import Hybrid

@@ -76,7 +76,8 @@ def replica_from_checkpoint(
     context = _context(settings, checkpoint.config)
     made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
     lane = Lane(settings.name, checkpoint.revision)
-    pool = BlockPool(made.decoder.num_blocks, made.decoder.block_size, prefix_cache=settings.prefix_cache)
+    decoder = made.engine.decoder
+    pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache)
     return AssembledReplica(
         lane=lane,
         scheduler=create_scheduler(pool, lane, settings, clock, made.kv_dtype),
@@ -84,7 +85,7 @@ def replica_from_checkpoint(
         clock=clock,
         codec=shared.codec if shared else VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size),
         grammars=GrammarCache(checkpoint.vocabulary, checkpoint.config.vocab_size),
-        adapters=made.adapters,
+        adapters=made.engine.adapters,
         engine_name="native",
         model=wire.Model(name=model_name, **{field: getattr(checkpoint.config, field) for field in _MODEL_FIELDS}),
         kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),

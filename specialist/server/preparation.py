@@ -23,14 +23,7 @@ from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import AnswerText, ServedRequest
 from specialist.server.settings import ServiceSettings
 from specialist.server.validation import GenerateValidator
-from specialist.text.prompt import (
-    ChatPrompt,
-    Structure,
-    TemplateRefused,
-    TokenPrompt,
-    ToolOffer,
-    ToolsUnsupported,
-)
+from specialist.text.prompt import ChatPrompt, Structure, TemplateRefused, TokenPrompt, ToolOffer, ToolsUnsupported
 from specialist.text.structured_output import Grammar, GrammarCache, Guide
 from specialist.text.tool_call_reader import ToolCalling
 

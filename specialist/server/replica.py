@@ -19,7 +19,7 @@ from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
 from specialist.scheduling.step import TimedBudget
 from specialist.server.settings import MIN_CONTEXT, ReplicaSettings
-from specialist.text.codec import TextCodec, VocabularyCodec
+from specialist.text.codec import VocabularyCodec
 from specialist.text.structured_output import GrammarCache
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class AssembledReplica:
     scheduler: Scheduler
     engine: Engine
     clock: Clock  # the scheduler's clock
-    codec: TextCodec
+    codec: VocabularyCodec
     grammars: GrammarCache
     adapters: AdapterCatalog
     engine_name: str

@@ -24,7 +24,7 @@ def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None 
     """Prepare the shared parts of replicas once: download, compile, pack, time kernels, open. Raises ModelRefused,
     OSError, ValueError or RuntimeError; each message gives advice."""
     models = dict(_models(places, progress or bar(sys.stderr)))
-    import specialist.server.process  # noqa: F401  # before the fork: replicas share the imports
+    import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 
     return [
         ProcessSpec(place.name, fork=partial(_serve, place, models.get(_model(place.specialist)))) for place in places
@@ -50,8 +50,8 @@ def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: Status
     """Runs in the forked process. A replica that cannot be assembled as configured exits with the usage status."""
     set_up_logging(place.logs, "%(levelname)s %(name)s: %(message)s")
     from octet.clock import SystemClock
-    from specialist.server.process import serve
     from specialist.server.replica import assemble_replica, check_context
+    from specialist.server.server import serve
 
     settings = _replica_settings(place.specialist)
     service = ServiceSettings(

@@ -14,9 +14,8 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import FinishReason, GuideExhausted, Request, SampledLogprobs, Sampling
 from specialist.scheduling.step import Admitted, ConversationMissReason, Emitted, Finished
-from specialist.text.codec import TokenDecoder
 from specialist.text.prompt import Prompt, Structure, ToolCallFragment
-from specialist.text.tokenization import StopStrings
+from specialist.text.tokenization import Detokenizer, StopStrings
 from specialist.text.tool_call_reader import CallReader
 from specialist.text.tool_calls import ParsedText, merge_call_parts
 
@@ -71,14 +70,11 @@ class AnswerText:
     """Detokenises one answer, up to its first stop string. A token that only completes a stop string still counts."""
 
     def __init__(
-        self,
-        detokenizer: TokenDecoder,
-        stops: Sequence[str] = (),
-        min_tokens: int = 0,
-        reader: CallReader | None = None,
+        self, detokenizer: Detokenizer, stops: Sequence[str] = (), min_tokens: int = 0, reader: CallReader | None = None
     ) -> None:
         """`reader` separates tool calls from text; without it, all output is text."""
         self._reader = reader
+        self.reads_calls = reader is not None
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
         self._min_tokens = min_tokens
@@ -87,10 +83,6 @@ class AnswerText:
     @property
     def stop_string(self) -> str | None:
         return self._stops.stop_string
-
-    @property
-    def reads_calls(self) -> bool:
-        return self._reader is not None
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[SampledLogprobs] = ()) -> AnswerChunk:
         """Return the new chunk. Tokens after a stop string are dropped."""
@@ -282,6 +274,45 @@ class ServedRequest:
             is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
         )
 
+    def to_wire(self, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
+        if isinstance(update, AnswerChunk):
+            return wire.GenerateEvent(chunk=_chunk(update, self.answer.spell))
+        if isinstance(update, Enqueued):
+            return wire.GenerateEvent(accepted=self._accepted(update.queue_position))
+        return wire.GenerateEvent(usage=_usage(update))
+
+    def _accepted(self, queue_position: int) -> wire.Accepted:
+        request = self.request
+        return wire.Accepted(
+            request_id=self.public_id,
+            lane=lane_to_wire(request.lane),
+            prompt_tokens=len(request.prompt),
+            queue_position=queue_position,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            forecast=_forecast(self.admission),
+        )
+
+    def failure(self, usage: RequestUsage, retry_after: Callable[[], float | None]) -> Refusal | None:
+        """Return the status that follows the usage; None for OK."""
+        match usage.reason:
+            case "stop" | "length":
+                return None
+            case "deadline":
+                is_first_next = self.request.first_deadline == self.request.nearest_deadline is not None
+                is_first_late = is_first_next and not usage.completion_tokens
+                return refusal.first_token_late() if is_first_late else refusal.deadline_exceeded()
+            case "cancelled":
+                return refusal.cancelled()
+            case "error" if not usage.is_guide_exhausted:
+                return refusal.engine_failed(self.public_id)
+            case "error":  # the caller's own structure failed, so no other replica would do better
+                field = "tools" if self.answer.reads_calls else "structure"
+                limit = "a form that is cheap to enforce until the answer ends"
+                return refusal.invalid_field(field, limit, "one that became too costly")
+            case "shed":
+                return refusal.request_shed(retry_after())
+
 
 def _seconds(start: float | None, stop: float | None) -> float | None:
     return None if start is None or stop is None else stop - start
@@ -289,14 +320,6 @@ def _seconds(start: float | None, stop: float | None) -> float | None:
 
 _TIMINGS = ("queued", "prefill", "decode", "total", "preempted")
 _TIMEOUTS: dict[DeadlineKind, str] = {"end": "timeout_ms", "first": "first_token_timeout_ms"}
-
-
-def event_to_wire(served: ServedRequest, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
-    if isinstance(update, AnswerChunk):
-        return wire.GenerateEvent(chunk=_chunk(update, served.answer.spell))
-    if isinstance(update, Enqueued):
-        return wire.GenerateEvent(accepted=_accepted(served, update.queue_position))
-    return wire.GenerateEvent(usage=_usage(update))
 
 
 def admission_refusal(refuse: Refuse, max_waiting: int) -> Refusal:
@@ -310,45 +333,8 @@ def admission_refusal(refuse: Refuse, max_waiting: int) -> Refusal:
             return refusal.queue_full("waiting", max_waiting, refuse.retry_after)
 
 
-def failure_status(
-    served: ServedRequest, usage: RequestUsage, retry_after: Callable[[], float | None]
-) -> Refusal | None:
-    """Return the status that follows the usage; None for OK."""
-    match usage.reason:
-        case "stop" | "length":
-            return None
-        case "deadline":
-            request = served.request
-            is_first_next = request.first_deadline == request.nearest_deadline is not None
-            is_first_late = is_first_next and not usage.completion_tokens
-            return refusal.first_token_late() if is_first_late else refusal.deadline_exceeded()
-        case "cancelled":
-            return refusal.cancelled()
-        case "error" if not usage.is_guide_exhausted:
-            return refusal.engine_failed(served.public_id)
-        case "error":  # the caller's own structure failed, so no other replica would do better
-            field = "tools" if served.answer.reads_calls else "structure"
-            limit = "a form that is cheap to enforce until the answer ends"
-            return refusal.invalid_field(field, limit, "one that became too costly")
-        case "shed":
-            return refusal.request_shed(retry_after())
-
-
 def lane_to_wire(lane: Lane) -> wire.Lane:
     return wire.Lane(specialist=lane.specialist, revision=lane.revision, adapter_digests=lane.adapters)
-
-
-def _accepted(served: ServedRequest, queue_position: int) -> wire.Accepted:
-    request = served.request
-    return wire.Accepted(
-        request_id=served.public_id,
-        lane=lane_to_wire(request.lane),
-        prompt_tokens=len(request.prompt),
-        queue_position=queue_position,
-        max_tokens=request.max_tokens,
-        seed=request.seed,
-        forecast=_forecast(served.admission),
-    )
 
 
 def _forecast(admit: Admit | None) -> wire.Forecast | None:

@@ -26,15 +26,7 @@ from specialist.server.engine_thread import EngineReport, EngineThread
 from specialist.server.load_report import AdmissionCounters, LoadPublisher, adapters_to_wire
 from specialist.server.preparation import RequestPreparer
 from specialist.server.replica import AssembledReplica
-from specialist.server.served_request import (
-    OutputStream,
-    RequestUsage,
-    ServedRequest,
-    admission_refusal,
-    event_to_wire,
-    failure_status,
-    lane_to_wire,
-)
+from specialist.server.served_request import OutputStream, RequestUsage, ServedRequest, admission_refusal, lane_to_wire
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTrace, ReplicaTracing, read_trace_context
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
@@ -164,9 +156,9 @@ class GenerateHandler:
             for update in await stream.take():
                 if isinstance(update, Refusal):
                     raise update
-                await _send(context, event_to_wire(served, update), self._settings.stall_seconds)
+                await _send(context, served.to_wire(update), self._settings.stall_seconds)
                 if isinstance(update, RequestUsage):
-                    failure = failure_status(served, update, partial(self._retry_after, served))
+                    failure = served.failure(update, partial(self._retry_after, served))
                     if failure is not None:
                         raise failure
                     return

@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 from octet.clock import Clock
 from octet.rpc.handlers import Context
 from octet.rpc.refusal import Refusal
-from octet.telemetry.requests import (
-    TRACEPARENT,
-    TRACESTATE,
-    AttributeValue,
-    ClockAnchor,
-    Span,
-    SpanIds,
-    TraceParent,
-    parse_traceparent,
-)
+from octet.telemetry import requests
+from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, SpanIds, TraceParent
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.served_request import RequestUsage, ServedRequest
@@ -40,9 +32,9 @@ def read_trace_context(context: Context) -> tuple[TraceParent | None, str]:
     parent: TraceParent | None = None
     state = ""
     for key, value in context.invocation_metadata() or ():
-        if key == TRACEPARENT and parent is None and isinstance(value, str):
-            parent = parse_traceparent(value)
-        elif key == TRACESTATE and isinstance(value, str) and value.isascii() and value.isprintable():
+        if key == requests.TRACEPARENT and parent is None and isinstance(value, str):
+            parent = requests.parse_traceparent(value)
+        elif key == requests.TRACESTATE and isinstance(value, str) and value.isascii() and value.isprintable():
             state = state or value
     return parent, state if parent is not None and len(state) <= _MAX_STATE_BYTES else ""
 

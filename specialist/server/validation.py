@@ -264,14 +264,14 @@ class GenerateValidator(FieldChecks):
         return Sampling(**given, logit_bias=self._biases(message.logit_bias), min_tokens=min_tokens)
 
     def _biases(self, biases: Sequence[wire.LogitBias]) -> tuple[tuple[int, float], ...]:
-        checked = tuple(self._bias(bias) for bias in biases)
+        check = self.in_range
+        checked = tuple(
+            (int(check("sampling.logit_bias.token", each.token)), check("sampling.logit_bias.bias", each.bias))
+            for each in biases
+        )
         if len(dict(checked)) < len(checked):
             raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(checked):,} biases")
         return checked
-
-    def _bias(self, message: wire.LogitBias) -> tuple[int, float]:
-        token = self.in_range("sampling.logit_bias.token", message.token)
-        return int(token), self.in_range("sampling.logit_bias.bias", message.bias)
 
     def _optional(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str, default: float) -> float:
         return self.in_range(field, getattr(message, field)) if message.HasField(field) else default

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.text import tool_calls
@@ -331,46 +331,9 @@ def _template_id(call_id: str, dialect: ToolDialect | None) -> str:
     return sha256(call_id.encode()).hexdigest()[:9]
 
 
-class TokenDecoder(Protocol):
-    """Decodes one answer."""
-
-    def push(self, tokens: Sequence[int]) -> str:
-        """Return whole characters only."""
-
-    def finish(self) -> str: ...
-
-    def spell(self, token: int) -> bytes:
-        """The bytes that a token writes on its own; empty for a control token."""
-
-
-class TextCodec(Protocol):
+class VocabularyCodec:
     """Converts between text and tokens. Thread-safe."""
 
-    @property
-    def stop_ids(self) -> frozenset[int]: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Raises ValueError for text that this vocabulary cannot encode."""
-
-    def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
-        """Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
-
-    def tool_calling(self, offer: ToolOffer) -> ToolCalling:
-        """Return how the model calls these tools. Raises ToolsUnsupported or TemplateRefused."""
-
-    def detokenizer(self, visible: Mapping[int, str] | None = None) -> TokenDecoder:
-        """`visible` maps control tokens that are to be written out to their text."""
-
-    def warm_up(self) -> None:
-        """Do the one-time work that would make the first call slow."""
-
-    def close(self) -> None: ...
-
-
-class VocabularyCodec:
     def __init__(self, vocabulary: Vocabulary, vocab_size: int, max_bytes: int = 4 << 20) -> None:
         """`vocab_size` is that of the model, which may have rows without a token. `max_bytes` is the size of the
         largest request; the server limits prompts further."""
@@ -383,20 +346,25 @@ class VocabularyCodec:
         self._template = ChatTemplate(vocabulary, self._encoder) if has_template else None
 
     def encode(self, text: str) -> tuple[int, ...]:
+        """Raises ValueError for text that this vocabulary cannot encode."""
         return self._encoder.prompt(text, "text")
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
+        """Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
         return self._require_template().render(messages, tools)
 
     def tool_calling(self, offer: ToolOffer) -> ToolCalling:
+        """Return how the model calls these tools. Raises ToolsUnsupported or TemplateRefused."""
         dialect = self._require_template().dialect()
         control = {marker: self._control_ids[marker] for marker in dialect.markers if marker in self._control_ids}
         return ToolCalling(offer, dialect, control)
 
     def detokenizer(self, visible: Mapping[int, str] | None = None) -> Detokenizer:
+        """`visible` maps control tokens that are to be written out to their text."""
         return Detokenizer(self._pieces, visible)
 
     def warm_up(self) -> None:
+        """Do the one-time work that would make the first call slow."""
         with suppress(TemplateRefused):  # the requests that need the template report what is wrong with it
             self.render([ChatTurn("user", "warm up")])
 

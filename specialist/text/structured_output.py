@@ -4,23 +4,23 @@ import json
 import re
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octet.rpc.checks import InvalidValue, parse_json_object
 from specialist.models.checkpoint import Vocabulary
 from specialist.scheduling.sequence import GuideExhausted
 from specialist.text.prompt import Structure
+from specialist.text.tokenization import SPACE, ByteLevel, Metaspace, TokenPieces
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits
-
-    from specialist.text.structured_output_vocabulary import GrammarVocabulary
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 _JSON_OPTIONS = {  # the whitespace of ordinary JSON and no more: a model that may write endless whitespace does
     "item_separator": ",",
@@ -61,10 +61,83 @@ class GrammarLimits:
     kept_bytes: int = 1 << 20  # bytes of the structures from which they were compiled
 
 
+class GrammarVocabulary:
+    """A vocabulary converted for the grammar library. Thread-safe."""
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
+        """`vocab_size` is that of the model, which may have rows without a token."""
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        pieces = TokenPieces(vocabulary)
+        self.vocab_size = vocab_size
+        self.stop_ids = vocabulary.eos_ids
+        self.drops_space = pieces.spelling.drops_space  # whether one space before an answer is not part of its text
+        ends = sorted(vocabulary.eos_ids) or [vocab_size]
+        wrapper = _TokenizerAdapter(vocabulary, pieces, vocab_size, ends)
+        # One bit per token, as in the library's masks: tokens that may begin an answer, None if all may; all tokens
+        # but stop tokens.
+        self.first = _first_tokens(pieces, len(wrapper.tokens))
+        self.but_stops = _pack_bits(token not in vocabulary.eos_ids for token in range(len(wrapper.tokens)))
+        self.tokenizer = LLTokenizer(cast(TokenizerWrapper, wrapper), n_vocab=len(wrapper.tokens), eos_token=ends)
+        wrapper.tokenizer = self.tokenizer
+
+
+class _TokenizerAdapter:
+    """Has the attributes of the library's TokenizerWrapper."""
+
+    def __init__(self, vocabulary: Vocabulary, pieces: TokenPieces, vocab_size: int, ends: list[int]) -> None:
+        control = {token_id: text for text, token_id in vocabulary.control_ids.items()}
+        self.is_tokenizer_wrapper = True
+        self.tokens = [_token_bytes(pieces[token_id], control.get(token_id)) for token_id in range(vocab_size)]
+        if ends == [vocab_size]:  # the model never ends an answer, but the library needs an end token
+            self.tokens.append(b"<end>")
+        self.special_token_ids = sorted({*(token_id for token_id in control if token_id < vocab_size), *ends})
+        self.eos_token_id = ends[0]
+        self.bos_token_id = None
+        self.tokenizer: LLTokenizer | None = None
+        self._encoder = vocabulary.tokenizer if isinstance(pieces.spelling, ByteLevel) else None
+        self._control = frozenset(control)
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        """Return tokens for text that the grammar forces. The model's own tokenizer produces them, unless it would add
+        spaces or turn the text into a control token; then the longest matching tokens are used."""
+        text = text.decode() if isinstance(text, bytes) else text
+        if self._encoder is not None:
+            ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
+            if self._control.isdisjoint(ids):
+                return ids
+        if self.tokenizer is None:
+            raise RuntimeError("the vocabulary is not complete yet")
+        return self.tokenizer.greedy_tokenize(text)
+
+
+def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
+    if control is not None:
+        return control.encode()
+    if isinstance(piece, int):
+        return bytes([piece])
+    return piece.replace(SPACE, " ").encode() if isinstance(piece, str) else piece or b""
+
+
+def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
+    """Return the allowed first tokens. If the vocabulary drops all spaces in them, only a leading one is allowed."""
+    spelling = pieces.spelling
+    if not (isinstance(spelling, Metaspace) and spelling.drops_space):
+        return None
+    texts = (piece if isinstance(piece, str) else "" for piece in (pieces[token_id] for token_id in range(num_tokens)))
+    return _pack_bits(spelling.replacement not in text.removeprefix(spelling.replacement) for text in texts)
+
+
+def _pack_bits(kept: Iterable[bool]) -> NDArray[np.uint8]:
+    """Pack bits into words of 32 bits. The library's masks may have one more, empty word."""
+    bits = np.fromiter(kept, np.bool_)
+    return np.packbits(np.pad(bits, (0, -len(bits) % 32)), bitorder="little")
+
+
 class Grammar:
     """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
 
-    def __init__(self, structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> None:
+    def __init__(self, structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> None:
         """Raises InvalidValue for an invalid structure, or for one that no text can satisfy."""
         from llguidance import LLMatcher
 
@@ -99,7 +172,7 @@ def _requirement(structure: Structure) -> str:
     return f"each with {schema}" if structure.kind == "calls" else schema
 
 
-def _lark_rules(structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> str:
+def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
     """If the vocabulary drops a space before an answer, the grammar requires that space; in JSON it is optional."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
@@ -161,9 +234,7 @@ class GrammarCache:
                 self._num_bytes -= self._kept.popitem(last=False)[1].num_bytes
         return grammar
 
-    def vocabulary(self) -> "GrammarVocabulary":
-        from specialist.text.structured_output_vocabulary import GrammarVocabulary
-
+    def vocabulary(self) -> GrammarVocabulary:
         with self._vocabulary_lock:
             if self._vocabulary is None:
                 self._vocabulary = GrammarVocabulary(self._model_vocabulary, self._vocab_size)

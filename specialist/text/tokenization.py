@@ -6,7 +6,7 @@ import secrets
 from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -29,13 +29,6 @@ BYTE_OF = {chr(byte): byte for byte in _VISIBLE} | {chr(0x100 + index): byte for
 CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
 
 
-class _TextWriter(Protocol):
-    """Joins the pieces of one answer. `write` and `finish` return whole characters only."""
-
-    def write(self, pieces: Sequence[bytes | str | int]) -> str: ...
-    def finish(self) -> str: ...
-
-
 class ByteLevel:
     """Every token is a run of bytes; an answer is their concatenation, decoded as UTF-8."""
 
@@ -47,7 +40,7 @@ class ByteLevel:
         except KeyError:  # added tokens are written literally
             return token.encode()
 
-    def writer(self) -> _TextWriter:
+    def writer(self) -> "_ByteWriter":
         return _ByteWriter()
 
 
@@ -65,7 +58,7 @@ class ByteFallback(NamedTuple):
             return int(fallback[1], 16)
         return token.replace(SPACE, " ")
 
-    def writer(self) -> _TextWriter:
+    def writer(self) -> "_FallbackWriter":
         return _FallbackWriter(self.num_dropped)
 
 
@@ -78,7 +71,7 @@ class Metaspace(NamedTuple):
     def piece(self, token: str) -> str:
         return token
 
-    def writer(self) -> _TextWriter:
+    def writer(self) -> "_MetaspaceWriter":
         return _MetaspaceWriter(self.replacement, self.drops_space)
 
 
@@ -232,6 +225,8 @@ class Detokenizer:
 
 
 class _ByteWriter:
+    """Joins the pieces of one answer, as the other writers do. Only whole characters are returned."""
+
     def __init__(self) -> None:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
 
@@ -272,11 +267,8 @@ class _FallbackWriter:
 
     def _without_prefix(self, text: str) -> str:
         while self._num_to_drop and text:
-            if not text.startswith(" "):
-                self._num_to_drop = 0
-                break
-            self._num_to_drop -= 1
-            text = text[1:]
+            self._num_to_drop = self._num_to_drop - 1 if text[0] == " " else 0
+            text = text.removeprefix(" ")
         return text
 
 

@@ -12,7 +12,7 @@ from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Row
 from specialist.server.replica import AssembledReplica, create_sim_replica
 from specialist.server.settings import ReplicaSettings
-from specialist.text.codec import TextCodec
+from specialist.text.codec import VocabularyCodec
 
 RIGHT = "return 2*x;"
 WRONG = " " * len(RIGHT)
@@ -63,7 +63,7 @@ class ScriptedEngine(SimEngine):
     """Computes like the sim engine, with its cache; only the text is scripted."""
 
     def __init__(
-        self, specialist: ScriptedSpecialist, words: TextCodec, cost: CostModel, num_blocks: int, block_size: int
+        self, specialist: ScriptedSpecialist, words: VocabularyCodec, cost: CostModel, num_blocks: int, block_size: int
     ) -> None:
         clock = SystemClock()
         super().__init__(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=block_size)

@@ -53,7 +53,7 @@ SCHEDULER = specialist.scheduling.scheduler.Scheduler
 HYBRID = specialist.scheduling.ledger.Hybrid
 
 THE_SIX = (
-    Mutant("hash without adapter", kvpool.chain, "chain_root", "        adapters,\n", ""),
+    Mutant("hash without adapter", kvpool.chain, "chain_root", ", adapters)", ")"),
     Mutant(
         "double free",
         POOL,
@@ -91,7 +91,7 @@ MORE = (
     Mutant("a suspended request runs on", SCHEDULER, "assemble_step", "    self.ledger.preempt_suspended()\n", ""),
     Mutant("a resumed request is lost", LEDGER, "resume", "self.waiting.push(seq)", "pass"),
     Mutant("suspended beyond its end", LEDGER, "finish", "    self.suspended.pop(seq, None)\n", ""),
-    Mutant("hash without tenant salt", kvpool.chain, "chain_root", "        tenant_salt,\n", "        b'',\n"),
+    Mutant("hash without tenant salt", kvpool.chain, "chain_root", "*names, tenant_salt", "*names, b''"),
     Mutant("evicted block keeps its key", POOL, "_evict", 'block.key, block.tokens = None, b""', "pass"),
     Mutant("late completion counts", SCHEDULER, "commit", "if step is not self.in_flight:", "if False:"),
     Mutant("every draft is accepted", specialist.scheduling.ledger, "accept", "== sampled[accepted]", "is not None"),

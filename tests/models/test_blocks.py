@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from specialist.models.gguf_blocks import read_scales, read_weight, requantise
-from specialist.models.gguf_reader import TENSOR_TYPES, GgufTensor
+from specialist.models.gguf_reader import TENSOR_TYPES, GgufTensor, read_scales, read_weight, requantise
 from specialist.models.weights import GROUP, Affine, dense
 from tests.models.gguf_writer import Blob, random_blob
 from tests.models.naive_blocks import dequantised

@@ -266,10 +266,10 @@ def test_an_adapter_that_is_unloaded_leaves_no_packed_copy(tmp_path: Path) -> No
     native = create_native(checkpoint, settings, shared=shared)
     tensors = random_tensors(LAYER_MATRICES, model=checkpoint.config)
     modules = [f"{name}_proj" for name in LAYER_MATRICES]
-    stack = (native.adapters.load("a", write(tmp_path / "a", tensors, target_modules=modules)),)
-    decoder = native.decoder
+    stack = (native.engine.adapters.load("a", write(tmp_path / "a", tensors, target_modules=modules)),)
+    decoder = native.engine.decoder
     assert isinstance(decoder, FusedDecoder)
-    FusedReplica(decoder, adapter=native.adapters.get).run([ask("r", prompts(3)[0], 1, stack)])
+    FusedReplica(decoder, adapter=native.engine.adapters.get).run([ask("r", prompts(3)[0], 1, stack)])
     assert decoder.adapters.nbytes > 0
-    native.adapters.unload("a")
+    native.engine.adapters.unload("a")
     assert decoder.adapters.nbytes == 0

@@ -15,8 +15,8 @@ from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
 from specialist.models.weights import dense
-from specialist.ops.cpu.linear import DynQuant, Int4Pack, Mixed
-from specialist.ops.reference.linear import Dense, MakeLinear
+from specialist.ops.cpu.linear import DynQuant, Int4Pack, mixed
+from specialist.ops.reference.layers import Dense, MakeLinear
 from specialist.scheduling.step import Emitted, Preempted
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import GreedyReplica, ask
@@ -220,7 +220,7 @@ def test_small_integers_compute_as_the_floats_they_stand_for(bits: Literal[4, 8]
     torch.testing.assert_close(logits(small, Dense), expected, atol=1e-4, rtol=0)
     kernels: list[tuple[MakeLinear, float]] = [(DynQuant, 0.1), (Int4Pack, 0.05)]
     for kernel, most in kernels:
-        found = logits(small, Mixed(kernel), torch.device("cpu"))
+        found = logits(small, mixed(kernel), torch.device("cpu"))
         assert float((found - expected).norm() / expected.norm()) < most
 
 

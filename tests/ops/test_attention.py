@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from specialist.ops.reference.attention import attend, spread, views, write_kv
+from specialist.ops.reference.layers import attend, spread, views, write_kv
 from tests.native.device import DEVICE
 from tests.ops.naive_attention import naive_attention
 

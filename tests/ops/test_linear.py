@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specialist.models.weights import Affine
 from specialist.ops.cpu.linear import DynQuant, Int4Pack, add_halves, split_nibbles
-from specialist.ops.reference.linear import Dense, MakeLinear, embed, stack_weights
+from specialist.ops.reference.layers import Dense, MakeLinear, embed, stack_weights
 from tests.native.device import DEVICE
 from tests.ops.quantise import quantise
 

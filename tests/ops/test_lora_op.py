@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specialist.ops.reference.linear import add_low_rank
+from specialist.ops.reference.layers import add_low_rank
 from tests.native.device import DEVICE
 
 

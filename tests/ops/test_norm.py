@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specialist.ops.reference.linear import add_rms_norm, rms_norm
+from specialist.ops.reference.layers import add_rms_norm, rms_norm
 from tests.native.device import DEVICE
 
 

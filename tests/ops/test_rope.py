@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specialist.models.checkpoint import ModelConfig
-from specialist.ops.reference.rope import cos_sin, inverse_frequencies, rotate
+from specialist.ops.reference.layers import cos_sin, inverse_frequencies, rotate
 from tests.later import Later
 from tests.native.device import DEVICE
 from tests.native.transformers_models import SMALL, model_config

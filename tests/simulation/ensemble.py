@@ -32,14 +32,16 @@ from router.verify.verifiers import open_verifiers
 from simulation.cluster import Machine
 from simulation.event_loop import HeapLoop, Process, WallClock
 from simulation.network import Address, Channel, Delays, Link
-from simulation.replica import END_ID, MODEL, NUM_SAMPLED, REVISION, ReplicaSpec, SimCodec, adapter_digest
+from simulation.replica import MODEL, REVISION, ReplicaSpec, adapter_digest, sim_codec
 from simulation.router import NoClassifier, SimulatedRouter, VerifierSource
 from specialist.engines.sim.engine import FaultSource, SimModel, no_faults
+from specialist.engines.sim.vocabulary import NUM_SAMPLED
 from specialist.scheduling.sequence import Request
 from specialist.text.prompt import ChatTurn
 from tests.simulation.script import ADAPTERS, ScriptedRequest, Setup
 
-_WORDS = SimCodec()
+_WORDS = sim_codec()
+(_END_ID,) = _WORDS.stop_ids
 
 
 def golden(ask: ScriptedRequest, specialist: str, context: int, model: SimModel = MODEL) -> tuple[int, ...]:
@@ -348,7 +350,7 @@ class TerseModel(SimModel):
 
     def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
         token = SimModel.sample(self, context, state, seed, position, allowed)
-        return END_ID if allowed is None and token % _OFTEN == 0 else token
+        return _END_ID if allowed is None and token % _OFTEN == 0 else token
 
 
 TERSE = TerseModel()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specialist.adapters.store import AdapterStore, DeviceSlots
-from specialist.engines.native.engine import Decoder, NativeEngine, Sampler
+from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.settings import KernelName, KVType, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -20,15 +20,14 @@ from specialist.models.checkpoint import Checkpoint
 from specialist.models.progress import Progress, silent
 from specialist.models.weights import Affine, Weight
 from specialist.ops.cpu.library import BuildFailed, build, load_library
-from specialist.ops.cpu.linear import DynQuant, Int4Pack, Mixed, PackedLinear
+from specialist.ops.cpu.linear import DynQuant, Int4Pack, PackedLinear, mixed
 from specialist.ops.cpu.packed_weights import PackedWeights, pack_checkpoint
 from specialist.ops.cpu.sampling import FusedSampler
-from specialist.ops.reference.linear import Dense, Linear, MakeLinear
-from specialist.ops.reference.sampling import sample
+from specialist.ops.reference.layers import Dense, Linear, MakeLinear
 
 TORCH_KERNELS: dict[KernelName, MakeLinear] = {
-    "int4pack": Mixed(Int4Pack),
-    "dyn-quant": Mixed(DynQuant),
+    "int4pack": mixed(Int4Pack),
+    "dyn-quant": mixed(DynQuant),
     "float32": Dense,
 }
 BATCHES = (1, 16)
@@ -105,8 +104,6 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeParts:
     engine: NativeEngine
-    decoder: Decoder
-    adapters: AdapterStore
     choice: KernelChoice
     kv_dtype: str
 
@@ -128,19 +125,16 @@ def create_native(
     _check_device(settings)
     shared = shared or prepare_shared(checkpoint, settings, try_kernels(checkpoint, settings), progress)
     store = AdapterStore(checkpoint.config, settings.max_adapters)
-    decoder: Decoder
-    kv_dtype: str
-    sampler: Sampler
     if shared.prepared is not None:
-        fused, kv_dtype = _fused(checkpoint, settings, shared.library, shared.prepared)
+        fused = _fused(checkpoint, settings, shared.library, shared.prepared)
         store.when_unused(fused.adapters.drop)
-        decoder = fused
-        dtype, sampler = torch.float32, FusedSampler(shared.library)
-    else:
-        decoder, kv_dtype = _torch(checkpoint, settings, shared.choice), settings.dtype
-        dtype, sampler = getattr(torch, settings.dtype), sample
-    slots = DeviceSlots(settings.adapter_slots, decoder.device, dtype)
-    return NativeParts(NativeEngine(decoder, store, slots, sampler), decoder, store, shared.choice, kv_dtype)
+        slots = DeviceSlots(settings.adapter_slots, fused.device, torch.float32)
+        return NativeParts(
+            NativeEngine(fused, store, slots, FusedSampler(shared.library)), shared.choice, fused.kv_dtype
+        )
+    decoder = _torch(checkpoint, settings, shared.choice)
+    slots = DeviceSlots(settings.adapter_slots, decoder.device, decoder.dtype)
+    return NativeParts(NativeEngine(decoder, store, slots), shared.choice, settings.dtype)
 
 
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:
@@ -180,14 +174,12 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
         return failure
 
 
-def _fused(
-    checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights
-) -> tuple[FusedDecoder, KVType]:
+def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights) -> FusedDecoder:
     torch.set_num_threads(1)  # the kernels have their own threads, with which torch's would only compete
     half_by_default = isinstance(checkpoint.weights["layers.0.gate"], Affine)
     default: KVType = "float16" if half_by_default else "float32"
     kv_dtype = default if settings.kv_dtype == "auto" else settings.kv_dtype
-    decoder = FusedDecoder(
+    return FusedDecoder(
         checkpoint.config,
         prepared,
         library,
@@ -198,7 +190,6 @@ def _fused(
         kv_dtype=kv_dtype,
         adapter_bytes=settings.adapter_bytes,
     )
-    return decoder, kv_dtype
 
 
 def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:

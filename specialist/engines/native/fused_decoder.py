@@ -11,15 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specialist.adapters.adapter import Adapter
-from specialist.adapters.config import MAX_RANK
+from specialist.adapters.adapter import MAX_RANK, Adapter
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.settings import KVType
 from specialist.models.checkpoint import LAYER_MATRICES, ModelConfig, expected_shapes
 from specialist.ops.cpu import library as kernels
 from specialist.ops.cpu.library import LinearStruct, LowRankStruct
 from specialist.ops.cpu.packed_weights import PackedMatrix, PackedWeights, pack_floats
-from specialist.ops.reference.rope import inverse_frequencies
+from specialist.ops.reference.layers import inverse_frequencies
 
 
 class _Packed(NamedTuple):

@@ -11,10 +11,8 @@ from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.weights import Weight, dense
-from specialist.ops.reference import linear as ops
-from specialist.ops.reference.attention import ContextView, attend, views, write_kv
-from specialist.ops.reference.linear import Dense, Linear, MakeLinear, add_rms_norm, rms_norm
-from specialist.ops.reference.rope import cos_sin, inverse_frequencies, rotate
+from specialist.ops.reference import layers
+from specialist.ops.reference.layers import Dense, Linear, MakeLinear, add_rms_norm, rms_norm
 
 
 class Projection:
@@ -31,7 +29,7 @@ class Projection:
         """Stack matrices of the same storage type, unless that would copy weights that can be used in place."""
         matrices = [weights[name] for name in names]
         in_place = device.type == "cpu" and all(isinstance(w, Tensor) and w.dtype == dtype for w in matrices)
-        parts = [ops.stack_weights(matrices)] if ops.can_stack(matrices) and not in_place else matrices
+        parts = [layers.stack_weights(matrices)] if layers.can_stack(matrices) and not in_place else matrices
         self._linears: list[Linear] = [make(part, device, dtype) for part in parts]
         edges = [0, *accumulate(matrix.shape[0] for matrix in matrices)]
         # the output columns of each matrix
@@ -52,7 +50,7 @@ class Projection:
             for name, columns in self._columns.items():
                 low = adapter.targets.get(name)
                 if low is not None:
-                    ops.add_low_rank(y[:, columns], x, low.a, low.b, low.scale)
+                    layers.add_low_rank(y[:, columns], x, low.a, low.b, low.scale)
         return y
 
 
@@ -92,12 +90,12 @@ class TorchDecoder:
         self.device = torch.device(device)
         self.dtype = dtype
         self._layers = [_Layer(checkpoint, i, linear, self.device, dtype) for i in range(config.num_layers)]
-        embedding = ops.to(checkpoint.weights["embed"], self.device)
+        embedding = layers.to(checkpoint.weights["embed"], self.device)
         self._embed: Weight = embedding.to(dtype) if isinstance(embedding, Tensor) else embedding
         self._norm = dense(checkpoint.weights["norm"]).to(self.device)
         head = self._embed if config.tied_head else checkpoint.weights["head"]
         self._head = linear(head, self.device, dtype)
-        frequencies, self._rope_factor = inverse_frequencies(config)
+        frequencies, self._rope_factor = layers.inverse_frequencies(config)
         self._frequencies = frequencies.to(self.device)
         shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self.k_cache = torch.zeros(shape, dtype=dtype, device=self.device)
@@ -106,12 +104,12 @@ class TorchDecoder:
     @torch.inference_mode()
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         eps = self.config.norm_eps
-        turn = cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor)
+        turn = layers.cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor)
         slots = self._to_device(batch.slots).long()
         rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
         windows = {layer.window for layer in self._layers}
-        seen = {window: views(*rows, window, self.device) for window in windows}
-        residual = ops.embed(self._embed, self._to_device(batch.tokens), self.dtype)
+        seen = {window: layers.views(*rows, window, self.device) for window in windows}
+        residual = layers.embed(self._embed, self._to_device(batch.tokens), self.dtype)
         x = rms_norm(residual, self._layers[0].attn_norm, eps)
         next_norms = [*(layer.attn_norm for layer in self._layers[1:]), self._norm]
         for index, (layer, next_norm) in enumerate(zip(self._layers, next_norms, strict=True)):
@@ -130,7 +128,7 @@ class TorchDecoder:
         x: Tensor,
         turn: tuple[Tensor, Tensor],
         slots: Tensor,
-        seen: Sequence[ContextView],
+        seen: Sequence[layers.ContextView],
         adapters: Sequence[Adapter],
     ) -> Tensor:
         layer, config = self._layers[index], self.config
@@ -140,8 +138,8 @@ class TorchDecoder:
             q = rms_norm(q, layer.qk_norms[0], config.norm_eps)
             k = rms_norm(k, layer.qk_norms[1], config.norm_eps)
         k_cache, v_cache = self.k_cache[index], self.v_cache[index]
-        write_kv(rotate(k, *turn), v, k_cache, v_cache, slots)
-        return layer.o(attend(rotate(q, *turn), k_cache, v_cache, seen).flatten(1), adapters)
+        layers.write_kv(layers.rotate(k, *turn), v, k_cache, v_cache, slots)
+        return layer.o(layers.attend(layers.rotate(q, *turn), k_cache, v_cache, seen).flatten(1), adapters)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)

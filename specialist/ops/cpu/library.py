@@ -27,7 +27,8 @@ def build(cache: Path, flags: Sequence[str] | None = None) -> Path:
     """Return the shared library for this CPU and compiler; compile it unless it is in the cache. `flags` replace the
     flags of this CPU. With any flags, the library computes bit-identical results."""
     compiler = find_compiler()
-    flags = (*FLAGS, *(native_flags() if flags is None else flags))
+    native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
+    flags = (*FLAGS, *((native,) if flags is None else flags))
     library = cache / "kernels" / f"{_key(compiler, flags)}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +46,6 @@ def find_compiler() -> str:
             return found
     wanted = f"CXX={named}" if named else " or ".join(COMPILERS)
     raise BuildFailed(f"no C++ compiler found ({wanted}): install one, such as Debian's g++, for the fast CPU kernels")
-
-
-def native_flags() -> tuple[str, ...]:
-    return ("-mcpu=native",) if platform.machine() == "aarch64" else ("-march=native",)
 
 
 def _key(compiler: str, flags: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 from specialist.models.weights import GROUP, Affine, Weight
 from specialist.ops.cpu.library import LinearStruct
 from specialist.ops.cpu.packed_weights import pack, pack_kind
-from specialist.ops.reference.linear import Dense, Linear, MakeLinear
+from specialist.ops.reference.layers import Dense, MakeLinear
 
 
 class Nibbles(NamedTuple):
@@ -84,14 +84,9 @@ class DynQuant:
         return torch.addmm(add_halves(y, self._rows), sums, self._offset)
 
 
-class Mixed:
+def mixed(kernel: MakeLinear) -> MakeLinear:
     """For files with floats and quantised weights: floats are multiplied directly, quantised weights by the kernel."""
-
-    def __init__(self, kernel: MakeLinear) -> None:
-        self._kernel = kernel
-
-    def __call__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> Linear:
-        return Dense(weight, device, dtype) if isinstance(weight, Tensor) else self._kernel(weight, device, dtype)
+    return lambda weight, *place: Dense(weight, *place) if isinstance(weight, Tensor) else kernel(weight, *place)
 
 
 class PackedLinear:

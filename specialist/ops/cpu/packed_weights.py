@@ -22,7 +22,7 @@ from torch import Tensor
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.progress import Progress, silent
 from specialist.models.weights import GROUP, Affine, Weight, dense
-from specialist.ops.reference.linear import can_stack, stack_weights
+from specialist.ops.reference.layers import can_stack, stack_weights
 
 LANES = 16
 PackKind = Literal[0, 4, 8, 32]
@@ -221,7 +221,8 @@ def _matrix_names(checkpoint: Checkpoint) -> Iterator[tuple[str, Sequence[str]]]
 def _parts(checkpoint: Checkpoint, prefix: str, members: Sequence[str]) -> Iterator[PackedMatrix]:
     weights = [checkpoint.weights[prefix + name] for name in members]
     weights = [weight.float() if isinstance(weight, torch.Tensor) else weight for weight in weights]
-    biases = [_bias(checkpoint, f"{prefix}{name}_bias") for name in members]
+    names = [f"{prefix}{name}_bias" for name in members]
+    biases = [_floats(checkpoint, name) if name in checkpoint.weights else None for name in names]
     if can_stack(weights) and len({bias is None for bias in biases}) == 1:
         weights = [stack_weights(weights)]
         biases = [None if biases[0] is None else np.concatenate([bias for bias in biases if bias is not None])]
@@ -230,10 +231,6 @@ def _parts(checkpoint: Checkpoint, prefix: str, members: Sequence[str]) -> Itera
         rows, columns = weight.shape
         yield PackedMatrix(pack_kind(weight), rows, columns, offset, pack(weight), bias)
         offset += rows
-
-
-def _bias(checkpoint: Checkpoint, name: str) -> NDArray[np.float32] | None:
-    return _floats(checkpoint, name) if name in checkpoint.weights else None
 
 
 def _floats(checkpoint: Checkpoint, name: str) -> NDArray[np.float32]:
