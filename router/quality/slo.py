@@ -280,10 +280,14 @@ class SloTracker(RequestObserver):
         return self._ensemble.slo
 
     def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
-        self.meters[specialist].gaps(self._wall(), seconds)
+        meter = self.meters.get(specialist)
+        if meter is not None:
+            meter.gaps(self._wall(), seconds)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
-        self.meters[specialist].began(self._wall(), ttft, admission)
+        meter = self.meters.get(specialist)
+        if meter is not None:
+            meter.began(self._wall(), ttft, admission)
 
     def ended(self, request: Request, receipt: inference_pb2.Receipt) -> None:
         """The latencies of a request with a first token were already counted by `began`."""
