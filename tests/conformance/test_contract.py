@@ -10,7 +10,7 @@ from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.replica import AssembledReplica
 from tests.conformance.shape import Factory, Shape
-from tests.specialist.server.harness import ReceivedAnswer, Served, ask, serving, until
+from tests.specialist.server.harness import ReceivedAnswer, ReplicaHarness, ask, running_replica, until
 
 SHAPE = Shape(num_blocks=48, block_size=8, chunk_tokens=32, max_running=6)
 
@@ -34,13 +34,13 @@ def requests_of(seed: int, count: int) -> list[wire.GenerateRequest]:
     ]
 
 
-async def one_by_one(served: Served, requests: list[wire.GenerateRequest]) -> list[ReceivedAnswer]:
+async def one_by_one(served: ReplicaHarness, requests: list[wire.GenerateRequest]) -> list[ReceivedAnswer]:
     return [await ask(served.client, request) for request in requests]
 
 
 async def test_answer_is_the_same_alone_and_together(engine: Factory) -> None:
     requests = requests_of(1, 14)
-    async with serving(built(engine)) as served:
+    async with running_replica(built(engine)) as served:
         alone = await one_by_one(served, requests)
         together = await asyncio.gather(*(ask(served.client, request) for request in requests))
         for request, one, other in zip(requests, alone, together, strict=True):
@@ -53,7 +53,7 @@ async def test_answer_is_the_same_alone_and_together(engine: Factory) -> None:
 
 
 async def test_a_stop_string_cuts_the_text_and_stops_the_engine(engine: Factory) -> None:
-    async with serving(built(engine)) as served:
+    async with running_replica(built(engine)) as served:
         for request in requests_of(2, 12):
             request.max_tokens = 24
             full = await ask(served.client, request)
@@ -72,7 +72,7 @@ async def test_a_stop_string_cuts_the_text_and_stops_the_engine(engine: Factory)
 
 
 async def test_cancelled_and_late_requests_free_every_block(engine: Factory) -> None:
-    async with serving(built(engine)) as served:
+    async with running_replica(built(engine)) as served:
         requests = requests_of(3, 30)
         for request in requests:
             request.max_tokens = 300
@@ -99,7 +99,7 @@ async def test_cancelled_and_late_requests_free_every_block(engine: Factory) -> 
 
 
 async def test_load_report_is_accurate(engine: Factory) -> None:
-    async with serving(built(engine)) as served:
+    async with running_replica(built(engine)) as served:
         reports: list[wire.LoadReport] = []
 
         async def watch() -> None:
@@ -124,7 +124,7 @@ async def test_load_report_is_accurate(engine: Factory) -> None:
 
 async def test_drain_finishes_running_requests(engine: Factory) -> None:
     requests = requests_of(5, 10)
-    async with serving(built(engine)) as served:
+    async with running_replica(built(engine)) as served:
         right = await one_by_one(served, requests)
         running = [asyncio.create_task(ask(served.client, request)) for request in requests]
         while served.server.handler.num_live < len(requests):
@@ -142,7 +142,7 @@ async def test_drain_finishes_running_requests(engine: Factory) -> None:
 
 async def test_log_probabilities_come_with_their_tokens(engine: Factory) -> None:
     subject = engine(SHAPE, SystemClock())
-    async with serving(lambda: subject.replica) as served:
+    async with running_replica(lambda: subject.replica) as served:
         plain = await ask(served.client, requests_of(6, 1)[0])
         request = requests_of(6, 1)[0]
         request.sampling.num_logprobs = 3

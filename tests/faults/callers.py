@@ -54,7 +54,7 @@ class Line:
         try:
             async with asyncio.timeout(leave_after):
                 async for event in call:
-                    account.hear(event, time.monotonic())
+                    account.add_event(event, time.monotonic())
             account.codes.append(await call.code())
         except grpc.aio.AioRpcError as error:
             account.refused(error)

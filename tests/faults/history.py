@@ -52,7 +52,7 @@ class Account:
     def reason(self) -> int:
         return error_pb2.ERROR_REASON_UNSPECIFIED if self.error is None else self.error.reason
 
-    def hear(self, event: wire.InferEvent, now: float) -> None:
+    def add_event(self, event: wire.InferEvent, now: float) -> None:
         kind = event.WhichOneof("event") or "nothing"
         self.kinds.append(kind)
         if kind == "chunk":
@@ -92,7 +92,7 @@ class History:
         return [each for each in self.accounts if any(outage.cut(each) for outage in self.outages)]
 
     @property
-    def remembered(self) -> list[Account]:
+    def since_last_restart(self) -> list[Account]:
         """Requests of the current router: those that began after its start."""
         last = max((each.ended for each in self.outages), default=-inf)
         return [each for each in self.accounts if each.began > last]

@@ -24,11 +24,11 @@ def receipt(tokens: int = 4, **fields: Any) -> wire.Receipt:
 def account(*tokens: int, code: grpc.StatusCode = OK, **fields: Any) -> Account:
     """A request to the poet for four tokens."""
     made = Account("x", Question("poet", "a", 4), codes=[code])
-    made.hear(wire.InferEvent(routed=wire.Receipt()), 0.0)
+    made.add_event(wire.InferEvent(routed=wire.Receipt()), 0.0)
     for token in tokens:
-        made.hear(wire.InferEvent(chunk=Chunk(token_ids=[token])), 0.0)
+        made.add_event(wire.InferEvent(chunk=Chunk(token_ids=[token])), 0.0)
     if code is OK:
-        made.hear(wire.InferEvent(receipt=receipt(len(tokens), **fields)), 0.0)
+        made.add_event(wire.InferEvent(receipt=receipt(len(tokens), **fields)), 0.0)
     return made
 
 
@@ -119,8 +119,8 @@ def test_only_a_killed_router_may_end_requests_without_a_reason() -> None:
 def test_a_router_keeps_the_receipts_since_its_start() -> None:
     early, late = account(1, 2, 3, 4), account(1, 2, 3, 4)
     early.began, late.began = 1.0, 5.0
-    assert History(GOLDEN, [early, late]).remembered == [early, late]
-    assert History(GOLDEN, [early, late], [Outage(2.0, False, 3.0)]).remembered == [late]
+    assert History(GOLDEN, [early, late]).since_last_restart == [early, late]
+    assert History(GOLDEN, [early, late], [Outage(2.0, False, 3.0)]).since_last_restart == [late]
 
 
 def test_events_out_of_order_are_found() -> None:

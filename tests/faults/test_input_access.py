@@ -14,12 +14,11 @@ from octet.v1 import specialist_pb2 as wire
 from router.api.keys.key_file import StaticKeys
 from router.dispatch.transport import ReplicaTls
 from tests.faults.figures import Figure
-from tests.router.keys.keyed import book_of, made
+from tests.router.keys.keyed import issue_key, key_set
 from tests.router.keys.test_isolation import COST, LANES, Probes, probe
-from tests.router.serving.harness import asking, routing
-from tests.specialist.server.harness import Served, serving, sim
+from tests.router.serving.harness import infer_request, running_router
+from tests.specialist.server.harness import ReplicaHarness, generate_request, running_replica, sim
 from tests.specialist.server.harness import ask as ask_replica
-from tests.specialist.server.harness import asking as asking_replica
 from tests.specialist.server.test_tls import openssl, pki
 
 __all__ = ["pki"]
@@ -64,10 +63,10 @@ def chains(pki: Path) -> Path:
     return pki
 
 
-async def _is_served(served: Served, ca: Path, name: str) -> bool:
+async def _is_served(served: ReplicaHarness, ca: Path, name: str) -> bool:
     certificate, key = (ca.parent / f"{name}.pem", ca.parent / f"{name}.key") if name else (None, None)
     async with SpecialistClient(served.address, ca=ca, certificate=certificate, key=key) as client:
-        received = await ask_replica(client, asking_replica(), timeout=5)
+        received = await ask_replica(client, generate_request(), timeout=5)
         if received.error is not None:
             assert received.accepted is None
             assert received.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -79,17 +78,17 @@ async def _is_used(chains: Path, shown: str) -> bool:
     tls = Tls(chains / f"{shown}.pem", chains / f"{shown}.key", client_ca=chains / "ca.pem")
     trust = ReplicaTls(chains / "ca.pem", chains / "caller.pem", chains / "caller.key")
     async with (
-        serving(tls=tls) as served,
-        routing({"writer": [served.address]}, replica_tls=trust, warm=False) as routed,
+        running_replica(tls=tls) as served,
+        running_router({"writer": [served.address]}, replica_tls=trust, warm=False) as routed,
     ):
         for _ in range(20):
             if routed.server.fleet.replica_sets["writer"].is_usable:
                 break
             await asyncio.sleep(0.1)
-        return (await routed.ask(asking(timeout_ms=2000))).code is grpc.StatusCode.OK
+        return (await routed.ask(infer_request(timeout_ms=2000))).code is grpc.StatusCode.OK
 
 
-async def _speaks_plainly(served: Served) -> bool:
+async def _speaks_plainly(served: ReplicaHarness) -> bool:
     """Whether the server answers without TLS."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         try:
@@ -103,7 +102,7 @@ async def _speaks_plainly(served: Served) -> bool:
 
 async def test_24_only_the_right_certificate_chain_is_accepted(chains: Path, figure: Figure) -> None:
     tls = Tls(chains / "replica.pem", chains / "replica.key", client_ca=chains / "ca.pem")
-    async with serving(tls=tls) as served:
+    async with running_replica(tls=tls) as served:
         callers = ("caller", "", "stranger", "expired", "alone")
         by_caller = {name: await _is_served(served, chains / "ca.pem", name) for name in callers}
         assert not await _speaks_plainly(served)
@@ -126,14 +125,14 @@ def test_24_the_expired_certificate_is_otherwise_valid(chains: Path) -> None:
 @pytest.mark.bound(600)
 async def test_22_two_thousand_probes_reveal_nothing_of_another_tenant(figure: Figure) -> None:
     """As tests/router/keys/test_isolation.py, with four times as many probes."""
-    victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
+    victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as house:
         replicas = {}
         for lane in LANES:
             build = sim(COST, name=lane, num_blocks=1024, context=512)
-            replicas[lane] = [(await house.enter_async_context(serving(build))).address]
-        keys = StaticKeys(book_of(victim, same, other))
-        routed = await house.enter_async_context(routing(replicas, keys=keys))
+            replicas[lane] = [(await house.enter_async_context(running_replica(build))).address]
+        keys = StaticKeys(key_set(victim, same, other))
+        routed = await house.enter_async_context(running_router(replicas, keys=keys))
         control, apart = Probes(), Probes()
         await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)
         await probe(routed, victim, same, 200, control, seed=1)

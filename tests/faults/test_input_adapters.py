@@ -22,7 +22,14 @@ from specialist.server.settings import ReplicaSettings
 from tests.adapters.peft_files import SETTINGS, random_tensors, tensor_name, write
 from tests.faults.figures import Figure
 from tests.models.stories import stories_dir
-from tests.specialist.server.harness import Served, adapter_directory, ask, asking, serving, small
+from tests.specialist.server.harness import (
+    ReplicaHarness,
+    adapter_directory,
+    ask,
+    generate_request,
+    running_replica,
+    small,
+)
 
 __all__ = ["stories_dir"]
 TENSORS = "adapter_model.safetensors"
@@ -102,7 +109,7 @@ WHY = {
 """Cases without a digest. A flipped bit makes another valid adapter, which only a digest detects."""
 
 
-async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Error | None:
+async def _refused(served: ReplicaHarness, path: str, digest: str = "") -> error_pb2.Error | None:
     """The refusal's message, or None if the adapter was loaded."""
     try:
         await served.client.load_adapter("style", path, digest)
@@ -113,18 +120,20 @@ async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Err
     return None
 
 
-async def _answer(served: Served) -> tuple[int, ...]:
-    received = await ask(served.client, asking("Once upon a time", adapters=["style"], max_tokens=12, ignore_eos=True))
+async def _answer(served: ReplicaHarness) -> tuple[int, ...]:
+    received = await ask(
+        served.client, generate_request("Once upon a time", adapters=["style"], max_tokens=12, ignore_eos=True)
+    )
     assert received.error is None, received.error
     return received.tokens
 
 
 def _replica(stories: Path, root: Path, **door: Any) -> Any:
     settings = ReplicaSettings(name="teller", model=stories, num_blocks=64, context=256, threads=1)
-    return serving(lambda: create_native_replica(settings, SystemClock()), adapter_root=root, **door)
+    return running_replica(lambda: create_native_replica(settings, SystemClock()), adapter_root=root, **door)
 
 
-def _model(served: Served) -> Any:
+def _model(served: ReplicaHarness) -> Any:
     return served.replica.adapters.model  # type: ignore[attr-defined]  # of the native store
 
 
@@ -206,7 +215,7 @@ async def test_19_a_pinned_adapter_accepts_no_other_content(tmp_path: Path) -> N
     with pytest.raises(AdapterRefused, match=digest):
         assemble_replica(small(adapters={"style": two}, adapter_digests=pins), SystemClock())
     settings = small(adapters={"style": one}, adapter_digests=pins)
-    async with serving(
+    async with running_replica(
         lambda: assemble_replica(settings, SystemClock()), adapter_root=tmp_path, adapter_digests=pins
     ) as served:
         for asked in ("", digest, "0" * 64):

@@ -10,23 +10,23 @@ from router.routing.rules.text import ScannedText
 from router.routing.validation import USER, routing_text
 from tests.faults.figures import Figure
 from tests.router.routing.test_rules_time import MEGABYTE
-from tests.specialist.server.harness import QUICK, ask, asking, serving, sim
+from tests.specialist.server.harness import QUICK, ask, generate_request, running_replica, sim
 
 NESTED = ("template<", "template<typename T, template<", "std::enable_if<std::is_same<", "({[<", "required from here\n")
 
 
 async def test_13_a_prompt_larger_than_the_pool_is_refused_at_once(figure: Figure) -> None:
     """Four blocks of 16: the prompt and one step of its answer can never fit."""
-    async with serving(sim(QUICK, num_blocks=4, context=512)) as served:
+    async with running_replica(sim(QUICK, num_blocks=4, context=512)) as served:
         seconds = []
         for length in (64, 100, 400):
             began = time.perf_counter()
-            received = await ask(served.client, asking("x" * length))
+            received = await ask(served.client, generate_request("x" * length))
             seconds.append(time.perf_counter() - began)
             assert received.accepted is None and received.error is not None and received.error.error is not None
             assert received.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG, received.error
             assert str(length) in str(received.error) and "63" in str(received.error)
-        fits = await ask(served.client, asking("x" * 62, max_tokens=1, ignore_eos=True))
+        fits = await ask(served.client, generate_request("x" * 62, max_tokens=1, ignore_eos=True))
         assert fits.error is None and len(fits.tokens) == 1, "a prompt that just fits is served"
         figure(13, "until refused", max(seconds), "s", "< 0.05 s", short="< 10 s")
 

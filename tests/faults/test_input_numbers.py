@@ -14,9 +14,9 @@ from octet.v1 import inference_pb2 as wire
 from router.api.http.infer import INFER_FIELD_NAMES
 from router.routing.validation import RANGES
 from tests.faults.figures import Figure
-from tests.router.http.harness import Fronted, fronting
-from tests.router.serving.harness import CallResult, asking
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.router.serving.harness import CallResult, infer_request
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)
 INTEGERS = (-(2**63), 2**63 - 1, -(2**31), 2**31 - 1, 2**32, -1, 0)
@@ -36,7 +36,7 @@ LITERALS = (
 )
 OF_THE_MODEL = ("sampling.top_k", "sampling.logit_bias.token", "context_size")
 """A replica allows a smaller range than the router."""
-NEIGHBOUR = asking("the neighbour", max_tokens=400, ignore_eos=True, sampling=wire.Sampling(temperature=0.0))
+NEIGHBOUR = infer_request("the neighbour", max_tokens=400, ignore_eos=True, sampling=wire.Sampling(temperature=0.0))
 
 
 def _numeric(kind: Any) -> set[str]:
@@ -55,7 +55,7 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
     for field in RANGES:
         owner, _, name = field.rpartition(".")
         for value in (*FLOATS, *INTEGERS):
-            request = asking(max_tokens=4)
+            request = infer_request(max_tokens=4)
             place = {"": request, "sampling": request.sampling, "sampling.logit_bias": wire.LogitBias()}[owner]
             try:
                 setattr(place, name, value)
@@ -75,7 +75,7 @@ def _is_right(field: str, value: Any, received: CallResult) -> bool:
     return is_refused and ended is not None and ended.field == field and (value not in RANGES[field] or is_replicas)
 
 
-async def _over_grpc(fronted: Fronted) -> tuple[int, list[str]]:
+async def _over_grpc(fronted: HttpHarness) -> tuple[int, list[str]]:
     cases = list(_requests())
     received = [await fronted.routed.ask(request) for _, _, request in cases]
     wrong = [
@@ -111,7 +111,7 @@ def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
         yield path, name, literal, body.replace("7777", literal).encode()
 
 
-async def _over_http(fronted: Fronted) -> tuple[int, list[str]]:
+async def _over_http(fronted: HttpHarness) -> tuple[int, list[str]]:
     """Only 200 and 400 are returned, and a literal that JSON lacks is never a number."""
     num_sent, wrong = 0, []
     for path, name, literal, body in _bodies():
@@ -130,7 +130,7 @@ async def _over_http(fronted: Fronted) -> tuple[int, list[str]]:
 
 
 async def test_11_invalid_numbers_do_not_harm_other_requests_of_the_batch(figure: Figure) -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         alone = await fronted.routed.ask(NEIGHBOUR)
         same, over = [], asyncio.Event()
 

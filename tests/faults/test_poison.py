@@ -13,8 +13,8 @@ from octet.v1 import error_pb2
 from tests.faults.figures import Figure
 from tests.faults.poisoned import DIED, POISON, SLOW_POISON
 from tests.faults.process import Process, wait_for
-from tests.router.http.harness import fronting
-from tests.router.serving.harness import CallResult, Routed, asking, routing
+from tests.router.http.harness import running_http_router
+from tests.router.serving.harness import CallResult, RouterHarness, infer_request, running_router
 
 NUM_REPLICAS = 3
 NUM_NEIGHBOURS = 8
@@ -37,7 +37,7 @@ class Replicas:
         assert self.process.is_alive, self.process.said
         return self.process.said.count(DIED)
 
-    async def are_back(self, routed: Routed) -> None:
+    async def are_back(self, routed: RouterHarness) -> None:
         await routed.until(lambda: self.process.said.count("ready on") == NUM_REPLICAS + self.num_deaths)
         await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
 
@@ -49,11 +49,11 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     made.process.end()
 
 
-async def asked_among(routed: Routed, poison: str, prompts: list[str]) -> tuple[CallResult, list[CallResult]]:
+async def asked_among(routed: RouterHarness, poison: str, prompts: list[str]) -> tuple[CallResult, list[CallResult]]:
     """Run the block while other requests fill the batch of every replica."""
-    others = [asyncio.create_task(routed.ask(asking(each, max_tokens=60, ignore_eos=True))) for each in prompts]
+    others = [asyncio.create_task(routed.ask(infer_request(each, max_tokens=60, ignore_eos=True))) for each in prompts]
     await routed.until(lambda: routed.num_inflight == len(others) or any(task.done() for task in others))
-    received = await routed.ask(asking(poison, max_tokens=60, ignore_eos=True))
+    received = await routed.ask(infer_request(poison, max_tokens=60, ignore_eos=True))
     return received, await asyncio.gather(*others)
 
 
@@ -63,7 +63,7 @@ async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
 ) -> None:
     """The other requests retry together; if the replica dies late, they differ each time."""
     before, numbers = replicas.num_deaths, count()
-    async with routing(replicas.places) as routed:
+    async with running_router(replicas.places) as routed:
         reasons: list[int] = []
         others: list[CallResult] = []
         for _ in range(NUM_ASKED):
@@ -79,13 +79,13 @@ async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
         wronged = sum(each.reason == QUARANTINED for each in others)
         figure(28, f"other requests quarantined ({poison})", wronged, "requests", "== 0 requests")
         assert {each.reason for each in others} <= {0, error_pb2.ERROR_REASON_REPLICA_LOST}
-        last = [await routed.ask(asking(f"neighbour {number}")) for number in range(NUM_NEIGHBOURS)]
+        last = [await routed.ask(infer_request(f"neighbour {number}")) for number in range(NUM_NEIGHBOURS)]
         assert {each.code for each in last} == {grpc.StatusCode.OK}
 
 
 async def test_28_over_http_a_quarantined_request_is_a_422_without_retry(replicas: Replicas) -> None:
     before = replicas.num_deaths
-    async with fronting(replicas.places) as fronted:
+    async with running_http_router(replicas.places) as fronted:
         received = await fronted.ask(messages=[{"role": "user", "content": POISON}])
         while received.status == 503:
             await replicas.are_back(fronted.routed)

@@ -6,8 +6,8 @@ from octet.rpc.handlers import Context
 from octet.rpc.refusal import engine_failed
 from octet.v1 import specialist_pb2
 from tests.faults.figures import Figure
-from tests.router.serving.harness import asking, routing
-from tests.router.serving.spy import spying
+from tests.router.serving.harness import infer_request, running_router
+from tests.router.serving.spy import running_spy
 
 CALLERS = 16
 
@@ -18,10 +18,10 @@ async def test_6_a_retry_storm_adds_little_load_on_replicas(long: bool, figure: 
         raise engine_failed("x")
 
     async with (
-        spying(fail) as one,
-        spying(fail) as two,
-        spying(fail) as three,
-        routing({"writer": [each.address for each in (one, two, three)]}) as routed,
+        running_spy(fail) as one,
+        running_spy(fail) as two,
+        running_spy(fail) as three,
+        running_router({"writer": [each.address for each in (one, two, three)]}) as routed,
     ):
         offered = 0
 
@@ -29,7 +29,7 @@ async def test_6_a_retry_storm_adds_little_load_on_replicas(long: bool, figure: 
             nonlocal offered
             for _ in range(250 if long else 25):
                 offered += 1
-                received = await routed.ask(asking())
+                received = await routed.ask(infer_request())
                 assert received.error is not None
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))

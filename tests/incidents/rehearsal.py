@@ -29,9 +29,9 @@ from tests.incidents.fast_clock import observe_faster
 from tests.incidents.runbook import Section, sections
 from tests.incidents.scripted_specialist import ScriptedSpecialist
 from tests.incidents.waiting import PATIENCE, until
-from tests.router.serving.harness import CallResult, Routed
-from tests.specialist.server.harness import Served, adapter_directory
-from tests.specialist.server.harness import serving as replica_serving
+from tests.router.serving.harness import CallResult, RouterHarness
+from tests.specialist.server.harness import ReplicaHarness, adapter_directory
+from tests.specialist.server.harness import running_replica as replica_serving
 
 _ID = re.compile(r"\b[0-9a-f]{32}\b")
 _CHANGE = wire.Change(who="somebody", why="an incident")
@@ -39,8 +39,8 @@ _CHANGE = wire.Change(who="somebody", why="an incident")
 
 @dataclass
 class Rehearsal:
-    routed: Routed
-    replicas: dict[str, list[Served]]
+    routed: RouterHarness
+    replicas: dict[str, list[ReplicaHarness]]
     config: Path
     runbook: Section
 
@@ -218,4 +218,4 @@ async def rehearse(
         async with asyncio.timeout(PATIENCE):
             await server.warm()
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
-        yield Rehearsal(Routed(server, channel), replicas, path, sections()[runbook])
+        yield Rehearsal(RouterHarness(server, channel), replicas, path, sections()[runbook])

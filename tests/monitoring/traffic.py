@@ -22,8 +22,8 @@ from octet.config.ensemble import (
 )
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
-from tests.router.http.harness import Fronted, fronting
-from tests.specialist.server.harness import QUICK, adapter_directory, serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.specialist.server.harness import QUICK, adapter_directory, running_replica, sim
 
 SLOWLY = CostModel(0.004, 0.00001, 0.0, 0.004, 0.00002, 0.0, 0.0, 0.0)
 TARGETS = SloTargets(ttft_p95=0.5, itl_p95=0.1, admission_to_first_token_p95=0.4)
@@ -57,7 +57,7 @@ def ensemble() -> Ensemble:
 
 @dataclass
 class BusyEnsemble:
-    fronted: Fronted
+    fronted: HttpHarness
     url: str
     ended: list[int]
     """The status of every answer."""
@@ -68,10 +68,10 @@ async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
     """Run the ensemble, with traffic until the context exits."""
     adapter_directory(folder, "my-lora")
     async with (
-        serving(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,
-        serving(sim(QUICK, name="coder"), adapter_root=folder) as coder,
-        serving(sim(QUICK, name="helper"), adapter_root=folder) as helper,
-        fronting(
+        running_replica(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,
+        running_replica(sim(QUICK, name="coder"), adapter_root=folder) as coder,
+        running_replica(sim(QUICK, name="helper"), adapter_root=folder) as helper,
+        running_http_router(
             {"writer": [writer.address], "coder": [coder.address], "helper": [helper.address]},
             ensemble=ensemble(),
             opinions=Unsure(),

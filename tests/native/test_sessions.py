@@ -9,8 +9,8 @@ from octet.clock import SystemClock
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.router.serving.conversation import Conversation
-from tests.router.serving.harness import routing
-from tests.specialist.server.harness import serving
+from tests.router.serving.harness import running_router
+from tests.specialist.server.harness import running_replica
 
 BLOCK = 16
 TURNS = 20
@@ -27,8 +27,8 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
         name="writer", model=demo_gguf, num_blocks=256, block_size=BLOCK, threads=1, prefix_cache=prefix_cache
     )
     async with (
-        serving(lambda: create_native_replica(settings, SystemClock())) as replica,
-        routing({"writer": [replica.address]}) as routed,
+        running_replica(lambda: create_native_replica(settings, SystemClock())) as replica,
+        running_router({"writer": [replica.address]}) as routed,
     ):
         talk = Conversation(routed, {"user_id": "ann", "max_tokens": 12})
         talk.question += ", how it works, who has made it, what it is called and where it was found"

@@ -9,8 +9,8 @@ from typing import Any
 from octet.v1.specialist_pb2 import Chunk, GenerateEvent, GenerateRequest
 from router.settings import HttpSettings
 from tests.router.jobs.harness import WORDS, answering, jobs_ensemble
-from tests.router.serving.harness import routing
-from tests.router.serving.spy import ACCEPTED, Behaviour, spying
+from tests.router.serving.harness import running_router
+from tests.router.serving.spy import ACCEPTED, Behaviour, running_spy
 
 _DOWN_SECONDS = 0.3
 _POLL_SECONDS = 0.01
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.01
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
     """Yield the router's address and the file that stops it."""
     mark = folder / "stop"
-    async with spying(_at_second(answering(*WORDS))) as spy:
+    async with running_spy(_at_second(answering(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         living = asyncio.create_task(_lives(folder, spy.address, mark, ported))
         try:
@@ -36,14 +36,14 @@ async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
 
 async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future[int]") -> None:
     ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}")
-    async with routing({"writer": [replica]}, http=HttpSettings(), ensemble=ensemble) as routed:
+    async with running_router({"writer": [replica]}, http=HttpSettings(), ensemble=ensemble) as routed:
         assert routed.server.http is not None
         port = routed.server.http.port
         ported.set_result(port)
         while not mark.exists():
             await asyncio.sleep(_POLL_SECONDS)
     await asyncio.sleep(_DOWN_SECONDS)
-    async with routing({"writer": [replica]}, http=HttpSettings(port=port), ensemble=ensemble):
+    async with running_router({"writer": [replica]}, http=HttpSettings(port=port), ensemble=ensemble):
         await asyncio.Event().wait()
 
 

@@ -10,9 +10,9 @@ import grpc
 from octet.rpc.refusal import Refusal, queue_full
 from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
-from tests.router.http.harness import SLOW, Fronted, fronting, saying
-from tests.router.serving.spy import Behaviour, answer, spying
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.router.http.harness import SLOW, HttpHarness, answer_with, running_http_router
+from tests.router.serving.spy import Behaviour, answer, running_spy
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 REFUSALS = 2
 """Number of refusals of `busy` before every answer."""
@@ -23,20 +23,20 @@ _LOST = Refusal(error_pb2.ERROR_REASON_REPLICA_FAILED, "the replica has failed",
 
 
 @asynccontextmanager
-async def running_router() -> AsyncIterator[Fronted]:
+async def running_router() -> AsyncIterator[HttpHarness]:
     async with AsyncExitStack() as stack:
-        writer = await stack.enter_async_context(serving(sim(QUICK, context=1024)))
-        slow = await stack.enter_async_context(serving(sim(SLOW, name="slow")))
+        writer = await stack.enter_async_context(running_replica(sim(QUICK, context=1024)))
+        slow = await stack.enter_async_context(running_replica(sim(SLOW, name="slow")))
         spies = {
             "busy": _busy(REFUSALS),
             "full": _busy(1 << 30),
-            "late": saying(Chunk(text="so far", token_ids=[1]), seconds=60),
-            "lost": saying(Chunk(text="so far", token_ids=[1]), fails=_LOST),
+            "late": answer_with(Chunk(text="so far", token_ids=[1]), seconds=60),
+            "lost": answer_with(Chunk(text="so far", token_ids=[1]), fails=_LOST),
         }
         replicas = {"writer": [writer.address], "slow": [slow.address]}
         for name, behave in spies.items():
-            replicas[name] = [(await stack.enter_async_context(spying(behave))).address]
-        fronted = await stack.enter_async_context(fronting(replicas))
+            replicas[name] = [(await stack.enter_async_context(running_spy(behave))).address]
+        fronted = await stack.enter_async_context(running_http_router(replicas))
         yield fronted
         async with asyncio.timeout(60):
             await fronted.routed.idle()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.router.keys.keyed import keyed, made
+from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
 from tests.sdk.restart import restarting
 from tests.sdk.running_router import running_router
@@ -91,8 +91,8 @@ async def test_job_watch_survives_a_router_restart(build: Path, tmp_path: Path) 
 
 
 async def test_api_keys(build: Path) -> None:
-    ann, ben, cy = made("ann"), made("ben"), made("cy", requests_per_minute=1)
-    async with keyed([ann, ben, cy]) as fronted:
+    ann, ben, cy = issue_key("ann"), issue_key("ben"), issue_key("cy", requests_per_minute=1)
+    async with running_keyed_router([ann, ben, cy]) as fronted:
         environment = {
             "OCTET_TEST_URL": f"http://127.0.0.1:{fronted.port}",
             "OCTET_API_KEY": ann.token,

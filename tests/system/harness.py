@@ -22,8 +22,8 @@ from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from tests.router.serving.harness import CallResult, Routed, routing
-from tests.router.serving.spy import Spy, spying
+from tests.router.serving.harness import CallResult, RouterHarness, running_router
+from tests.router.serving.spy import SpyReplica, running_spy
 
 GOOD = "```cpp\nint twice(int x) { return 2 * x; }\n```"
 UNCOMPILABLE = "```cpp\nint twice(int x) { return 2 * y }\n```"
@@ -51,7 +51,7 @@ class ScriptedReplica:
 @dataclass
 class Replicas:
     scripts: dict[str, ScriptedReplica]
-    spies: dict[str, Spy]
+    spies: dict[str, SpyReplica]
 
     @property
     def addresses(self) -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ class Replicas:
 async def running_replicas(*names: str) -> AsyncIterator[Replicas]:
     scripts = {name: ScriptedReplica(name) for name in names}
     async with AsyncExitStack() as stack:
-        spies = {name: await stack.enter_async_context(spying(script.behave)) for name, script in scripts.items()}
+        spies = {name: await stack.enter_async_context(running_spy(script.behave)) for name, script in scripts.items()}
         yield Replicas(scripts, spies)
 
 
@@ -98,21 +98,21 @@ class UnavailableClassifier:
 
 
 @asynccontextmanager
-async def router(replicas: Replicas, settings: Ensemble) -> AsyncIterator[Routed]:
-    async with routing(replicas.addresses, ensemble=settings, opinions=UnavailableClassifier()) as routed:
+async def router(replicas: Replicas, settings: Ensemble) -> AsyncIterator[RouterHarness]:
+    async with running_router(replicas.addresses, ensemble=settings, opinions=UnavailableClassifier()) as routed:
         yield routed
 
 
-async def ask(routed: Routed, text: str = "twice, please", **fields: Any) -> CallResult:
+async def ask(routed: RouterHarness, text: str = "twice, please", **fields: Any) -> CallResult:
     return await routed.ask(inference_pb2.InferRequest(prompt=text, max_tokens=64, **fields))
 
 
-async def answerer(routed: Routed) -> str:
+async def answerer(routed: RouterHarness) -> str:
     received = await ask(routed)
     return received.receipt.specialist if received.code is grpc.StatusCode.OK and received.receipt is not None else ""
 
 
-async def ask_until(routed: Routed, name: str, seconds: float = 60.0) -> list[str]:
+async def ask_until(routed: RouterHarness, name: str, seconds: float = 60.0) -> list[str]:
     """Send requests until `name` answers; return the answering specialists in order."""
     seen: list[str] = []
     end = time.monotonic() + seconds
@@ -123,7 +123,7 @@ async def ask_until(routed: Routed, name: str, seconds: float = 60.0) -> list[st
     return seen
 
 
-async def operate(routed: Routed, name: str, request: Any, answer: Any) -> Any:
+async def operate(routed: RouterHarness, name: str, request: Any, answer: Any) -> Any:
     """Call a method of the operator service. Raises AioRpcError if the call fails."""
     method = routed.channel.unary_unary(
         f"/octet.v1.Operator/{name}", type(request).SerializeToString, answer.FromString
@@ -131,13 +131,13 @@ async def operate(routed: Routed, name: str, request: Any, answer: Any) -> Any:
     return await method(request)
 
 
-async def breaker(routed: Routed, specialist: str = "writer") -> wire.BreakerInfo:
+async def breaker(routed: RouterHarness, specialist: str = "writer") -> wire.BreakerInfo:
     listed = await operate(routed, "ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
     found: wire.BreakerInfo = next(each for each in listed.breakers if each.specialist == specialist)
     return found
 
 
-async def audit(routed: Routed) -> list[wire.AuditEntry]:
+async def audit(routed: RouterHarness) -> list[wire.AuditEntry]:
     """Return the audit entries, oldest first."""
     method = routed.channel.unary_stream(
         "/octet.v1.Operator/ListAudit", wire.ListAuditRequest.SerializeToString, wire.AuditEntry.FromString

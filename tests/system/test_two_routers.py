@@ -10,7 +10,7 @@ import grpc
 
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import operator_pb2 as wire
-from tests.router.serving.harness import Routed
+from tests.router.serving.harness import RouterHarness
 from tests.router.store.postgres_server import PostgresServer
 from tests.system.harness import (
     BAD,
@@ -33,22 +33,22 @@ QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW,
 CHANGE = wire.Change(who="alice", why="a test")
 
 
-async def two(stack: AsyncExitStack, replicas: Replicas, url: str) -> list[Routed]:
+async def two(stack: AsyncExitStack, replicas: Replicas, url: str) -> list[RouterHarness]:
     return [await stack.enter_async_context(router(replicas, ensemble(url, QUICK))) for _ in range(2)]
 
 
-async def hold(routed: Routed, how: str) -> None:
+async def hold(routed: RouterHarness, how: str) -> None:
     request = wire.HoldBreakerRequest(specialist="writer", hold=how, change=CHANGE)
     await operate(routed, "HoldBreaker", request, wire.BreakerInfo)
 
 
-async def release(routed: Routed) -> None:
+async def release(routed: RouterHarness) -> None:
     await operate(
         routed, "ReleaseBreaker", wire.ReleaseBreakerRequest(specialist="writer", change=CHANGE), wire.BreakerInfo
     )
 
 
-async def seconds_until(routed: Routed, name: str) -> float:
+async def seconds_until(routed: RouterHarness, name: str) -> float:
     began = time.monotonic()
     while await answerer(routed) != name:
         assert time.monotonic() < began + 60
@@ -97,7 +97,7 @@ async def test_bad_specialist_is_demoted_and_restored_once_for_both_routers(kill
 class Client:
     """Sends requests without a pause and counts the results."""
 
-    routed: Routed
+    routed: RouterHarness
     codes: Counter[str] = field(default_factory=Counter)
     stopping: bool = False
 

@@ -24,7 +24,7 @@ from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from router.routing.classifier.base import Distribution
-from tests.router.serving.harness import CallResult, Routed, routing
+from tests.router.serving.harness import CallResult, RouterHarness, running_router
 from tests.router.serving.spy import hang
 from tests.system.harness import BAD, Replicas, ask, breaker, operate, running_replicas, until
 
@@ -56,11 +56,11 @@ def settings(**changes: Any) -> Ensemble:
     return replace(whole, **changes)
 
 
-def run_scenario(scenario: Callable[[Replicas, Routed], Awaitable[None]], ensemble: Ensemble) -> None:
+def run_scenario(scenario: Callable[[Replicas, RouterHarness], Awaitable[None]], ensemble: Ensemble) -> None:
     async def play() -> None:
         async with (
             running_replicas("writer", "editor") as replicas,
-            routing(replicas.addresses, ensemble=ensemble, opinions=UnsureClassifier()) as routed,
+            running_router(replicas.addresses, ensemble=ensemble, opinions=UnsureClassifier()) as routed,
         ):
             await until(lambda: has_lanes(routed))
             await scenario(replicas, routed)
@@ -68,27 +68,27 @@ def run_scenario(scenario: Callable[[Replicas, Routed], Awaitable[None]], ensemb
     asyncio.run(play())
 
 
-async def has_lanes(routed: Routed) -> bool:
+async def has_lanes(routed: RouterHarness) -> bool:
     """Return whether the router knows the lanes of the replicas."""
     return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
 
 
-async def set_knob(routed: Routed, name: str, value: float) -> None:
+async def set_knob(routed: RouterHarness, name: str, value: float) -> None:
     await operate(routed, "SetKnob", wire.SetKnobRequest(name=name, value=value, change=CHANGE), wire.KnobInfo)
 
 
-async def knob(routed: Routed, name: str) -> wire.KnobInfo | None:
+async def knob(routed: RouterHarness, name: str) -> wire.KnobInfo | None:
     listed = await operate(routed, "ListKnobs", wire.ListKnobsRequest(), wire.ListKnobsResponse)
     return next((each for each in listed.knobs if each.name == name), None)
 
 
-async def counts(routed: Routed) -> wire.ShadowCounts:
+async def counts(routed: RouterHarness) -> wire.ShadowCounts:
     report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
     found: wire.ShadowCounts = report.counts
     return found
 
 
-async def is_reported(routed: Routed, expected: tuple[str, str, int]) -> bool:
+async def is_reported(routed: RouterHarness, expected: tuple[str, str, int]) -> bool:
     report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
     return [(row.primary, row.shadow, row.compared) for row in report.rows] == [expected]
 
@@ -99,7 +99,7 @@ def receipt_of(received: CallResult) -> inference_pb2.Receipt:
 
 
 def test_a_request_below_the_threshold_is_shadowed_and_compared() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.5)
         assert not receipt_of(await ask(routed)).between.HasField("shadow")
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
@@ -115,7 +115,7 @@ def test_a_request_below_the_threshold_is_shadowed_and_compared() -> None:
 
 
 def test_shadow_budget_grows_with_answers() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(40):
             await ask(routed)
@@ -126,7 +126,7 @@ def test_shadow_budget_grows_with_answers() -> None:
 
 
 def test_sample_rate_of_a_tenth_evaluates_about_a_tenth() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         for _ in range(150):
             await ask(routed)
         await until(lambda: not routed.server.services.evaluations.num_waiting)
@@ -137,7 +137,7 @@ def test_sample_rate_of_a_tenth_evaluates_about_a_tenth() -> None:
 
 
 def test_undelivered_answer_is_not_evaluated() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         release = asyncio.Event()
 
@@ -163,7 +163,7 @@ def test_undelivered_answer_is_not_evaluated() -> None:
 
 
 def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         replicas.spies["editor"].behave = hang
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         for _ in range(100):
@@ -178,7 +178,7 @@ async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
 
 
 def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         behave = replicas.spies["writer"].behave
         replicas.spies["writer"].behave = no_room
         received = await ask(routed)
@@ -217,14 +217,14 @@ def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
     run_scenario(scenario, settings(escalation=quick))
 
 
-async def _moved(routed: Routed) -> bool:
+async def _moved(routed: RouterHarness) -> bool:
     """Return whether a request went to the second choice directly, without trying the first."""
     receipt = receipt_of(await ask(routed))
     return receipt.specialist == "editor" and not receipt.between.spilled
 
 
 def test_a_reload_reaches_every_part() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         await set_knob(routed, "unspecified.shadow_threshold", 0.6)
         await ask(routed)
         assert (await counts(routed)).sent == 0, "the shadow budget is zero"
@@ -252,10 +252,10 @@ def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
     ensemble = settings(store=StoreConfig(url=f"sqlite:{tmp_path / 'state.db'}"))
     ids: list[str] = []
 
-    async def first(replicas: Replicas, routed: Routed) -> None:
+    async def first(replicas: Replicas, routed: RouterHarness) -> None:
         ids.append(receipt_of(await ask(routed)).request_id)
 
-    async def second(replicas: Replicas, routed: Routed) -> None:
+    async def second(replicas: Replicas, routed: RouterHarness) -> None:
         request = inference_pb2.GetReceiptRequest(request_id=ids[0])
         receipt = await routed.call("GetReceipt", request, inference_pb2.Receipt)
         assert (receipt.request_id, receipt.specialist) == (ids[0], "writer")
@@ -269,7 +269,7 @@ def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
 
 
 def test_drained_replica_gets_no_request() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         request = wire.DrainReplicaRequest(replica="writer-0", change=CHANGE)
         await operate(routed, "DrainReplica", request, wire.ReplicaInfo)
         before = len(replicas.spies["writer"].asked)
@@ -281,7 +281,7 @@ def test_drained_replica_gets_no_request() -> None:
 
 
 def test_route_reports_what_generate_would_do() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         await set_knob(routed, "unspecified.priority_floor", 6)
         shown = await routed.call("Route", inference_pb2.InferRequest(prompt="x"), inference_pb2.Receipt)
         received = await ask(routed)
@@ -293,7 +293,7 @@ def test_route_reports_what_generate_would_do() -> None:
 
 
 def test_a_bad_answer_counts_for_the_lane_that_gave_it() -> None:
-    async def scenario(replicas: Replicas, routed: Routed) -> None:
+    async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
         replicas.scripts["writer"].text = BAD
         for _ in range(6):
             await ask(routed)

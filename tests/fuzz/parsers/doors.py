@@ -32,7 +32,7 @@ _HARM = (
 )
 
 
-class _Door(MetricsListener):
+class _MetricsEndpoint(MetricsListener):
     """The metrics endpoint without a socket."""
 
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class _Door(MetricsListener):
         return await self._answer(reader)
 
 
-def _scraped(raw: bytes) -> bytes:
-    answer = asyncio.run(_Door().answered(raw))
+def _scrape_metrics(raw: bytes) -> bytes:
+    answer = asyncio.run(_MetricsEndpoint().answered(raw))
     if not answer.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in answer:
         raise RuntimeError(f"no answer of HTTP: {answer[:60]!r}")
     return answer
 
 
-def _parsed(raw: bytes) -> object:
+def _parse_template(raw: bytes) -> object:
     return meta.find_undeclared_variables(create_environment().parse(raw.decode("utf-8", "replace")))
 
 
-def _rendered(raw: bytes) -> object:
+def _render_template(raw: bytes) -> object:
     vocabulary = replace(_VOCABULARY, chat_template=raw.decode("utf-8", "replace"))
     template = ChatTemplate(vocabulary, limits=_LIMITS)
     try:
@@ -68,14 +68,20 @@ def _rendered(raw: bytes) -> object:
 PARSERS = [
     Parser(
         "door.metrics",
-        _scraped,
+        _scrape_metrics,
         (),
         _SCRAPES,
         "text",
         words=(b"\r\n", b"accept: ", b";q=", b"escaping=", b" /metrics "),
     ),
-    Parser("template.parsed", _parsed, (TemplateError, RecursionError), (_TEMPLATE,), "text", words=_TAGS),
+    Parser("template.parsed", _parse_template, (TemplateError, RecursionError), (_TEMPLATE,), "text", words=_TAGS),
     Parser(
-        "template.rendered", _rendered, (TemplateRefused,), (_TEMPLATE,), "text", words=(*_TAGS, *_HARM), share=0.02
+        "template.rendered",
+        _render_template,
+        (TemplateRefused,),
+        (_TEMPLATE,),
+        "text",
+        words=(*_TAGS, *_HARM),
+        share=0.02,
     ),
 ]

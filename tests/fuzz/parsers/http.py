@@ -17,7 +17,7 @@ from router.api.http.operator_routes import OPERATOR_CHANGES
 from router.api.keys.gate import extract_key
 from router.request import Tracer
 from tests.fuzz.parser import Parser
-from tests.router.routing.sample_requests import reception
+from tests.router.routing.sample_requests import new_validator
 
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {}}}}
 _OPENAI: dict[str, Any] = {
@@ -108,21 +108,21 @@ _TRACES = (
 )
 
 
-def _asks(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
+def _validate_requests(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
     """Return a parser that validates every request of a body, as the routes do."""
 
     def asked(raw: bytes) -> object:
         made = order(parse_object(raw), "id")
-        return [reception().validate(request, None, None) for request in made.requests]
+        return [new_validator().validate(request, None, None) for request in made.requests]
 
     return asked
 
 
-def _own(raw: bytes) -> object:
-    return reception().validate(parse_infer_request(parse_object(raw)), None, None)
+def _validate_infer_request(raw: bytes) -> object:
+    return new_validator().validate(parse_infer_request(parse_object(raw)), None, None)
 
 
-def _knob(raw: bytes) -> object:
+def _parse_knob_change(raw: bytes) -> object:
     ask = OPERATOR_CHANGES["set_knob"].to_wire(parse_object(raw), {})
     return operator_pb2.SetKnobRequest.FromString(ask.SerializeToString())
 
@@ -132,12 +132,12 @@ def _headers(raw: bytes) -> list[tuple[bytes, bytes]]:
     return [(name.strip().lower(), value.strip()) for name, _, value in pairs]
 
 
-def _page(raw: bytes) -> None:
+def _check_page_origin(raw: bytes) -> None:
     scope = {"type": "http", "method": "POST", "headers": _headers(raw), "server": ("127.0.0.1", 8051)}
     check_same_origin(scope, has_keys=False)
 
 
-def _traced(raw: bytes) -> object:
+def _receive_trace(raw: bytes) -> object:
     header, _, state = raw.decode("latin-1").partition("\n")
     parse_traceparent(header)
     return Tracer(lambda num_bytes: b"\1" * num_bytes, 0.5).receive(header, state)
@@ -148,17 +148,22 @@ def _body(name: str, parse: Callable[[bytes], object], bodies: tuple[Mapping[str
 
 
 PARSERS = [
-    _body("http.chat", _asks(parse_chat_request), CHAT),
-    _body("http.completions", _asks(parse_completion_request), COMPLETION),
-    _body("http.messages", _asks(parse_message_request), MESSAGES),
-    _body("http.count_tokens", _asks(parse_count_request), COUNT),
-    _body("http.infer", _own, OWN),
-    _body("http.knob", _knob, _KNOB),
+    _body("http.chat", _validate_requests(parse_chat_request), CHAT),
+    _body("http.completions", _validate_requests(parse_completion_request), COMPLETION),
+    _body("http.messages", _validate_requests(parse_message_request), MESSAGES),
+    _body("http.count_tokens", _validate_requests(parse_count_request), COUNT),
+    _body("http.infer", _validate_infer_request, OWN),
+    _body("http.knob", _parse_knob_change, _KNOB),
     Parser(
-        "http.own_page", _page, (ApiError,), _HEADERS, "text", words=(b"host: ", b"origin: ", b"\n", b"[", b"]", b"@")
+        "http.own_page",
+        _check_page_origin,
+        (ApiError,),
+        _HEADERS,
+        "text",
+        words=(b"host: ", b"origin: ", b"\n", b"[", b"]", b"@"),
     ),
     Parser(
         "http.key", lambda raw: extract_key(_headers(raw)), (Refusal,), _HEADERS[1:], "text", words=(b"Bearer ", b"\n")
     ),
-    Parser("http.trace", _traced, (), _TRACES, "text", words=(b"-", b"=", b",", b"0" * 32)),
+    Parser("http.trace", _receive_trace, (), _TRACES, "text", words=(b"-", b"=", b",", b"0" * 32)),
 ]

@@ -8,7 +8,7 @@ from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
 from router.routing.validation import REQUEST_BYTES as MAX_INFER_BYTES
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
 from tests.fuzz.parser import Parser
-from tests.router.routing.sample_requests import reception
+from tests.router.routing.sample_requests import new_validator
 
 _TOOL = inference_pb2.Tool(name="look", description="Looks.", parameters='{"type": "object"}')
 _CALL = inference_pb2.ToolCall(id="call_1", name="look", arguments='{"at": 1}')
@@ -68,7 +68,7 @@ _LIMITS = GenerateLimits(context=512, vocab_size=1000)
 
 def _received(raw: bytes) -> object:
     message = parse_request(raw, inference_pb2.InferRequest, MAX_INFER_BYTES)
-    return reception().validate(message, None, None)
+    return new_validator().validate(message, None, None)
 
 
 def _generated(raw: bytes) -> object:

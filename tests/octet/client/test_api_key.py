@@ -14,20 +14,20 @@ from octet import AsyncClient, Busy, Client, Forbidden, NotFound, Operator, Unau
 from octet.addresses import is_local
 from octet.cli import main
 from octet.client.channel import ApiKey
-from tests.router.http.harness import Fronted
-from tests.router.keys.keyed import keyed, made
+from tests.router.http.harness import HttpHarness
+from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.specialist.server.harness import run
 
-ANN, OPS, FEW = made("ann"), made("ops", "operate"), made("few", requests_per_minute=1)
+ANN, OPS, FEW = issue_key("ann"), issue_key("ops", "operate"), issue_key("few", requests_per_minute=1)
 
 
 @contextmanager
 def router() -> Iterator[str]:
     """The address of a router that requires keys, running in its own thread."""
-    ready, found, done = Event(), list[Fronted](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+    ready, found, done = Event(), list[HttpHarness](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
     async def serve() -> None:
-        async with keyed([ANN, OPS, FEW]) as fronted:
+        async with running_keyed_router([ANN, OPS, FEW]) as fronted:
             end = asyncio.Event()
             found.append(fronted)
             done.append((asyncio.get_running_loop(), end))

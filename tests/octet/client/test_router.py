@@ -8,8 +8,8 @@ import pytest
 from octet import AsyncClient, Busy, Cancelled, Client, InvalidRequest, NotFound, OctetError
 from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import SLOW
-from tests.router.serving.harness import Routed, routing
-from tests.specialist.server.harness import QUICK, Served, run, serving, sim
+from tests.router.serving.harness import RouterHarness, running_router
+from tests.specialist.server.harness import QUICK, ReplicaHarness, run, running_replica, sim
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -18,7 +18,7 @@ def with_router(ask: Callable[[Client], object], cost: CostModel = QUICK) -> Non
     """Run a blocking client in its own thread, and check afterwards that no block is lost."""
 
     async def scenario() -> None:
-        async with serving(sim(cost)) as served, routing({"writer": [served.address]}) as routed:
+        async with running_replica(sim(cost)) as served, running_router({"writer": [served.address]}) as routed:
 
             def call() -> None:
                 with Client(routed.address) as client:
@@ -30,7 +30,7 @@ def with_router(ask: Callable[[Client], object], cost: CostModel = QUICK) -> Non
     run(scenario())
 
 
-async def all_free(served: Served, routed: Routed) -> None:
+async def all_free(served: ReplicaHarness, routed: RouterHarness) -> None:
     await served.idle()
     await routed.idle()
     served.check_whole()
@@ -90,7 +90,7 @@ def test_leaving_a_stream_reaches_the_engine() -> None:
 
 
 async def test_cancelling_by_id_ends_the_stream_of_another_client() -> None:
-    async with serving(sim(SLOW)) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim(SLOW)) as served, running_router({"writer": [served.address]}) as routed:
         async with AsyncClient(routed.address) as reader, AsyncClient(routed.address) as other:
             async with reader.stream("x", force="writer", max_tokens=400, ignore_eos=True) as answer:
                 await anext(answer)

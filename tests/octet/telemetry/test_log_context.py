@@ -12,9 +12,9 @@ import pytest
 from octet.telemetry.logs import JsonLines
 from octet.v1 import error_pb2
 from specialist.engines.sim.engine import InjectedFault
-from tests.router.serving.harness import asking, routing
-from tests.router.serving.spy import spying
-from tests.specialist.server.harness import FREE, run, serving, sim
+from tests.router.serving.harness import infer_request, running_router
+from tests.router.serving.spy import running_spy
+from tests.specialist.server.harness import FREE, run, running_replica, sim
 
 ROOT = Path(__file__).parents[3]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -44,9 +44,9 @@ def test_the_engine_thread_logs_the_failed_request(kept: Kept) -> None:
 
     async def spans_of_request() -> None:
         build = sim(FREE, faults=lambda _: stumbles[0] if stumbles else None)
-        async with serving(build) as served, routing({"writer": [served.address]}) as routed:
+        async with running_replica(build) as served, running_router({"writer": [served.address]}) as routed:
             stumbles.append(InjectedFault("fail_before"))
-            answered = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
+            answered = await routed.ask(infer_request(request_id="mine"), metadata=HEADERS)
             assert answered.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
 
     run(spans_of_request())
@@ -56,9 +56,9 @@ def test_the_engine_thread_logs_the_failed_request(kept: Kept) -> None:
 
 def test_a_router_error_logs_its_request(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     async def spans_of_request() -> None:
-        async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+        async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
             monkeypatch.setattr(routed.server.service, "_answer", None)
-            answered = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
+            answered = await routed.ask(infer_request(request_id="mine"), metadata=HEADERS)
             assert answered.reason == error_pb2.ERROR_REASON_INTERNAL
 
     run(spans_of_request())

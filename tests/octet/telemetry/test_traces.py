@@ -15,10 +15,10 @@ from octet.rpc.refusal import queue_full
 from octet.v1 import specialist_pb2
 from specialist.engines.sim.engine import CostModel
 from tests.octet.telemetry.collector import Collector, ReceivedSpan, collecting
-from tests.router.http.harness import HttpResponse, fronting
-from tests.router.serving.harness import Routed, asking, ensemble_of, quick, routing
-from tests.router.serving.spy import answer, spying
-from tests.specialist.server.harness import FREE, serving, sim
+from tests.router.http.harness import HttpResponse, running_http_router
+from tests.router.serving.harness import RouterHarness, ensemble_of, infer_request, patient_dispatch, running_router
+from tests.router.serving.spy import answer, running_spy
+from tests.specialist.server.harness import FREE, running_replica, sim
 from tests.system.test_wiring import UnsureClassifier, has_lanes, set_knob, settings
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -34,10 +34,10 @@ def collector() -> Iterator[Collector]:
 
 
 @asynccontextmanager
-async def ensemble(collector: Collector, cost: CostModel = FREE, **options: Any) -> AsyncIterator[Routed]:
+async def ensemble(collector: Collector, cost: CostModel = FREE, **options: Any) -> AsyncIterator[RouterHarness]:
     async with (
-        serving(sim(cost), otlp=collector.url) as served,
-        routing({"writer": [served.address]}, otlp=collector.url, **options) as routed,
+        running_replica(sim(cost), otlp=collector.url) as served,
+        running_router({"writer": [served.address]}, otlp=collector.url, **options) as routed,
     ):
         yield routed
 
@@ -69,9 +69,9 @@ async def test_every_stage_has_its_parent_and_stages_add_up_to_the_whole(collect
             shares.append(sum(spans[name].seconds for name in STAGES) / spans["octet.front_door"].seconds)
 
 
-async def trace_one(routed: Routed, collector: Collector, number: int) -> dict[str, ReceivedSpan]:
+async def trace_one(routed: RouterHarness, collector: Collector, number: int) -> dict[str, ReceivedSpan]:
     trace_id = f"{number + 1:x}{TRACE[2:]}".zfill(32)
-    request = asking(max_tokens=50, ignore_eos=True, validate=True, request_id=f"whole-{number}")
+    request = infer_request(max_tokens=50, ignore_eos=True, validate=True, request_id=f"whole-{number}")
     metadata = (("traceparent", f"00-{trace_id}-{PARENT}-01"), ("tracestate", "vendor=1"))
     answered = await routed.ask(request, metadata=metadata)
     spans = await spans_of(collector, trace_id, "octet.front_door", "chat writer", "octet.generate", *STAGES)
@@ -115,13 +115,15 @@ async def test_each_attempt_of_a_failover_has_its_own_span_and_error(collector: 
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     async with (
-        spying(dies) as bad,
-        spying(answer) as good,
-        routing({"writer": [bad.address, good.address]}, dispatch=quick(choices=1), otlp=collector.url) as routed,
+        running_spy(dies) as bad,
+        running_spy(answer) as good,
+        running_router(
+            {"writer": [bad.address, good.address]}, dispatch=patient_dispatch(choices=1), otlp=collector.url
+        ) as routed,
     ):
         trace_id = ""
         while not trace_id:  # until the router picks the bad replica first
-            answered = await routed.ask(asking())
+            answered = await routed.ask(infer_request())
             assert answered.receipt is not None and answered.code is grpc.StatusCode.OK
             trace_id = answered.receipt.trace_id if len(answered.receipt.attempts) == 2 else ""
         await spans_of(collector, trace_id, "octet.front_door")
@@ -139,7 +141,7 @@ def trace_headers(spy: Any, trace_id: str) -> list[str]:
 
 async def test_a_refusal_is_in_the_spans_of_every_process(collector: Collector) -> None:
     async with ensemble(collector) as routed:
-        answered = await routed.ask(asking(adapters=["absent"]))
+        answered = await routed.ask(infer_request(adapters=["absent"]))
         assert answered.receipt is not None
         trace_id = answered.receipt.trace_id
         spans = await spans_of(collector, trace_id, "octet.front_door", "octet.admission")
@@ -148,7 +150,7 @@ async def test_a_refusal_is_in_the_spans_of_every_process(collector: Collector) 
         assert spans["octet.front_door"].attributes["octet.admission.result"] == "unknown_adapter"
         assert spans["octet.admission"].attributes["octet.admission.result"] == "unknown_adapter"
         assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans)
-        unknown = await routed.ask(asking(specialist="poet"))
+        unknown = await routed.ask(infer_request(specialist="poet"))
         assert unknown.receipt is not None
         spans = await spans_of(collector, unknown.receipt.trace_id, "octet.front_door", "octet.route")
         assert spans["octet.route"].error == spans["octet.front_door"].error is not None
@@ -159,10 +161,10 @@ async def test_a_spilled_request_shows_both_specialists(collector: Collector) ->
     async def full(_: specialist_pb2.GenerateRequest, context: Context) -> None:
         raise queue_full("waiting", 1, 2.0)
 
-    async with spying(full) as one, spying(answer) as two:
+    async with running_spy(full) as one, running_spy(answer) as two:
         places = {"writer": [one.address], "editor": [two.address]}
-        async with routing(places, otlp=collector.url) as routed:
-            answered = await routed.ask(asking(force_specialists=["writer", "editor"]))
+        async with running_router(places, otlp=collector.url) as routed:
+            answered = await routed.ask(infer_request(force_specialists=["writer", "editor"]))
             assert answered.receipt is not None and answered.receipt.between.spilled
             spans = await spans_of(collector, answered.receipt.trace_id, "octet.front_door")
             assert spans["chat writer"].error == "queue_full" and spans["chat editor"].error is None
@@ -175,7 +177,7 @@ async def test_a_cancelled_request_ends_at_its_stage(collector: Collector) -> No
     async with ensemble(collector, LONG) as routed:
         trace_id = "1" * 32
         header = ("traceparent", f"00-{trace_id}-{PARENT}-01")
-        call = routed.generate(asking(max_tokens=400, ignore_eos=True), metadata=(header,))
+        call = routed.generate(infer_request(max_tokens=400, ignore_eos=True), metadata=(header,))
         for _ in range(4):
             await call.read()
         call.cancel()
@@ -188,12 +190,12 @@ async def test_a_cancelled_request_ends_at_its_stage(collector: Collector) -> No
 
 async def test_a_request_of_a_dead_engine_was_admitted(collector: Collector) -> None:
     async with (
-        serving(sim(LONG), otlp=collector.url) as served,
-        routing({"writer": [served.address]}, otlp=collector.url) as routed,
+        running_replica(sim(LONG), otlp=collector.url) as served,
+        running_router({"writer": [served.address]}, otlp=collector.url) as routed,
     ):
         trace_id = "2" * 32
         header = ("traceparent", f"00-{trace_id}-{PARENT}-01")
-        call = routed.generate(asking(max_tokens=400, ignore_eos=True), metadata=(header,))
+        call = routed.generate(infer_request(max_tokens=400, ignore_eos=True), metadata=(header,))
         for _ in range(4):
             await call.read()
 
@@ -210,14 +212,17 @@ async def test_a_request_of_a_dead_engine_was_admitted(collector: Collector) -> 
 
 
 async def test_shadows_and_late_verdicts_join_the_trace(collector: Collector) -> None:
-    async with serving(sim(), otlp=collector.url) as one, serving(sim(name="editor"), otlp=collector.url) as two:
+    async with (
+        running_replica(sim(), otlp=collector.url) as one,
+        running_replica(sim(name="editor"), otlp=collector.url) as two,
+    ):
         whole = settings(shadow=ShadowConfig(budget=1.0))
         places = {"writer": [one.address], "editor": [two.address]}
-        async with routing(places, ensemble=whole, opinions=UnsureClassifier(), otlp=collector.url) as routed:
+        async with running_router(places, ensemble=whole, opinions=UnsureClassifier(), otlp=collector.url) as routed:
             while not await has_lanes(routed):
                 await asyncio.sleep(0.02)
             await set_knob(routed, "unspecified.shadow_threshold", 0.9)
-            request = asking(max_tokens=500)
+            request = infer_request(max_tokens=500)
             del request.force_specialists[:]
             answered = await routed.ask(request)
             assert answered.receipt is not None and answered.receipt.between.HasField("shadow")
@@ -247,26 +252,31 @@ HOSTILE = (
 async def test_the_callers_flag_decides_and_an_invalid_header_starts_a_new_trace(collector: Collector) -> None:
     telemetry = TelemetryConfig(sample=0.0)
     plain = replace(ensemble_of("writer"), telemetry=telemetry)
-    async with spying() as spy, routing({"writer": [spy.address]}, ensemble=plain, otlp=collector.url) as routed:
+    async with (
+        running_spy() as spy,
+        running_router({"writer": [spy.address]}, ensemble=plain, otlp=collector.url) as routed,
+    ):
         for header in HOSTILE:
-            answered = await routed.ask(asking(), metadata=(("traceparent", header), ("tracestate", "a=1 ,,=,b")))
+            answered = await routed.ask(
+                infer_request(), metadata=(("traceparent", header), ("tracestate", "a=1 ,,=,b"))
+            )
             assert answered.receipt is not None and not answered.receipt.span_id
             assert answered.receipt.trace_id != TRACE
-        await routed.ask(asking(), metadata=(("traceparent", f"00-{TRACE[::-1]}-{PARENT}-00"),))
+        await routed.ask(infer_request(), metadata=(("traceparent", f"00-{TRACE[::-1]}-{PARENT}-00"),))
         assert all(each["traceparent"].endswith("-00") for each in spy.metadata)
         sampled = "2" * 32
-        await routed.ask(asking(), metadata=(("traceparent", f"00-{sampled}-{PARENT}-01"),))
+        await routed.ask(infer_request(), metadata=(("traceparent", f"00-{sampled}-{PARENT}-01"),))
         await spans_of(collector, sampled, "octet.front_door")
         assert not collector.of(TRACE[::-1]), "an unsampled request is not traced"
         await routed.server.reload(replace(plain, telemetry=TelemetryConfig(sample=1.0)))
-        answered = await routed.ask(asking())
+        answered = await routed.ask(infer_request())
         assert answered.receipt is not None and spy.metadata[-1]["traceparent"].endswith("-01")
         await spans_of(collector, answered.receipt.trace_id, "octet.front_door")
 
 
 async def test_without_an_endpoint_nothing_is_recorded_and_the_callers_trace_passes_through() -> None:
-    async with spying() as spy, routing({"writer": [spy.address]}) as routed:
-        answered = await routed.ask(asking(), metadata=SAMPLED)
+    async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
+        answered = await routed.ask(infer_request(), metadata=SAMPLED)
         assert answered.receipt is not None
         assert (answered.receipt.trace_id, answered.receipt.span_id) == (TRACE, "")
         assert not answered.receipt.attempts[0].span_id
@@ -276,7 +286,7 @@ async def test_without_an_endpoint_nothing_is_recorded_and_the_callers_trace_pas
 
 
 async def test_http_responses_name_the_trace(collector: Collector) -> None:
-    async with spying() as spy, fronting({"writer": [spy.address]}, otlp=collector.url) as fronted:
+    async with running_spy() as spy, running_http_router({"writer": [spy.address]}, otlp=collector.url) as fronted:
         mine = "3" * 32
         given = {"content-type": "application/json", "traceparent": f"00-{mine}-{PARENT}-01"}
         body = b'{"model": "octet/writer", "messages": [{"role": "user", "content": "x"}], "stream": true}'
@@ -301,8 +311,11 @@ def response_of(answered: HttpResponse) -> list[str]:
 async def test_an_unavailable_collector_affects_no_request() -> None:
     with collecting() as gone:
         url = gone.url
-    async with serving(sim(), otlp=url) as served, routing({"writer": [served.address]}, otlp=url) as routed:
-        for answered in await asyncio.gather(*(routed.ask(asking()) for _ in range(20))):
+    async with (
+        running_replica(sim(), otlp=url) as served,
+        running_router({"writer": [served.address]}, otlp=url) as routed,
+    ):
+        for answered in await asyncio.gather(*(routed.ask(infer_request()) for _ in range(20))):
             assert answered.code is grpc.StatusCode.OK
     assert served.server.exporter is not None and served.server.exporter.num_waiting == 0
     assert routed.server.traces.exporter is not None and routed.server.traces.exporter.num_waiting == 0

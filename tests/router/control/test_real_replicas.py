@@ -16,7 +16,7 @@ from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.transport import open_transport
 from tests.router.control.harness import SIGNED, reason_of
 from tests.router.store.stores import eventually, production_store
-from tests.specialist.server.harness import adapter_directory, serving, sim
+from tests.specialist.server.harness import adapter_directory, running_replica, sim
 
 WRITER = Ensemble(specialists=(SpecialistConfig("writer"),), name="octet")
 
@@ -41,8 +41,8 @@ async def test_an_adapter_is_loaded_promoted_reloaded_and_rolled_back(tmp_path: 
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (
-        serving(sim(), adapter_root=root) as one,
-        serving(sim(), adapter_root=root) as two,
+        running_replica(sim(), adapter_root=root) as one,
+        running_replica(sim(), adapter_root=root) as two,
         controlled(tmp_path / "s", [one.address, two.address]) as control,
     ):
         info = await control.load_adapter("writer", "my-lora", **SIGNED)
@@ -67,7 +67,7 @@ async def test_an_adapter_is_loaded_promoted_reloaded_and_rolled_back(tmp_path: 
 
 
 async def test_a_replicas_refusal_reaches_the_operator(tmp_path: Path) -> None:
-    async with serving(sim(), adapter_root=tmp_path / "root") as one, serving(sim()) as rootless:
+    async with running_replica(sim(), adapter_root=tmp_path / "root") as one, running_replica(sim()) as rootless:
         (tmp_path / "root").mkdir()
         async with controlled(tmp_path / "s", [one.address]) as control:
             with pytest.raises(Refusal) as caught:
@@ -89,7 +89,7 @@ async def test_a_replica_that_reloads_other_content(tmp_path: Path) -> None:
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (
-        serving(sim(), adapter_root=root) as one,
+        running_replica(sim(), adapter_root=root) as one,
         controlled(tmp_path / "s", [one.address]) as control,
     ):
         await control.load_adapter("writer", "my-lora", **SIGNED)

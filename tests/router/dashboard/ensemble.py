@@ -11,10 +11,10 @@ from typing import Any
 
 from octet.config.ensemble import Ensemble, IntentConfig
 from router.api.keys.key_file import StaticKeys
-from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.keys.keyed import Made, book_of
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
+from tests.router.keys.keyed import IssuedKey, key_set
 from tests.router.serving.harness import ensemble_of
-from tests.specialist.server.harness import serving, sim
+from tests.specialist.server.harness import running_replica, sim
 
 WRITER, POET = "writer", "poet"
 
@@ -30,19 +30,19 @@ def ensemble() -> Ensemble:
 
 @dataclass
 class RunningEnsemble:
-    fronted: Fronted
+    fronted: HttpHarness
     loop: asyncio.AbstractEventLoop
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.fronted.port}"
 
-    def ask(self, key: Made) -> HttpResponse:
+    def ask(self, key: IssuedKey) -> HttpResponse:
         """Ask the writer once."""
         body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
         return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
 
-    def post(self, path: str, body: dict[str, Any], key: Made) -> HttpResponse:
+    def post(self, path: str, body: dict[str, Any], key: IssuedKey) -> HttpResponse:
         return self.on_loop(lambda: self.fronted.post(json.dumps(body).encode(), path, **key.headers))
 
     def on_loop(self, work: Callable[[], Awaitable[HttpResponse]]) -> HttpResponse:
@@ -54,18 +54,18 @@ class RunningEnsemble:
 
 
 @contextmanager
-def living(keys: Sequence[Made]) -> Iterator[RunningEnsemble]:
-    started: list[Fronted] = []
+def living(keys: Sequence[IssuedKey]) -> Iterator[RunningEnsemble]:
+    started: list[HttpHarness] = []
     failed: list[BaseException] = []
     ready, loop = Event(), asyncio.new_event_loop()
     end = asyncio.Event()
 
     async def serve() -> None:
         async with (
-            serving(sim()) as writer,
-            serving(sim()) as poet,
-            fronting(
-                {WRITER: [writer.address], POET: [poet.address]}, keys=StaticKeys(book_of(*keys)), ensemble=ensemble()
+            running_replica(sim()) as writer,
+            running_replica(sim()) as poet,
+            running_http_router(
+                {WRITER: [writer.address], POET: [poet.address]}, keys=StaticKeys(key_set(*keys)), ensemble=ensemble()
             ) as fronted,
         ):
             started.append(fronted)

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.router.dashboard.ensemble import POET, WRITER, RunningEnsemble, living
 from tests.router.dashboard.page import watched
-from tests.router.keys.keyed import made
+from tests.router.keys.keyed import issue_key
 
-CALLER, OPERATOR = made("ann"), made("ops", "operate")
+CALLER, OPERATOR = issue_key("ann"), issue_key("ops", "operate")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from router.api.http.app import App
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
 from specialist.engines.sim.engine import CostModel
-from tests.router.serving.harness import Routed, routing
+from tests.router.serving.harness import RouterHarness, running_router
 from tests.router.serving.spy import Behaviour
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 @dataclass
-class Fronted:
-    routed: Routed
+class HttpHarness:
+    routed: RouterHarness
     port: int
     clients: AsyncExitStack
     """Closes the created clients. Clients are created lazily, because importing and creating them is slow."""
@@ -163,16 +163,16 @@ def _unchunked(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def fronting(
+async def running_http_router(
     replicas: Mapping[str, Sequence[str]], *, door: HttpSettings | None = None, **settings: Any
-) -> AsyncIterator[Fronted]:
-    async with routing(replicas, http=door or HttpSettings(), **settings) as routed:
+) -> AsyncIterator[HttpHarness]:
+    async with running_router(replicas, http=door or HttpSettings(), **settings) as routed:
         assert routed.server.http is not None
         async with AsyncExitStack() as clients:
-            yield Fronted(routed, routed.server.http.port, clients)
+            yield HttpHarness(routed, routed.server.http.port, clients)
 
 
-def saying(
+def answer_with(
     *chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None, usage: wire.Usage | None = None
 ) -> Behaviour:
     """A replica that sends the chunks, waits, and ends or fails."""

@@ -18,11 +18,11 @@ from octet.v1.specialist_pb2 import (
 )
 from router.routing.validation import REQUEST_BYTES
 from tests.later import Later
-from tests.router.http.harness import HELLO, SLOW, HttpResponse, fronting, saying
-from tests.router.serving.harness import asking
-from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, spying
+from tests.router.http.harness import HELLO, SLOW, HttpResponse, answer_with, running_http_router
+from tests.router.serving.harness import infer_request
+from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
 from tests.router.serving.test_faults import refusing
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 if TYPE_CHECKING:
     import anthropic
@@ -40,12 +40,12 @@ def named_events(heard: HttpResponse) -> list[tuple[str, Any]]:
 
 
 async def test_message_equals_the_grpc_answer_and_has_a_receipt() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         own = {"octet": {"seed": 7}}
         raw = await fronted.anthropic.messages.with_raw_response.create(**CHAT, extra_body=own)
         message = await raw.parse()
         (block,) = message.content
-        assert block.type == "text" and block.text == (await fronted.routed.ask(asking(seed=7))).text
+        assert block.type == "text" and block.text == (await fronted.routed.ask(infer_request(seed=7))).text
         assert (message.role, message.type, message.stop_reason) == ("assistant", "message", "max_tokens")
         assert (message.model, message.stop_sequence) == ("octet/writer", None)
         name = raw.headers["request-id"]
@@ -58,7 +58,7 @@ async def test_message_equals_the_grpc_answer_and_has_a_receipt() -> None:
 
 
 async def test_stream_events_add_up_to_the_whole_message() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         own = {"octet": {"seed": 1, "receipt": True}}
         whole = await fronted.anthropic.messages.create(**CHAT, extra_body=own)
         assert whole.model_extra is not None and len(whole.model_extra["octet"]["receipts"]) == 1
@@ -82,7 +82,7 @@ async def test_stream_events_add_up_to_the_whole_message() -> None:
 
 
 async def test_every_option_arrives() -> None:
-    async with spying() as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy() as spy, running_http_router({"writer": [spy.address]}) as fronted:
         await fronted.anthropic.messages.create(
             model="octet/writer:lora",
             max_tokens=5,
@@ -137,10 +137,10 @@ ENDS = [
 
 
 async def test_stop_reason_and_cached_tokens_are_reported() -> None:
-    async with spying() as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy() as spy, running_http_router({"writer": [spy.address]}) as fronted:
         for usage, reason, sequence in ENDS:
             usage.MergeFrom(Usage(prompt_tokens=50, cache_hit_tokens=32, completion_tokens=1))
-            spy.behave = saying(Chunk(text="x"), usage=usage)
+            spy.behave = answer_with(Chunk(text="x"), usage=usage)
             whole = await fronted.anthropic.messages.create(**CHAT)
             async with fronted.anthropic.messages.stream(**CHAT) as stream:
                 final = await stream.get_final_message()
@@ -148,7 +148,7 @@ async def test_stop_reason_and_cached_tokens_are_reported() -> None:
                 assert (message.stop_reason, message.stop_sequence) == (reason, sequence)
                 assert (message.usage.input_tokens, message.usage.cache_read_input_tokens) == (18, 32)
                 assert message.usage.output_tokens == 1
-        spy.behave = saying(usage=Usage(finish_reason=FINISH_REASON_STOP))
+        spy.behave = answer_with(usage=Usage(finish_reason=FINISH_REASON_STOP))
         async with fronted.anthropic.messages.stream(**CHAT) as stream:
             assert (await stream.get_final_message()).content == [], "the answer has no text"
         assert (await fronted.anthropic.messages.create(**CHAT)).content == []
@@ -164,7 +164,7 @@ async def test_text_after_a_tool_call_in_one_chunk_reopens_no_block() -> None:
     rest = ToolCallPart(index=0, arguments=": 1}")
     second = ToolCallPart(index=1, id="call_1", name="find", arguments="{}")
     chunks = [*called(0, '{"x"'), Chunk(text="And ", tool_calls=[rest, second]), Chunk(text="so on.")]
-    async with spying(saying(*chunks)) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy(answer_with(*chunks)) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         whole = await fronted.anthropic.messages.create(**CHAT)
         async with fronted.anthropic.messages.stream(**CHAT) as stream:
             final = await stream.get_final_message()
@@ -182,7 +182,7 @@ async def test_text_after_a_tool_call_in_one_chunk_reopens_no_block() -> None:
 @pytest.mark.parametrize("before", [[Chunk(text="Let me "), Chunk(text="see.")], []])
 async def test_tool_calls_are_separate_blocks(before: list[Chunk]) -> None:
     chunks = [*before, *called(0, '{"x"', ": 1", "}"), *called(1, "", name="find")]
-    async with spying(saying(*chunks)) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy(answer_with(*chunks)) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         whole = await fronted.anthropic.messages.create(**CHAT)
         async with fronted.anthropic.messages.stream(**CHAT) as stream:
             final = await stream.get_final_message()
@@ -203,7 +203,10 @@ async def test_tool_calls_are_separate_blocks(before: list[Chunk]) -> None:
 async def test_text_after_a_tool_call_is_a_block_and_a_truncated_call_is_dropped() -> None:
     cut = Usage(finish_reason=FINISH_REASON_LENGTH)
     between = [*called(0, "{}"), Chunk(text="and"), *called(1, '{"x": [1')]
-    async with spying(saying(*between, usage=cut)) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with (
+        running_spy(answer_with(*between, usage=cut)) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
+    ):
         message = await fronted.anthropic.messages.create(**CHAT)
         assert [each.type for each in message.content] == ["tool_use", "text"], "the last call is incomplete"
         assert message.stop_reason == "max_tokens"
@@ -214,7 +217,7 @@ async def test_text_after_a_tool_call_is_a_block_and_a_truncated_call_is_dropped
 
 
 async def test_token_count_equals_the_usage_of_an_answer() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         asked: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "system": "be brief"}
         counted = await fronted.anthropic.messages.count_tokens(**asked)
         message = await fronted.anthropic.messages.create(**asked, max_tokens=1)
@@ -230,7 +233,7 @@ async def test_token_count_equals_the_usage_of_an_answer() -> None:
 
 
 async def test_token_count_is_cancelled_when_the_caller_disconnects() -> None:
-    async with spying() as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy() as spy, running_http_router({"writer": [spy.address]}) as fronted:
         counting = asyncio.create_task(
             fronted.anthropic.messages.count_tokens(model="octet/writer", messages=[*HELLO])  # type: ignore[list-item]  # as dicts
         )
@@ -250,7 +253,7 @@ def fails() -> list[tuple[Refusal, "type[anthropic.APIStatusError]", int, str]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_failure_before_the_first_token_has_its_own_status(stream: bool) -> None:
-    async with spying() as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy() as spy, running_http_router({"writer": [spy.address]}) as fronted:
         for refusal, kind, status, name in fails():
             spy.behave = refusing(refusal)
             with pytest.raises(kind) as caught:
@@ -264,7 +267,7 @@ async def test_failure_before_the_first_token_has_its_own_status(stream: bool) -
 
 
 async def test_malformed_requests_get_the_same_envelope() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         large = "x" * REQUEST_BYTES
         with pytest.raises(anthropic.RequestTooLargeError, match="request_too_large"):
             await fronted.anthropic.messages.create(**{**CHAT, "messages": [{"role": "user", "content": large}]})
@@ -285,8 +288,8 @@ async def test_malformed_requests_get_the_same_envelope() -> None:
 
 
 async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
-    behave = saying(Chunk(text="so far"), seconds=60)
-    async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
+    behave = answer_with(Chunk(text="so far"), seconds=60)
+    async with running_spy(behave) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         patient = fronted.anthropic.with_options(max_retries=2)
         late = {"octet": {"timeout_ms": 3000}}
         with pytest.raises(anthropic.APIStatusError) as caught:
@@ -303,8 +306,8 @@ async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
 
 
 async def test_failed_stream_ends_with_an_error_event() -> None:
-    behave = saying(Chunk(text="so far"), fails=engine_failed("x"))
-    async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
+    behave = answer_with(Chunk(text="so far"), fails=engine_failed("x"))
+    async with running_spy(behave) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         result = named_events(await fronted.ask(PATH, stream=True))
         names = [name for name, _ in result]
         assert names == ["message_start", "content_block_start", "content_block_delta", "error"]
@@ -323,7 +326,7 @@ async def test_no_bytes_are_sent_before_the_first_token() -> None:
         await context.write(CHUNK)
         await context.write(USAGE)
 
-    async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy(behave) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         body = json.dumps({**CHAT, "stream": True}).encode()
         head = f"POST {PATH} HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         async with fronted.connected(head.encode() + body) as reader:
@@ -337,7 +340,7 @@ async def test_no_bytes_are_sent_before_the_first_token() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_disconnect_leaves_the_replica_idle(stream: bool) -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         create = fronted.anthropic.messages.create
         asked = asyncio.create_task(create(**{**CHAT, "max_tokens": 400}, stream=stream))
         await fronted.routed.until(lambda: served.server.handler.num_live == 1)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from octet.v1 import inference_pb2 as wire
 from router.api.http.anthropic import parse_count_request, parse_message_request
 from router.api.http.errors import ApiError
-from tests.router.http.harness import HELLO, Fronted, HttpResponse, fronting
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HELLO, HttpHarness, HttpResponse, running_http_router
+from tests.specialist.server.harness import running_replica, sim
 
 GOOD: dict[str, Any] = {"model": "octet/writer", "max_tokens": 8, "messages": HELLO}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
@@ -188,10 +188,10 @@ def test_every_status_has_an_anthropic_error_type(status: int, kind: str) -> Non
     assert result == {"type": "error", "error": error, "request_id": "id"}
 
 
-class Door:
+class SharedRouter:
     """One router for all examples, on an event loop that runs between them."""
 
-    def __init__(self, runner: asyncio.Runner, fronted: Fronted) -> None:
+    def __init__(self, runner: asyncio.Runner, fronted: HttpHarness) -> None:
         self._runner = runner
         self._fronted = fronted
 
@@ -200,15 +200,15 @@ class Door:
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    async def opened(stack: AsyncExitStack) -> Fronted:
-        served = await stack.enter_async_context(serving(sim()))
-        return await stack.enter_async_context(fronting({"writer": [served.address]}))
+def shared_router() -> Iterator[SharedRouter]:
+    async def opened(stack: AsyncExitStack) -> HttpHarness:
+        served = await stack.enter_async_context(running_replica(sim()))
+        return await stack.enter_async_context(running_http_router({"writer": [served.address]}))
 
     stack = AsyncExitStack()
     with asyncio.Runner() as runner:
         try:
-            yield Door(runner, runner.run(opened(stack)))
+            yield SharedRouter(runner, runner.run(opened(stack)))
         finally:
             runner.run(stack.aclose())
 
@@ -229,8 +229,8 @@ def door() -> Iterator[Door]:
          "output_config.format.schema"),
     ],
 )  # fmt: skip
-def test_refusals_use_the_field_names_of_the_dialect(door: Door, fields: Any, param: str) -> None:
-    response = door.post({**GOOD, **fields}, PATHS[0])
+def test_refusals_use_the_field_names_of_the_dialect(shared_router: SharedRouter, fields: Any, param: str) -> None:
+    response = shared_router.post({**GOOD, **fields}, PATHS[0])
     assert response.status == 400
     error = response.anthropic_error
     assert error["details"]["param"] == param and error["type"] == "invalid_request_error"
@@ -288,8 +288,8 @@ NEARLY = BODIES.map(lambda body: {**GOOD, **body})
 
 @settings(max_examples=75, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=NEARLY | BODIES | ANYTHING, path=st.sampled_from(PATHS))
-def test_any_json_gets_an_answer_or_an_error(door: Door, body: Any, path: str) -> None:
-    response = door.post(body, path)
+def test_any_json_gets_an_answer_or_an_error(shared_router: SharedRouter, body: Any, path: str) -> None:
+    response = shared_router.post(body, path)
     if response.status != 200:
         assert response.status in (400, 404, 413, 422), response.body
         assert response.anthropic_error["type"] in ("invalid_request_error", "not_found_error", "request_too_large")

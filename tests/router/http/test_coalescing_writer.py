@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from router.api.http.server import CoalescingWriter
-from tests.router.http.harness import HELLO, fronting
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HELLO, running_http_router
+from tests.specialist.server.harness import running_replica, sim
 
 
 class _Transport:
@@ -76,7 +76,7 @@ def test_held_write_is_flushed(case: Any) -> None:
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_stream_head_is_sent_with_the_first_event(version: str) -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         body = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 4, "stream": True}).encode()
         head = f"POST /v1/chat/completions HTTP/{version}\r\nhost: octet\r\ncontent-type: application/json\r\n"
         asked = f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

@@ -8,8 +8,8 @@ import pytest
 
 from octet.config.loader import read_ensemble
 from router.settings import HttpSettings
-from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
+from tests.specialist.server.harness import running_replica, sim
 
 HERE = "https://tools.example.com"
 ELSEWHERE = (
@@ -25,9 +25,12 @@ ASKS = {"access-control-request-method": "POST", "access-control-request-headers
 
 
 @asynccontextmanager
-async def allowing(*origins: str) -> AsyncIterator[Fronted]:
+async def allowing(*origins: str) -> AsyncIterator[HttpHarness]:
     door = HttpSettings(allow_origins=origins)
-    async with serving(sim()) as served, fronting({"writer": [served.address]}, door=door) as fronted:
+    async with (
+        running_replica(sim()) as served,
+        running_http_router({"writer": [served.address]}, door=door) as fronted,
+    ):
         yield fronted
 
 
@@ -68,7 +71,7 @@ async def test_other_origins_read_nothing() -> None:
         assert plain.status == 405
         strange = {"origin": HERE, **ASKS, "access-control-request-headers": "x(y)"}
         assert "access-control-allow-headers" not in result(await fronted.send("OPTIONS", "/", headers=strange))
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         for method in ("GET", "OPTIONS"):
             response = await fronted.send(method, "/v1/models", headers={"origin": HERE, **ASKS})
             assert result(response) == {} and "vary" not in response.headers

@@ -9,10 +9,10 @@ import pytest
 
 from octet.v1 import inference_pb2
 from octet.v1.specialist_pb2 import Chunk
-from tests.router.http.harness import HELLO, SLOW, Fronted, fronting, saying
-from tests.router.serving.harness import quick
-from tests.router.serving.spy import spying
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HELLO, SLOW, HttpHarness, answer_with, running_http_router
+from tests.router.serving.harness import patient_dispatch
+from tests.router.serving.spy import running_spy
+from tests.specialist.server.harness import running_replica, sim
 
 
 def request(**fields: Any) -> bytes:
@@ -23,14 +23,14 @@ def request(**fields: Any) -> bytes:
     return head.encode() + body
 
 
-async def receipt_of(fronted: Fronted, request_id: str) -> inference_pb2.Receipt:
+async def receipt_of(fronted: HttpHarness, request_id: str) -> inference_pb2.Receipt:
     return await fronted.routed.server.service.receipt(request_id)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("abruptly", [False, True])
 async def test_disconnect_stops_the_engine(stream: bool, abruptly: bool) -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
         writer.write(request(stream=stream))
         await fronted.routed.until(lambda: served.server.handler.num_live == 1)
@@ -49,7 +49,7 @@ async def test_disconnect_stops_the_engine(stream: bool, abruptly: bool) -> None
 
 
 async def test_disconnect_stops_the_engine_with_pipelined_requests(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
         writer.write(request(stream=True) * 3)
         await fronted.routed.until(lambda: served.server.handler.num_live == 1)
@@ -67,7 +67,7 @@ async def test_disconnect_stops_the_engine_with_pipelined_requests(caplog: pytes
 @pytest.mark.parametrize("abruptly", [False, True])
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_disconnect_is_noticed_behind_an_unread_request(abruptly: bool, at_once: bool) -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         _, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
         waiting = request() + b"GET /healthz HTTP/1.1\r\n\r\n"
         writer.write(request(max_tokens=1000) + waiting * at_once)
@@ -89,10 +89,10 @@ async def test_disconnect_is_noticed_behind_an_unread_request(abruptly: bool, at
 
 
 async def test_caller_that_never_reads_is_disconnected_and_recorded() -> None:
-    endless = saying(*(Chunk(text="x" * 10_000, token_ids=[1]) for _ in range(3000)))
+    endless = answer_with(*(Chunk(text="x" * 10_000, token_ids=[1]) for _ in range(3000)))
     async with (
-        spying(endless) as spy,
-        fronting({"writer": [spy.address]}, dispatch=quick(stall_seconds=0.5)) as fronted,
+        running_spy(endless) as spy,
+        running_http_router({"writer": [spy.address]}, dispatch=patient_dispatch(stall_seconds=0.5)) as fronted,
     ):
         deaf = socket.socket()
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -111,7 +111,7 @@ async def test_caller_that_never_reads_is_disconnected_and_recorded() -> None:
 
 
 async def test_cancel_over_grpc_ends_an_http_request() -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         asked = asyncio.create_task(fronted.ask(max_tokens=300))
         await fronted.routed.until(lambda: len(fronted.routed.server.live) == 1)
         (live,) = fronted.routed.server.live
@@ -122,7 +122,7 @@ async def test_cancel_over_grpc_ends_an_http_request() -> None:
 
 
 async def test_drain_finishes_running_requests_and_refuses_new_ones() -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         asked = asyncio.create_task(fronted.ask(max_tokens=20, stream=True))
         await fronted.routed.until(lambda: served.server.handler.num_live == 1)
         draining = asyncio.create_task(fronted.routed.server.drain())
@@ -137,7 +137,7 @@ async def test_drain_finishes_running_requests_and_refuses_new_ones() -> None:
 
 
 async def test_probes_pass_the_drain_gate_and_requests_wait() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         drain_gate = fronted.routed.server._drain_gate
         async with drain_gate.hold():
             asked = asyncio.create_task(fronted.ask(max_tokens=2))
@@ -152,7 +152,7 @@ async def test_probes_pass_the_drain_gate_and_requests_wait() -> None:
 @pytest.mark.parametrize("num_callers", [1, 24])
 async def test_immediate_retries_during_shutdown_are_never_reset(num_callers: int) -> None:
     """Every retry uses a new connection. Connections that were not accepted yet must not be reset."""
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         statuses: list[list[int]] = [[] for _ in range(num_callers)]
 
         async def ask_for_ever(response: list[int]) -> None:
@@ -172,8 +172,8 @@ async def test_immediate_retries_during_shutdown_are_never_reset(num_callers: in
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_stop_without_grace_leaves_no_request_or_connection(stream: bool) -> None:
-    async with serving(sim(SLOW)) as served:
-        async with fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served:
+        async with running_http_router({"writer": [served.address]}) as fronted:
             reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
             writer.write(request(stream=stream))
             await fronted.routed.until(lambda: served.server.handler.num_live == 1)

@@ -18,8 +18,8 @@ from router.api.http.body import MAX_DEPTH, MAX_VALUES, SMALL_BODY_BYTES, parse_
 from router.api.http.errors import ApiError
 from router.api.http.fields import to_struct
 from router.routing.validation import REQUEST_BYTES
-from tests.router.http.harness import HELLO, Fronted, fronting
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HELLO, HttpHarness, running_http_router
+from tests.specialist.server.harness import running_replica, sim
 
 HANG_SECONDS = 60.0
 MAX_CPU_SECONDS = 2.0  # CPU time of this process; each body takes less than 0.1 s
@@ -59,7 +59,7 @@ BODIES = {
 
 
 async def test_pipelined_large_requests_are_served_in_order() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         padded = GOOD[:-1] + b" " * 200_000 + b"}"
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
         one = head + f"content-length: {len(padded)}\r\n\r\n".encode() + padded
@@ -68,12 +68,12 @@ async def test_pipelined_large_requests_are_served_in_order() -> None:
         assert response.status == 200 and response.body.count(b"HTTP/1.1 200 OK") == 2
 
 
-async def is_well(fronted: Fronted) -> None:
+async def is_well(fronted: HttpHarness) -> None:
     assert (await fronted.post(GOOD)).status == 200
 
 
 async def test_invalid_body_is_refused_at_once() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         for name, body in BODIES.items():
             async with asyncio.timeout(HANG_SECONDS):
                 began = time.process_time()
@@ -127,7 +127,7 @@ async def test_duplicate_key_in_a_large_body_is_found_in_linear_time(monkeypatch
     def count_comparisons(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return find_duplicates([(CountingKey(key), value) for key, value in pairs])
 
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         with monkeypatch.context() as patched:
             patched.setattr(strict_json, "_unique_keys", count_comparisons)
             patched.setattr(CountingKey, "limit", 4 * num_keys)
@@ -193,7 +193,7 @@ def test_brackets_and_quotes_in_a_prompt_are_text(most_quotes: int, monkeypatch:
 
 
 async def test_oversized_body_is_413_and_never_buffered() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         most = 2 * REQUEST_BYTES
         large = GOOD[:-1] + b" " * most + b"}"
         response = await fronted.post(large)
@@ -217,7 +217,7 @@ async def test_oversized_body_is_413_and_never_buffered() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/infer", "/v1/jobs"])
 async def test_oversized_body_is_refused_before_it_arrives(path: str) -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         head = f"POST {path} HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
         sent = (head + f"content-length: {10**9}\r\n\r\n").encode() + b"{"
         async with fronted.connected(sent) as reader, asyncio.timeout(60):
@@ -226,7 +226,7 @@ async def test_oversized_body_is_refused_before_it_arrives(path: str) -> None:
 
 
 async def test_only_json_bodies_are_accepted() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"):
             response = await fronted.post(GOOD, **{"content-type": kind})
             assert response.status == 415 and "application/json" in response.error["message"]
@@ -252,7 +252,7 @@ async def test_only_json_bodies_are_accepted() -> None:
     ],
 )
 async def test_bytes_that_are_not_http_are_refused_and_disconnected(sent: bytes, status: int) -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         response = await fronted.raw(sent)
         assert response.status == status and response.error["type"] == "invalid_request_error"
         await is_well(fronted)
@@ -269,13 +269,13 @@ HALVES = [
 @pytest.mark.parametrize("sent", HALVES)
 async def test_unfinished_head_times_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_SECONDS", 0.3)
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         response = await fronted.raw(sent)
         assert b"408" in response.body or response.status == 408
 
 
 async def test_unfinished_body_times_out() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         fronted.app._bodies._seconds = 0.3
         response = await fronted.post(GOOD, **{"content-length": "1000"})
         assert (response.status, response.error["code"]) == (408, "request_timeout")
@@ -289,7 +289,7 @@ async def test_unfinished_body_times_out() -> None:
 
 
 async def test_complete_body_is_read_without_a_timeout() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         fronted.app._bodies._seconds = 0.0
         assert (await fronted.post(GOOD)).status == 200
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
@@ -311,7 +311,7 @@ async def test_complete_body_is_read_without_a_timeout() -> None:
 
 async def test_half_open_connections_do_not_block_other_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_SECONDS", 2 * HANG_SECONDS)
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         count = min(200, most // 2)
         opened = [await asyncio.open_connection("127.0.0.1", fronted.port) for _ in range(count)]

@@ -9,11 +9,11 @@ from octet.rpc.refusal import engine_failed, queue_full
 from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1.specialist_pb2 import Chunk, TokenLogprob, TokenLogprobs, ToolCallPart
 from tests.later import Later
-from tests.router.http.harness import HELLO, SLOW, fronting, saying
-from tests.router.serving.harness import Routed, asking
-from tests.router.serving.spy import spying
+from tests.router.http.harness import HELLO, SLOW, answer_with, running_http_router
+from tests.router.serving.harness import RouterHarness, infer_request
+from tests.router.serving.spy import running_spy
 from tests.router.serving.test_faults import refusing
-from tests.specialist.server.harness import QUICK, run, serving, sim
+from tests.specialist.server.harness import QUICK, run, running_replica, sim
 
 if TYPE_CHECKING:
     import openai
@@ -23,12 +23,12 @@ else:
 CHAT: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8}
 
 
-async def through_grpc(routed: Routed, **fields: Any) -> str:
-    return (await routed.ask(asking("hello", **fields))).text
+async def through_grpc(routed: RouterHarness, **fields: Any) -> str:
+    return (await routed.ask(infer_request("hello", **fields))).text
 
 
 async def test_chat_equals_the_grpc_answer_and_has_a_receipt() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         raw = await fronted.openai.chat.completions.with_raw_response.create(**CHAT, seed=7)
         answer = raw.parse()
         (choice,) = answer.choices
@@ -44,13 +44,13 @@ async def test_chat_equals_the_grpc_answer_and_has_a_receipt() -> None:
             assert (receipt["request_id"], receipt["specialist"]) == (raw.headers["x-request-id"], "writer")
             assert receipt["usage"]["completion_tokens"] == 8
         for own in (f"msg_{raw.headers['x-request-id']}", "cmpl-mine"):
-            await fronted.routed.call("Infer", asking(request_id=own, max_tokens=2), inference_pb2.InferResponse)
+            await fronted.routed.call("Infer", infer_request(request_id=own, max_tokens=2), inference_pb2.InferResponse)
             assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, "an exact id is found first"
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
 async def test_stream_chunks_add_up_to_the_whole_answer(include_usage: bool) -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         whole = await fronted.openai.chat.completions.create(**CHAT, seed=1)
         stream = await fronted.openai.chat.completions.create(
             **CHAT,
@@ -76,8 +76,8 @@ async def test_stream_chunks_add_up_to_the_whole_answer(include_usage: bool) -> 
 
 async def test_choices_are_separate_requests_with_separate_seeds() -> None:
     async with (
-        spying(saying(Chunk(text="a"), Chunk(text="b"))) as spy,
-        fronting({"writer": [spy.address]}) as fronted,
+        running_spy(answer_with(Chunk(text="a"), Chunk(text="b"))) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
     ):
         answer = await fronted.openai.chat.completions.create(**CHAT, n=3, seed=2**63 - 2)
         assert [choice.index for choice in answer.choices] == [0, 1, 2]
@@ -98,10 +98,10 @@ async def test_choices_are_separate_requests_with_separate_seeds() -> None:
 
 async def test_one_refused_choice_ends_all_choices() -> None:
     async def behave(request: specialist_pb2.GenerateRequest, context: Any) -> None:
-        kind = refusing(engine_failed("x")) if request.request_id.endswith("-1") else saying(seconds=60)
+        kind = refusing(engine_failed("x")) if request.request_id.endswith("-1") else answer_with(seconds=60)
         await kind(request, context)
 
-    async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy(behave) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         with pytest.raises(openai.InternalServerError):
             await fronted.openai.chat.completions.create(**CHAT, n=2)
         await fronted.routed.idle()
@@ -109,7 +109,10 @@ async def test_one_refused_choice_ends_all_choices() -> None:
 
 
 async def test_every_option_arrives() -> None:
-    async with spying(saying(Chunk(text="x"))) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with (
+        running_spy(answer_with(Chunk(text="x"))) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
+    ):
         await fronted.openai.chat.completions.create(
             model="octet/writer:lora",
             messages=[
@@ -161,7 +164,7 @@ LIKELY = TokenLogprobs(
 @pytest.mark.parametrize("stream", [False, True])
 async def test_logprobs_of_tokens_that_are_part_of_a_character(stream: bool) -> None:
     chunks = (Chunk(text="", token_ids=[1], logprobs=[LIKELY]), Chunk(text="é", token_ids=[2], logprobs=[LIKELY]))
-    async with spying(saying(*chunks)) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with running_spy(answer_with(*chunks)) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         chat = await fronted.ask(logprobs=True, top_logprobs=2, stream=stream)
         found = [chat.json] if not stream else [each for each in chat.events if each != "[DONE]"]
         result = [choice["logprobs"] for each in found for choice in each["choices"] if choice["logprobs"]]
@@ -178,7 +181,7 @@ async def test_logprobs_of_tokens_that_are_part_of_a_character(stream: bool) -> 
 
 
 async def test_completions_of_several_prompts() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         create = fronted.openai.completions.create
         answer = await create(model="octet/writer", prompt=["hello", "why?"], n=2, max_tokens=8, temperature=0)
         said = [choice.text for choice in answer.choices]
@@ -189,7 +192,7 @@ async def test_completions_of_several_prompts() -> None:
 
 
 async def test_answer_ends_before_the_stop_string() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         create = fronted.openai.chat.completions.create
         text = (await create(**CHAT)).choices[0].message.content
         assert text is not None
@@ -200,7 +203,10 @@ async def test_answer_ends_before_the_stop_string() -> None:
 @pytest.mark.parametrize(("arguments", "reason"), [('{"town": "Oslo"}', "tool_calls"), ('{"town": "Os', "stop")])
 async def test_tool_call_truncated_by_a_stop_string_is_not_a_finish_reason(arguments: str, reason: str) -> None:
     call = ToolCallPart(index=0, id="call_0", name="weather", arguments=arguments)
-    async with spying(saying(Chunk(tool_calls=[call]))) as spy, fronting({"writer": [spy.address]}) as fronted:
+    async with (
+        running_spy(answer_with(Chunk(tool_calls=[call]))) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
+    ):
         create = fronted.openai.chat.completions.create
         assert (await create(**CHAT)).choices[0].finish_reason == reason
         chunks = [chunk async for chunk in await create(**CHAT, stream=True)]
@@ -208,7 +214,7 @@ async def test_tool_call_truncated_by_a_stop_string_is_not_a_finish_reason(argum
 
 
 async def test_models_are_listed_and_unknown_models_are_404() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         client = fronted.openai
         assert [model.id async for model in client.models.list()] == ["octet", "octet/writer"]
         assert (await client.models.retrieve("octet/writer")).id == "octet/writer"
@@ -260,7 +266,7 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
 )
 def test_invalid_chat_request_names_the_field_and_the_limit(given: dict[str, Any], param: str, words: str) -> None:
     async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
             with pytest.raises(openai.BadRequestError) as caught:
                 await fronted.openai.chat.completions.create(**{**CHAT, **given})
             assert caught.value.param == param and words in caught.value.message
@@ -285,7 +291,7 @@ def test_invalid_chat_request_names_the_field_and_the_limit(given: dict[str, Any
 )
 def test_invalid_completion_request_names_the_field(given: dict[str, Any], param: str) -> None:
     async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
             with pytest.raises(openai.BadRequestError) as caught:
                 await fronted.openai.completions.create(**{"model": "octet/writer", "prompt": "x", **given})
             assert caught.value.param == param
@@ -295,7 +301,10 @@ def test_invalid_completion_request_names_the_field(given: dict[str, Any], param
 
 async def test_full_replica_answers_429_with_retry_after() -> None:
     full = sim(SLOW, max_running=1)
-    async with serving(full, max_waiting=1) as served, fronting({"writer": [served.address]}) as fronted:
+    async with (
+        running_replica(full, max_waiting=1) as served,
+        running_http_router({"writer": [served.address]}) as fronted,
+    ):
         create = fronted.openai.chat.completions.create
         for _ in range(3):  # these answers are measured
             await create(**{**CHAT, "max_tokens": 3})
@@ -312,8 +321,8 @@ async def test_full_replica_answers_429_with_retry_after() -> None:
 async def test_retry_after_is_rounded_up_and_left_out_without_measurements() -> None:
     for after, headers in ((1.2, ("2", "1200")), (None, (None, None))):
         async with (
-            spying(refusing(queue_full("waiting", 1, after))) as spy,
-            fronting({"writer": [spy.address]}) as fronted,
+            running_spy(refusing(queue_full("waiting", 1, after))) as spy,
+            running_http_router({"writer": [spy.address]}) as fronted,
         ):
             with pytest.raises(openai.RateLimitError) as caught:
                 await fronted.openai.chat.completions.create(**CHAT, stream=True)
@@ -324,8 +333,8 @@ async def test_retry_after_is_rounded_up_and_left_out_without_measurements() -> 
 
 async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
     async with (
-        spying(saying(Chunk(text="so far"), seconds=60)) as spy,
-        fronting({"writer": [spy.address]}) as fronted,
+        running_spy(answer_with(Chunk(text="so far"), seconds=60)) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
     ):
         patient = fronted.openai.with_options(max_retries=2)
         with pytest.raises(openai.InternalServerError) as caught:
@@ -342,8 +351,8 @@ async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:
 
 async def test_failed_stream_ends_with_an_error_and_without_done() -> None:
     async with (
-        spying(saying(Chunk(text="so far"), fails=engine_failed("x"))) as spy,
-        fronting({"writer": [spy.address]}) as fronted,
+        running_spy(answer_with(Chunk(text="so far"), fails=engine_failed("x"))) as spy,
+        running_http_router({"writer": [spy.address]}) as fronted,
     ):
         heard = await fronted.ask(stream=True)
         first, last = heard.events
@@ -355,7 +364,7 @@ async def test_failed_stream_ends_with_an_error_and_without_done() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_disconnect_leaves_the_replica_idle(stream: bool) -> None:
-    async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(SLOW)) as served, running_http_router({"writer": [served.address]}) as fronted:
         chat = fronted.openai.chat.completions
         asked = asyncio.create_task(chat.create(**{**CHAT, "max_tokens": 400}, n=2, stream=stream))
         await fronted.routed.until(lambda: served.server.handler.num_live == 2)

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from tests.later import Later
-from tests.router.http.harness import HELLO, fronting
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.router.http.harness import HELLO, running_http_router
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 if TYPE_CHECKING:
     import openai
@@ -36,7 +36,10 @@ def json_schema(schema: Any, **more: Any) -> Any:
 
 
 async def test_answers_follow_every_response_format() -> None:
-    async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with (
+        running_replica(sim(QUICK, context=1024)) as served,
+        running_http_router({"writer": [served.address]}) as fronted,
+    ):
         create = fronted.openai.chat.completions.create
         for seed in range(3):
             asked = {**CHAT, "seed": seed}
@@ -55,7 +58,10 @@ async def test_answers_follow_every_response_format() -> None:
 
 
 async def test_pydantic_model_is_parsed_whole_and_streamed() -> None:
-    async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with (
+        running_replica(sim(QUICK, context=1024)) as served,
+        running_http_router({"writer": [served.address]}) as fronted,
+    ):
         chat = fronted.openai.chat.completions
         parsed = await chat.parse(**CHAT, seed=2, response_format=Report)
         assert isinstance(parsed.choices[0].message.parsed, Report)
@@ -88,7 +94,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 async def test_invalid_response_format_names_the_field() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         for given, param, words in REFUSED:
             with pytest.raises(openai.BadRequestError) as caught:
                 await fronted.openai.chat.completions.create(**{**CHAT, **given})

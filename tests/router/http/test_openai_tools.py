@@ -14,8 +14,8 @@ from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.later import Later
 from tests.models.tool_model import tool_model
-from tests.router.http.harness import HELLO, Fronted, fronting
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.router.http.harness import HELLO, HttpHarness, running_http_router
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 if TYPE_CHECKING:
     import openai
@@ -41,11 +41,11 @@ NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 
 
 @asynccontextmanager
-async def tooled(folder: Path, **how: Any) -> AsyncIterator[Fronted]:
+async def tooled(folder: Path, **how: Any) -> AsyncIterator[HttpHarness]:
     settings = ReplicaSettings(name="writer", model=tool_model(folder, **how), num_blocks=512, threads=1)
     async with (
-        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
-        fronting({"writer": [served.address]}) as fronted,
+        running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        running_http_router({"writer": [served.address]}) as fronted,
     ):
         yield fronted
 
@@ -151,7 +151,7 @@ async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
 
 
 async def test_model_without_tool_support_refuses_tools() -> None:
-    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
         create = fronted.openai.chat.completions.create
         with pytest.raises(openai.BadRequestError) as caught:
             await create(**CHAT)

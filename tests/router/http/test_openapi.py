@@ -17,8 +17,8 @@ from router.api.http.openapi import openapi_document
 from router.api.keys.keys import ROUTE_ACCESS, Access
 from router.routing.classifier.base import Distribution
 from tests.later import Later
-from tests.router.http.harness import fronting
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import running_http_router
+from tests.specialist.server.harness import running_replica, sim
 
 if TYPE_CHECKING:
     import schemathesis
@@ -55,7 +55,10 @@ def served() -> Iterator[tuple[str, list[Route]]]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with serving(sim()) as replica, fronting({"writer": [replica.address]}, opinions=_Sure()) as fronted:
+        async with (
+            running_replica(sim()) as replica,
+            running_http_router({"writer": [replica.address]}, opinions=_Sure()) as fronted,
+        ):
             result.extend((f"http://127.0.0.1:{fronted.port}", fronted.app.routes))
             ready.set()
             await end.wait()

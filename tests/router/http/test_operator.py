@@ -13,11 +13,11 @@ from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.http.operator_routes import OPERATOR_CHANGES
-from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.keys.keyed import keyed, made
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
+from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.router.operator.fake_control import FakeControl
 
-OPS, CALLER = made("ops", "operate"), made("ann")
+OPS, CALLER = issue_key("ops", "operate"), issue_key("ann")
 SIGNED = {"who": "ann", "why": "drill"}
 STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("hold_breaker", "HoldBreaker", {"specialist": "stl"}, {"hold": "open"}),
@@ -34,20 +34,20 @@ STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 
 
 @asynccontextmanager
-async def operating(*keys: Any) -> AsyncIterator[tuple[Fronted, FakeControl]]:
+async def operating(*keys: Any) -> AsyncIterator[tuple[HttpHarness, FakeControl]]:
     """A router whose operator API controls state in memory."""
-    settings = keyed(keys) if keys else fronting({"writer": ["127.0.0.1:1"]}, warm=False)
+    settings = running_keyed_router(keys) if keys else running_http_router({"writer": ["127.0.0.1:1"]}, warm=False)
     async with settings as fronted:
         memory = FakeControl()
         fronted.routed.server.operator_api.controls = memory  # type: ignore[assignment]
         yield fronted, memory
 
 
-async def post(fronted: Fronted, path: str, body: Any, **headers: str) -> HttpResponse:
+async def post(fronted: HttpHarness, path: str, body: Any, **headers: str) -> HttpResponse:
     return await fronted.post(json.dumps(body).encode(), path, **headers)
 
 
-async def over_grpc(fronted: Fronted, name: str, fields: dict[str, Any], change: Any) -> Any:
+async def over_grpc(fronted: HttpHarness, name: str, fields: dict[str, Any], change: Any) -> Any:
     ask = OPERATOR_CHANGES[name].message(**fields, change=change)
     rpc = next(step[1] for step in STEPS if step[0] == name)
     answers: dict[str, Any] = {"Breaker": wire.BreakerInfo, "Knob": wire.KnobInfo, "Replica": wire.ReplicaInfo}

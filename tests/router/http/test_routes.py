@@ -10,10 +10,10 @@ from octet.config.reload import ConfigWatch
 from octet.rpc.listener import BindRefused
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
-from tests.router.http.harness import fronting
-from tests.router.serving.harness import routing
-from tests.router.serving.spy import hang, spying
-from tests.specialist.server.harness import run, serving, sim
+from tests.router.http.harness import running_http_router
+from tests.router.serving.harness import running_router
+from tests.router.serving.spy import hang, running_spy
+from tests.specialist.server.harness import run, running_replica, sim
 from tests.specialist.server.test_tls import tls
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -77,7 +77,7 @@ NOWHERE = (
 
 
 async def test_every_route_accepts_exactly_its_methods() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         known = {route.path.split("{")[0].rstrip("/") for route in fronted.app.routes}
         assert known == {path.replace("/octet/writer", "").split("/absent")[0] for path in ROUTES}
         for path, taken in ROUTES.items():
@@ -96,12 +96,12 @@ async def test_every_route_accepts_exactly_its_methods() -> None:
 
 
 async def test_health_is_good_under_full_load_and_readiness_follows_the_replicas() -> None:
-    async with spying(hang) as spy:
-        async with fronting({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
+    async with running_spy(hang) as spy:
+        async with running_http_router({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
             await fronted.routed.until(lambda: fronted.routed.server.fleet.waiting_for == ["poet"])
             response = await fronted.get("/readyz")
             assert (response.status, response.json) == (503, {"status": "starting", "waiting_for": ["poet"]})
-        async with fronting({"writer": [spy.address]}) as fronted:
+        async with running_http_router({"writer": [spy.address]}) as fronted:
             busy = [asyncio.create_task(fronted.ask()) for _ in range(20)]
             await fronted.routed.until(lambda: len(fronted.routed.server.live) == 20)
             async with asyncio.timeout(60):
@@ -113,7 +113,7 @@ async def test_health_is_good_under_full_load_and_readiness_follows_the_replicas
 
 
 async def test_failed_bind_names_the_option_that_helps() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         with pytest.raises(BindRefused, match="--http-port"):
             HttpServer(fronted.app, HttpSettings(port=fronted.port))
         with pytest.raises(BindRefused, match="--insecure"):
@@ -121,7 +121,7 @@ async def test_failed_bind_names_the_option_that_helps() -> None:
 
 
 async def test_router_without_http_has_no_http_server() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         assert routed.server.http is None
 
 
@@ -132,7 +132,7 @@ async def test_models_follow_the_configuration_and_the_port_stays(
     text = "specialists:\n  writer:\n    describe: words\n    engine: sim\n    addresses: ['127.0.0.1:1']\n"
     path.write_text(f"{text}router: {{http: {{port: 0}}}}\n")
     ensemble = read_ensemble(path)
-    async with fronting({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as fronted:
+    async with running_http_router({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as fronted:
         fronted.routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
         first = fronted.routed.server.service.policy.digest
         path.write_text(f"{text}router: {{http: {{port: 8099}}}}\n")
@@ -147,9 +147,9 @@ async def test_https_uses_the_routers_certificate(pki: Path) -> None:
     import ssl
     from dataclasses import replace
 
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         door = HttpSettings(tls=replace(tls(pki), client_ca=None))
-        async with routing({"writer": [served.address]}, http=door) as routed:
+        async with running_router({"writer": [served.address]}, http=door) as routed:
             http = routed.server.http
             assert http is not None and http.url.startswith("https://")
             trust = ssl.create_default_context(cafile=str(pki / "ca.pem"))
@@ -161,7 +161,7 @@ async def test_https_uses_the_routers_certificate(pki: Path) -> None:
 
 def test_internal_failure_is_500_in_the_error_envelope(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with serving(sim()) as replica, fronting({"writer": [replica.address]}) as fronted:
+        async with running_replica(sim()) as replica, running_http_router({"writer": [replica.address]}) as fronted:
 
             async def fail(*_: object) -> None:
                 raise ZeroDivisionError

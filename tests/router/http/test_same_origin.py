@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from router.api.http.access_control import check_same_origin, is_loopback, origin_host
 from router.api.http.errors import ApiError
 from router.settings import HttpSettings
-from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.keys.keyed import keyed, made
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
+from tests.router.keys.keyed import issue_key, running_keyed_router
 
 PATH = "/v1/breakers/writer/hold"
 BODY = json.dumps({"hold": "open", "who": "eve", "why": "because I can"}).encode()
-OPS = made("ops", "operate")
+OPS = issue_key("ops", "operate")
 EVIL = "https://evil.example"
 FAR = (EVIL, "null", "", "http://127.0.0.1", "http://[")
 LED = (
@@ -27,17 +27,17 @@ READS = ("/v1/breakers", "/v1/audit", "/v1/receipts", "/v1/receipts/x/story", "/
 
 
 @asynccontextmanager
-async def open_door(*origins: str) -> AsyncIterator[Fronted]:
+async def open_door(*origins: str) -> AsyncIterator[HttpHarness]:
     door = HttpSettings(allow_origins=origins)
-    async with fronting({"writer": ["127.0.0.1:1"]}, warm=False, door=door) as fronted:
+    async with running_http_router({"writer": ["127.0.0.1:1"]}, warm=False, door=door) as fronted:
         yield fronted
 
 
-async def held(fronted: Fronted, **headers: str) -> HttpResponse:
+async def held(fronted: HttpHarness, **headers: str) -> HttpResponse:
     return await fronted.post(BODY, PATH, **headers)
 
 
-async def is_untouched(fronted: Fronted, key: dict[str, str] | None = None) -> bool:
+async def is_untouched(fronted: HttpHarness, key: dict[str, str] | None = None) -> bool:
     result = await fronted.send("GET", "/v1/breakers", b"", key)
     return [each["hold"] for each in result.json["breakers"]] == [""]
 
@@ -84,7 +84,7 @@ async def test_callers_may_use_any_host_name() -> None:
 
 
 async def test_with_keys_any_host_name_is_allowed_but_no_other_origin() -> None:
-    async with keyed([OPS]) as fronted:
+    async with running_keyed_router([OPS]) as fronted:
         response = await held(fronted, host="octet.example", origin=EVIL, **OPS.headers)
         assert (response.status, response.error["param"]) == (403, "origin")
         assert await is_untouched(fronted, OPS.headers)

@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import Any
 
 from octet.v1.specialist_pb2 import Chunk
-from tests.router.http.harness import HELLO, Fronted, fronting, saying
-from tests.router.serving.spy import spying
+from tests.router.http.harness import HELLO, HttpHarness, answer_with, running_http_router
+from tests.router.serving.spy import running_spy
 
 REQUESTS = 24
 STEP = 0.035
@@ -75,9 +75,9 @@ async def stalling(*, no_delay: bool) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def routed() -> AsyncIterator[Fronted]:
-    words = saying(*(Chunk(text=" word", token_ids=[7]) for _ in range(8)))
-    async with spying(words) as spy, fronting({"writer": [spy.address]}) as fronted:
+async def routed() -> AsyncIterator[HttpHarness]:
+    words = answer_with(*(Chunk(text=" word", token_ids=[7]) for _ in range(8)))
+    async with running_spy(words) as spy, running_http_router({"writer": [spy.address]}) as fronted:
         yield fronted
 
 
@@ -109,7 +109,7 @@ async def test_every_connection_disables_nagle() -> None:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def _by_openai(fronted: Fronted) -> float:
+async def _by_openai(fronted: HttpHarness) -> float:
     asked: Any = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8}
     began = perf_counter()
     stream = await fronted.openai.chat.completions.create(**asked, stream=True)

@@ -11,9 +11,9 @@ from typing import Any
 from octet import AsyncClient
 from octet.config.ensemble import Ensemble, JobsConfig, RouterConfig, StoreConfig
 from octet.v1 import specialist_pb2 as wire
-from tests.router.http.harness import Fronted, HttpResponse, fronting
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
 from tests.router.serving.harness import ensemble_of
-from tests.router.serving.spy import ACCEPTED, Behaviour, Spy, spying
+from tests.router.serving.spy import ACCEPTED, Behaviour, SpyReplica, running_spy
 
 WORDS = ("one ", "two ", "three ")
 QUICK = JobsConfig(lease=0.4)
@@ -37,8 +37,8 @@ def answering(*words: str, pause: float = 0.0, holds: asyncio.Event | None = Non
 
 @dataclass
 class JobsHarness:
-    fronted: Fronted
-    spy: Spy
+    fronted: HttpHarness
+    spy: SpyReplica
     client: AsyncClient
 
     async def post(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> HttpResponse:
@@ -73,8 +73,8 @@ async def running_jobs(
 ) -> AsyncIterator[JobsHarness]:
     ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", jobs, **specialist)
     async with (
-        spying(behave or answering(*WORDS)) as spy,
-        fronting({"writer": [spy.address]}, ensemble=ensemble) as fronted,
+        running_spy(behave or answering(*WORDS)) as spy,
+        running_http_router({"writer": [spy.address]}, ensemble=ensemble) as fronted,
         AsyncClient(fronted.routed.address) as client,
     ):
         yield JobsHarness(fronted, spy, client)

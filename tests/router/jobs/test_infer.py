@@ -19,7 +19,7 @@ from router.verify.verdict import Verdict
 from tests.router.http.harness import HttpResponse
 from tests.router.jobs.harness import WORDS, JobsHarness, answering, running_jobs
 from tests.router.jobs.test_jobs import TEXT
-from tests.router.serving.harness import asking
+from tests.router.serving.harness import infer_request
 
 
 async def infer(harness: JobsHarness, **fields: Any) -> HttpResponse:
@@ -90,10 +90,10 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
         harness.spy.behave = answering("{")
         answer = await harness.client.infer("hello", force="writer", validate=True)
         assert answer.receipt.validation is not None and answer.receipt.validation.outcome == "failed"
-        routed = await harness.fronted.routed.ask(asking(validate=True))
+        routed = await harness.fronted.routed.ask(infer_request(validate=True))
         assert routed.receipt is not None and routed.receipt.validation.outcome == "failed"
         assert routed.receipt.validation.detail
-        assert not (await harness.fronted.routed.ask(asking())).receipt.HasField("validation")  # type: ignore[union-attr]
+        assert not (await harness.fronted.routed.ask(infer_request())).receipt.HasField("validation")  # type: ignore[union-attr]
         validations = harness.fronted.routed.server.service.answer_validator
         monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": Slow()})
         monkeypatch.setattr(validations, "_most", 1)

@@ -21,8 +21,8 @@ from router.api.http.infer import job_to_json, watch_job
 from router.jobs.manager import JobManager
 from router.request import CallerIdentity, use_caller
 from tests.router.jobs.harness import QUICK, WORDS, answering, events_of, jobs_ensemble, running_jobs, until
-from tests.router.serving.harness import asking, routing
-from tests.router.serving.spy import ACCEPTED, answer, spying
+from tests.router.serving.harness import infer_request, running_router
+from tests.router.serving.spy import ACCEPTED, answer, running_spy
 
 TEXT = "".join(WORDS)
 
@@ -146,9 +146,9 @@ async def test_a_job_is_visible_to_its_tenant_only(tmp_path: Path) -> None:
         jobs = harness.fronted.routed.server.jobs
         ann, bob = CallerIdentity("ann"), CallerIdentity("bob")
         with use_caller(ann):
-            job, _ = await jobs.submit(asking(), "k")
+            job, _ = await jobs.submit(infer_request(), "k")
         with use_caller(bob):
-            other, is_new = await jobs.submit(asking("something else"), "k")
+            other, is_new = await jobs.submit(infer_request("something else"), "k")
             assert is_new and other.id != job.id
             for call in (jobs.get(job.id), jobs.cancel(job.id), anext(jobs.watch(job.id, 0))):
                 with pytest.raises(Exception, match="there is no job"):
@@ -302,8 +302,8 @@ async def test_a_job_that_waits_past_its_deadline_fails_in_time(tmp_path: Path) 
 def test_jobs_in_memory_are_answered_and_their_loss_is_announced(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with (
-            spying(answering(*WORDS)) as spy,
-            routing({"writer": [spy.address]}, ensemble=jobs_ensemble("memory")) as routed,
+            running_spy(answering(*WORDS)) as spy,
+            running_router({"writer": [spy.address]}, ensemble=jobs_ensemble("memory")) as routed,
             AsyncClient(routed.address) as client,
         ):
             job = await client.jobs.submit("hello", force="writer")

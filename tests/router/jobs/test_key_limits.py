@@ -5,23 +5,23 @@ from pathlib import Path
 
 from octet import AsyncClient
 from router.api.keys.key_file import StaticKeys
-from tests.router.http.harness import fronting
+from tests.router.http.harness import running_http_router
 from tests.router.jobs.harness import QUICK, WORDS, answering, jobs_ensemble, until
-from tests.router.keys.keyed import book_of, made
-from tests.router.serving.spy import spying
+from tests.router.keys.keyed import issue_key, key_set
+from tests.router.serving.spy import running_spy
 
 BODY = b'{"prompt": "hello", "force_specialists": "writer", "timeout_ms": 60000}'
 
 
 async def test_jobs_of_a_key_that_owes_tokens_wait(tmp_path: Path) -> None:
     may_finish = asyncio.Event()
-    hungry, free = made("hungry", tokens_per_minute=1), made("free")
+    hungry, free = issue_key("hungry", tokens_per_minute=1), issue_key("free")
     async with (
-        spying(answering(*WORDS, holds=may_finish)) as spy,
-        fronting(
+        running_spy(answering(*WORDS, holds=may_finish)) as spy,
+        running_http_router(
             {"writer": [spy.address]},
             ensemble=jobs_ensemble(f"sqlite:{tmp_path / 'state.db'}", QUICK),
-            keys=StaticKeys(book_of(hungry, free)),
+            keys=StaticKeys(key_set(hungry, free)),
         ) as fronted,
     ):
         for _ in range(20):

@@ -16,7 +16,7 @@ import pytest
 from octet import AsyncClient, JobEvent
 from tests.ports import free_port
 from tests.router.jobs.harness import answering, until
-from tests.router.serving.spy import Spy, spying
+from tests.router.serving.spy import SpyReplica, running_spy
 from tests.router.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
 from tests.specialist.server.test_process import ROOT
 
@@ -48,7 +48,7 @@ def ensemble(folder: Path, url: str) -> Path:
 class Router:
     """A router process that can be killed and restarted on its port."""
 
-    def __init__(self, config: Path, spy: Spy) -> None:
+    def __init__(self, config: Path, spy: SpyReplica) -> None:
         self.port = free_port()
         self._command = [
             *(sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", str(self.port)),
@@ -77,7 +77,7 @@ class Router:
 
 
 @asynccontextmanager
-async def routers(config: Path, spy: Spy, number: int = 1) -> AsyncIterator[list[Router]]:
+async def routers(config: Path, spy: SpyReplica, number: int = 1) -> AsyncIterator[list[Router]]:
     made = [Router(config, spy) for _ in range(number)]
     try:
         await made[0].start()
@@ -126,7 +126,7 @@ def test_jobs_survive_a_killed_router(tmp_path: Path) -> None:
     async def scenario() -> None:
         config = ensemble(tmp_path, f"sqlite:{tmp_path / 'state.db'}")
         async with (
-            spying(answering("never ", "ended ", holds=asyncio.Event())) as spy,
+            running_spy(answering("never ", "ended ", holds=asyncio.Event())) as spy,
             routers(config, spy) as (router,),
             AsyncClient(router.address, max_retries=8) as client,
         ):
@@ -159,7 +159,7 @@ def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
         config = ensemble(tmp_path, url)
         may_finish = asyncio.Event()
         async with (
-            spying(answering("of the ", "former holder", holds=may_finish)) as spy,
+            running_spy(answering("of the ", "former holder", holds=may_finish)) as spy,
             routers(config, spy, 2) as (first, second),
             AsyncClient(first.address) as one,
             AsyncClient(second.address) as other,
@@ -189,7 +189,7 @@ def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
     check_stored(lambda sql: postgres.execute(sql.replace("FROM job", "FROM octet.job"), url), "done", "cancelled")
 
 
-async def _cancel_through_another(one: AsyncClient, other: AsyncClient, spy: Spy) -> None:
+async def _cancel_through_another(one: AsyncClient, other: AsyncClient, spy: SpyReplica) -> None:
     spy.behave = answering("endless", holds=asyncio.Event())
     job_id = (await one.jobs.submit("endless", force="writer")).id
     await until(lambda: spy.num_live == 1)

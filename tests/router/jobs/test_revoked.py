@@ -14,25 +14,29 @@ from octet.client.errors import Forbidden
 from octet.config.ensemble import JobsConfig
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
-from tests.router.http.harness import Fronted, fronting
+from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.jobs.harness import answering, jobs_ensemble, until
-from tests.router.keys.keyed import Made, book_of, made
-from tests.router.serving.spy import Spy, spying
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
+from tests.router.serving.spy import SpyReplica, running_spy
 
-ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
+ANN, BOB, OPS = issue_key("ann"), issue_key("bob"), issue_key("ops", "operate")
 ALONE = JobsConfig(lease=0.4, concurrency=1)
 
 
 @asynccontextmanager
-async def running_holding_router(folder: Path, holds: asyncio.Event) -> AsyncIterator[tuple[Fronted, Spy, Any]]:
+async def running_holding_router(
+    folder: Path, holds: asyncio.Event
+) -> AsyncIterator[tuple[HttpHarness, SpyReplica, Any]]:
     """Run one job at a time, which ends when `holds` is set; yield a client for every key."""
     async with AsyncExitStack() as stack:
-        spy = await stack.enter_async_context(spying(answering("word", holds=holds)))
+        spy = await stack.enter_async_context(running_spy(answering("word", holds=holds)))
         ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", ALONE)
-        keys = StaticKeys(book_of(ANN, BOB, OPS))
-        fronted = await stack.enter_async_context(fronting({"writer": [spy.address]}, ensemble=ensemble, keys=keys))
+        keys = StaticKeys(key_set(ANN, BOB, OPS))
+        fronted = await stack.enter_async_context(
+            running_http_router({"writer": [spy.address]}, ensemble=ensemble, keys=keys)
+        )
 
-        async def client(key: Made) -> AsyncClient:
+        async def client(key: IssuedKey) -> AsyncClient:
             return await stack.enter_async_context(AsyncClient(fronted.routed.address, api_key=key.token))
 
         yield fronted, spy, client
@@ -85,7 +89,7 @@ async def test_only_an_operator_ends_another_tenants_jobs_over_http(tmp_path: Pa
     async with running_holding_router(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(60):
         (job_id,) = await submitted(await client_of(ANN))
 
-        async def status(key: Made, method: str, path: str) -> int:
+        async def status(key: IssuedKey, method: str, path: str) -> int:
             return (await fronted.send(method, f"/v1/jobs{path}", b"", key.headers)).status
 
         for key, query, found in ((BOB, "?tenant=ann", False), (OPS, "", False), (OPS, "?tenant=ann", True)):

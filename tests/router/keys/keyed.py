@@ -8,12 +8,12 @@ from typing import Any
 from router.api.keys.key_file import KeySource, StaticKeys
 from router.api.keys.keys import Allowance, Key, KeySet, Role, new_token, token_digest
 from specialist.engines.sim.engine import CostModel
-from tests.router.http.harness import Fronted, fronting
-from tests.specialist.server.harness import FREE, serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.specialist.server.harness import FREE, running_replica, sim
 
 
 @dataclass(frozen=True)
-class Made:
+class IssuedKey:
     """A key and its token."""
 
     key: Key
@@ -28,21 +28,25 @@ class Made:
         return {"authorization": f"Bearer {self.token}"}
 
 
-def made(name: str, role: Role = "call", tenant: str = "", expires_ms: int | None = None, **limits: int) -> Made:
+def issue_key(
+    name: str, role: Role = "call", tenant: str = "", expires_ms: int | None = None, **limits: int
+) -> IssuedKey:
     token = new_token()
     key = Key(name, token_digest(token.encode()), role, tenant or name, Allowance(**limits), "", expires_ms)
-    return Made(key, token)
+    return IssuedKey(key, token)
 
 
-def book_of(*keys: Made) -> KeySet:
+def key_set(*keys: IssuedKey) -> KeySet:
     return KeySet(each.key for each in keys)
 
 
 @asynccontextmanager
-async def keyed(keys: Sequence[Made] | KeySource, *, cost: CostModel = FREE, **settings: Any) -> AsyncIterator[Fronted]:
-    source = StaticKeys(book_of(*keys)) if isinstance(keys, Sequence) else keys
+async def running_keyed_router(
+    keys: Sequence[IssuedKey] | KeySource, *, cost: CostModel = FREE, **settings: Any
+) -> AsyncIterator[HttpHarness]:
+    source = StaticKeys(key_set(*keys)) if isinstance(keys, Sequence) else keys
     async with (
-        serving(sim(cost)) as served,
-        fronting({"writer": [served.address]}, keys=source, **settings) as fronted,
+        running_replica(sim(cost)) as served,
+        running_http_router({"writer": [served.address]}, keys=source, **settings) as fronted,
     ):
         yield fronted

@@ -19,27 +19,27 @@ from router.api.keys.gate import unknown_key
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
 from router.request import UNLIMITED_GRANT, AccessGrant, current_grant
-from tests.router.http.harness import Fronted, fronting
+from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.jobs.harness import QUICK, answering, jobs_ensemble, until
-from tests.router.keys.keyed import Made, book_of, made
-from tests.router.serving.spy import spying
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
+from tests.router.serving.spy import running_spy
 
-ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
+ANN, BOB, OPS = issue_key("ann"), issue_key("bob"), issue_key("ops", "operate")
 BODY = b'{"prompt": "hello", "force_specialists": "writer"}'
 
 
 @asynccontextmanager
-async def holding(folder: Path, book: KeySet) -> AsyncIterator[Fronted]:
+async def holding(folder: Path, book: KeySet) -> AsyncIterator[HttpHarness]:
     """Run a router on which no job ends by itself."""
     ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", QUICK)
     async with (
-        spying(answering("word", holds=asyncio.Event())) as spy,
-        fronting({"writer": [spy.address]}, ensemble=ensemble, keys=StaticKeys(book)) as fronted,
+        running_spy(answering("word", holds=asyncio.Event())) as spy,
+        running_http_router({"writer": [spy.address]}, ensemble=ensemble, keys=StaticKeys(book)) as fronted,
     ):
         yield fronted
 
 
-async def events_of(fronted: Fronted, key: Made, watching: asyncio.Event) -> tuple[grpc.StatusCode, int]:
+async def events_of(fronted: HttpHarness, key: IssuedKey, watching: asyncio.Event) -> tuple[grpc.StatusCode, int]:
     """Return the outcome of a watch of operator events."""
     watch = fronted.routed.channel.unary_stream(
         "/octet.v1.Operator/WatchEvents",
@@ -62,7 +62,7 @@ GONE = (grpc.StatusCode.UNAUTHENTICATED, error_pb2.ERROR_REASON_UNAUTHENTICATED)
 
 
 async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
-    async with holding(tmp_path, book_of(ANN, BOB, OPS)) as fronted, asyncio.timeout(60):
+    async with holding(tmp_path, key_set(ANN, BOB, OPS)) as fronted, asyncio.timeout(60):
         jobs = {key: (await fronted.post(BODY, "/v1/jobs", **key.headers)).json["id"] for key in (ANN, BOB)}
         began = asyncio.Event()
         operator = asyncio.create_task(events_of(fronted, OPS, began))
@@ -74,10 +74,10 @@ async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
             over_grpc = asyncio.create_task(client.jobs.wait(jobs[ANN]))
             await began.wait()
             await until(lambda: len(fronted.routed.server.jobs.watchers) == 3)
-            fronted.routed.server.gate.replace(book_of(ANN, BOB, OPS))
+            fronted.routed.server.gate.replace(key_set(ANN, BOB, OPS))
             await asyncio.sleep(0.3)
             assert not any(task.done() for task in (operator, over_grpc, *over_http.values()))
-            fronted.routed.server.gate.replace(book_of(BOB))
+            fronted.routed.server.gate.replace(key_set(BOB))
             assert await operator == GONE
             assert b'event: error\ndata: {"error":' in (await over_http[ANN]).body
             assert b"invalid_api_key" in (await over_http[ANN]).body
@@ -89,7 +89,7 @@ async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"role": "call"}, {"tenant": "else"}, {"digest": bytes(32)}], ids=str)
 async def test_replaced_key_ends_watches_of_the_old_one(tmp_path: Path, change: dict[str, Any]) -> None:
-    async with holding(tmp_path, book_of(OPS)) as fronted, asyncio.timeout(60):
+    async with holding(tmp_path, key_set(OPS)) as fronted, asyncio.timeout(60):
         began = asyncio.Event()
         operator = asyncio.create_task(events_of(fronted, OPS, began))
         await began.wait()
@@ -98,8 +98,8 @@ async def test_replaced_key_ends_watches_of_the_old_one(tmp_path: Path, change: 
 
 
 async def test_expiry_ends_watches(tmp_path: Path) -> None:
-    brief = made("brief", "operate", expires_ms=wall_ms() + 1500)
-    async with holding(tmp_path, book_of(brief)) as fronted, asyncio.timeout(60):
+    brief = issue_key("brief", "operate", expires_ms=wall_ms() + 1500)
+    async with holding(tmp_path, key_set(brief)) as fronted, asyncio.timeout(60):
         assert await events_of(fronted, brief, asyncio.Event()) == GONE
         assert wall_ms() >= (brief.key.expires_ms or 0)
 

@@ -6,7 +6,7 @@ from collections import Counter
 import grpc
 
 from octet.v1 import error_pb2
-from tests.router.keys.keyed import keyed, made
+from tests.router.keys.keyed import issue_key, running_keyed_router
 
 NUM_CONNECTIONS = 8
 NUM_CALLS = 2000
@@ -23,7 +23,7 @@ async def refused(channel: grpc.aio.Channel) -> tuple[str, int]:
 
 
 async def test_every_call_of_a_burst_gets_a_reason() -> None:
-    async with keyed([made("ann")]) as fronted:
+    async with running_keyed_router([issue_key("ann")]) as fronted:
         own = (("grpc.use_local_subchannel_pool", 1),)
         address = fronted.routed.address
         channels = [grpc.aio.insecure_channel(address, options=own) for _ in range(NUM_CONNECTIONS)]

@@ -18,12 +18,12 @@ from octet.rpc.certificates import CertificateWatcher, Tls
 from router.api.keys.key_file import StaticKeys
 from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
-from tests.router.keys.keyed import book_of, made
+from tests.router.keys.keyed import issue_key, key_set
 from tests.router.serving.harness import NoOpinions, ensemble_of
-from tests.specialist.server.harness import serving, sim
+from tests.specialist.server.harness import running_replica, sim
 from tests.specialist.server.test_tls import openssl
 
-ANN = made("ann", "operate")
+ANN = issue_key("ann", "operate")
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def routed(tls: Tls) -> AsyncIterator[RouterServer]:
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         settings = RouterSettings(
-            replicas={"writer": (served.address,)}, tls=tls, http=HttpSettings(tls=tls), keys=StaticKeys(book_of(ANN))
+            replicas={"writer": (served.address,)}, tls=tls, http=HttpSettings(tls=tls), keys=StaticKeys(key_set(ANN))
         )
         server = RouterServer(ensemble_of("writer"), settings, NoOpinions())
         await server.start()

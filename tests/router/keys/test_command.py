@@ -17,7 +17,7 @@ import pytest
 from octet.cli import main
 from router.api.keys.key_file import KeysFile
 from router.api.keys.keys import Key, KeySet
-from tests.router.keys.keyed import made
+from tests.router.keys.keyed import issue_key
 
 
 def octet(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -126,13 +126,13 @@ def test_writers_through_different_links_exclude_each_other(tmp_path: Path) -> N
     def slowly(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         began.set()
         ends.wait(60)
-        return (*keys, made("slow").key)
+        return (*keys, issue_key("slow").key)
 
     first, second = (KeysFile(folder / "keys.json") for folder in links)
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(first.change, slowly)
         assert began.wait(60)
-        quick = pool.submit(second.change, lambda keys: (*keys, made("quick").key))
+        quick = pool.submit(second.change, lambda keys: (*keys, issue_key("quick").key))
         time.sleep(0.2)
         assert not quick.done()
         ends.set()
@@ -151,7 +151,7 @@ def test_changes_are_synced_to_disk_with_their_folder(elsewhere: Path, monkeypat
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", syncing)
-    KeysFile(elsewhere).change(lambda _: (made("ann").key,))
+    KeysFile(elsewhere).change(lambda _: (issue_key("ann").key,))
     assert synced == [(False, False), (True, True)], "content, then folder"
 
 

@@ -19,11 +19,11 @@ from router.api.http.app import App
 from router.api.keys.gate import AccessGate, headers_from_metadata
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import ROUTE_ACCESS, RPC_ACCESS, Access, new_token
-from tests.router.http.harness import Fronted, fronting
-from tests.router.keys.keyed import Made, book_of, keyed, made
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set, running_keyed_router
+from tests.specialist.server.harness import running_replica, sim
 
-CALLER, OPERATOR = made("ann"), made("ops", "operate")
+CALLER, OPERATOR = issue_key("ann"), issue_key("ops", "operate")
 WRONG = new_token()
 UNAUTHENTICATED = (grpc.StatusCode.UNAUTHENTICATED, error_pb2.ERROR_REASON_UNAUTHENTICATED)
 FORBIDDEN = (grpc.StatusCode.PERMISSION_DENIED, error_pb2.ERROR_REASON_FORBIDDEN)
@@ -43,7 +43,7 @@ SHOWN: list[tuple[tuple[str, str], ...]] = [
 """Credentials that are all refused."""
 
 
-async def services_of(fronted: Fronted) -> list[str]:
+async def services_of(fronted: HttpHarness) -> list[str]:
     """Return the calls that the router lists through reflection."""
     stub = reflection_pb2_grpc.ServerReflectionStub(fronted.routed.channel)
     requested = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -77,7 +77,7 @@ def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float)
     return getattr(channel, asking)(method)(sent, metadata=metadata, timeout=seconds)
 
 
-async def ended(fronted: Fronted, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
+async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
     """Return how a call with an empty request ends, up to its first message. A served call without messages, such as a
     watch of events, ends at its deadline."""
     call = begun(fronted.routed.channel, method, metadata, seconds)
@@ -95,7 +95,7 @@ async def ended(fronted: Fronted, method: str, metadata: Any, seconds: float = 1
 
 
 async def test_every_served_call_requires_its_declared_access() -> None:
-    async with keyed([CALLER, OPERATOR]) as fronted:
+    async with running_keyed_router([CALLER, OPERATOR]) as fronted:
         services = await services_of(fronted)
         assert {"octet.v1.Inference", "octet.v1.Operator", "grpc.health.v1.Health"} <= set(services)
         methods = [method for service in services for method in methods_of(service)]
@@ -114,7 +114,7 @@ async def test_every_served_call_requires_its_declared_access() -> None:
 
 @pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: f"{len(shown)}")
 def test_only_exactly_one_known_key_is_accepted(shown: tuple[tuple[str, str], ...]) -> None:
-    gate = AccessGate(book_of(CALLER, OPERATOR), SystemClock(), lambda: 0)
+    gate = AccessGate(key_set(CALLER, OPERATOR), SystemClock(), lambda: 0)
     with pytest.raises(Refusal) as caught:
         gate.authorize(Access.CALL, headers_from_metadata(shown))
     assert (caught.value.code, caught.value.error.reason) == UNAUTHENTICATED
@@ -122,7 +122,7 @@ def test_only_exactly_one_known_key_is_accepted(shown: tuple[tuple[str, str], ..
 
 
 def test_undeclared_calls_are_refused() -> None:
-    for book, shown in ((book_of(OPERATOR), OPERATOR.metadata), (None, ())):
+    for book, shown in ((key_set(OPERATOR), OPERATOR.metadata), (None, ())):
         with pytest.raises(Refusal) as caught:
             AccessGate(book, SystemClock(), lambda: 0).authorize(None, headers_from_metadata(shown))
         assert (caught.value.code, caught.value.error.reason) == FORBIDDEN
@@ -145,13 +145,13 @@ def paths_of(app: App) -> list[tuple[str, str, str]]:
     ]
 
 
-async def requested(fronted: Fronted, method: str, path: str, key: Made | None, **headers: str) -> Any:
+async def requested(fronted: HttpHarness, method: str, path: str, key: IssuedKey | None, **headers: str) -> Any:
     given = {**({} if key is None else key.headers), **headers}
     return await fronted.send(method, path, b"", given)
 
 
 async def test_every_route_requires_its_declared_access() -> None:
-    async with keyed([CALLER, OPERATOR]) as fronted:
+    async with running_keyed_router([CALLER, OPERATOR]) as fronted:
         for method, declared, path in paths_of(fronted.app):
             assert declared in ROUTE_ACCESS
             refusals = [
@@ -181,7 +181,7 @@ async def test_every_route_requires_its_declared_access() -> None:
 
 async def test_undeclared_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.api.http.access_control.ROUTE_ACCESS", {"/healthz": Access.OPEN})
-    async with keyed([CALLER]) as fronted:
+    async with running_keyed_router([CALLER]) as fronted:
         received = await requested(fronted, "GET", "/v1/models", CALLER)
         assert (received.status, received.error["code"], received.error["type"]) == (
             403,
@@ -191,14 +191,14 @@ async def test_undeclared_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_readiness_names_no_specialists_without_a_key() -> None:
-    keys = StaticKeys(book_of(CALLER))
-    async with fronting({"writer": ["127.0.0.1:1"]}, warm=False, keys=keys) as fronted:
+    keys = StaticKeys(key_set(CALLER))
+    async with running_http_router({"writer": ["127.0.0.1:1"]}, warm=False, keys=keys) as fronted:
         received = await requested(fronted, "GET", "/readyz", None)
         assert (received.status, received.json) == (503, {"status": "starting"})
 
 
 async def test_without_keys_credentials_are_ignored() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         received = await fronted.post(
             json.dumps({"model": "octet/writer", "prompt": "x", "max_tokens": 2}).encode(),
             "/v1/completions",

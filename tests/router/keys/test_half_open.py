@@ -12,11 +12,11 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from octet.rpc.handlers import MAX_PENDING_READS
 from router.api.keys.gate import MAX_UNCOUNTED_CALLS, KeyInterceptor
-from tests.router.keys.keyed import keyed, made
-from tests.router.serving.harness import asking
+from tests.router.keys.keyed import issue_key, running_keyed_router
+from tests.router.serving.harness import infer_request
 
-ANN = made("ann")
-NARROW = made("narrow", concurrency=1)
+ANN = issue_key("ann")
+NARROW = issue_key("narrow", concurrency=1)
 MANY = 3 * MAX_UNCOUNTED_CALLS
 
 
@@ -36,7 +36,7 @@ async def left_open(calls: list[Any], least: int) -> int:
 
 
 async def test_uncounted_calls_are_bounded() -> None:
-    async with keyed([ANN]) as fronted:
+    async with running_keyed_router([ANN]) as fronted:
         channel = fronted.routed.channel
         watch = health_pb2_grpc.HealthStub(channel).Watch
         watching = [watch(health_pb2.HealthCheckRequest()) for _ in range(MANY)]
@@ -50,7 +50,7 @@ async def test_uncounted_calls_are_bounded() -> None:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
         reflecting = [reflect(never(), metadata=ANN.metadata) for _ in range(MANY)]
         assert await left_open(reflecting, MAX_UNCOUNTED_CALLS) == MAX_UNCOUNTED_CALLS
-        assert (await fronted.routed.ask(asking(), metadata=ANN.metadata)).code is grpc.StatusCode.OK
+        assert (await fronted.routed.ask(infer_request(), metadata=ANN.metadata)).code is grpc.StatusCode.OK
         for call in (*watching, *checking, *reflecting):
             call.cancel()
         async with asyncio.timeout(60):
@@ -67,12 +67,12 @@ async def is_answered(call: Any) -> bool:
 
 async def test_call_counts_before_its_request_arrives_and_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyInterceptor.__init__, "__defaults__", (3.0, MAX_PENDING_READS))
-    async with keyed([NARROW]) as fronted:
+    async with running_keyed_router([NARROW]) as fronted:
         half_open = fronted.routed.channel.stream_unary("/octet.v1.Inference/Infer")
         calls = [half_open(never(), metadata=NARROW.metadata) for _ in range(8)]
         codes = [await call.code() for call in calls]
         assert sorted(code.name for code in codes) == ["DEADLINE_EXCEEDED"] + ["RESOURCE_EXHAUSTED"] * 7
-        assert (await fronted.routed.ask(asking(), metadata=NARROW.metadata)).code is grpc.StatusCode.OK
+        assert (await fronted.routed.ask(infer_request(), metadata=NARROW.metadata)).code is grpc.StatusCode.OK
 
 
 async def test_call_without_a_request_is_refused() -> None:
@@ -82,6 +82,6 @@ async def test_call_without_a_request_is_refused() -> None:
         for message in messages:
             yield message
 
-    async with keyed([ANN]) as fronted:
+    async with running_keyed_router([ANN]) as fronted:
         call = fronted.routed.channel.stream_unary("/octet.v1.Inference/Infer")(nothing(), metadata=ANN.metadata)
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
-from tests.router.keys.keyed import Made, book_of, made
-from tests.router.serving.harness import Routed, asking, routing
-from tests.specialist.server.harness import serving, sim
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
+from tests.router.serving.harness import RouterHarness, infer_request, running_router
+from tests.specialist.server.harness import running_replica, sim
 
 COST = CostModel(0.0002, 0.00007, 0.0, 0.0002, 0.0, 0.0, 0.0, 0.0)
 """A cost at which an uncached prompt takes about fifteen milliseconds longer, by a simulated clock."""
@@ -65,9 +65,9 @@ def auc(used: list[float], unused: list[float]) -> float:
     return wins / (len(used) * len(unused))
 
 
-async def first_token(routed: Routed, lane: str, prompt: str, key: Made) -> First:
+async def first_token(routed: RouterHarness, lane: str, prompt: str, key: IssuedKey) -> First:
     began = time.perf_counter()
-    call = routed.generate(asking(prompt, lane, max_tokens=1, ignore_eos=True), metadata=key.metadata)
+    call = routed.generate(infer_request(prompt, lane, max_tokens=1, ignore_eos=True), metadata=key.metadata)
     seen: float | None = None
     async for event in call:
         if event.HasField("chunk") and seen is None:
@@ -80,7 +80,13 @@ async def first_token(routed: Routed, lane: str, prompt: str, key: Made) -> Firs
 
 
 async def probe_lane(
-    routed: Routed, lane: str, victim: Made, prober: Made, prompts: Sequence[str], dice: random.Random, probes: Probes
+    routed: RouterHarness,
+    lane: str,
+    victim: IssuedKey,
+    prober: IssuedKey,
+    prompts: Sequence[str],
+    dice: random.Random,
+    probes: Probes,
 ) -> None:
     """Let the victim use a random half of a few prompts, then let the prober send all of them in random order."""
     for start in range(0, len(prompts), 10):
@@ -93,7 +99,9 @@ async def probe_lane(
             (probes.used if prompt in used else probes.unused).append(first)
 
 
-async def probe(routed: Routed, victim: Made, prober: Made, num_probes: int, probes: Probes, seed: int) -> None:
+async def probe(
+    routed: RouterHarness, victim: IssuedKey, prober: IssuedKey, num_probes: int, probes: Probes, seed: int
+) -> None:
     dice = random.Random(seed)
     prompts = ["".join(dice.choices("abcdefghij ", k=PROMPT)) for _ in range(num_probes)]
     await asyncio.gather(
@@ -107,14 +115,14 @@ async def probe(routed: Routed, victim: Made, prober: Made, num_probes: int, pro
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
     """A sample of 500 probes that reveal nothing differs from 0.5 by more than 0.07 by chance in one of 150 cases. Only
     then 500 more probes are taken, and all thousand must meet the same bound."""
-    victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
+    victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:
         replicas = {}
         for lane in LANES:
             build = sim(COST, name=lane, num_blocks=1024, context=512)
-            replicas[lane] = [(await stack.enter_async_context(serving(build))).address]
-        keys = StaticKeys(book_of(victim, same, other))
-        routed = await stack.enter_async_context(routing(replicas, keys=keys))
+            replicas[lane] = [(await stack.enter_async_context(running_replica(build))).address]
+        keys = StaticKeys(key_set(victim, same, other))
+        routed = await stack.enter_async_context(running_router(replicas, keys=keys))
         control, apart = Probes(), Probes()
         await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm up
         await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)

@@ -15,9 +15,9 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.api.keys.key_file import KeysFile, KeysInvalid, StaticKeys, WatchedKeys, format_keys, open_keys
 from tests.later import Later
-from tests.router.http.harness import SLOW, Fronted
-from tests.router.keys.keyed import Made, keyed, made
-from tests.router.serving.harness import asking
+from tests.router.http.harness import SLOW, HttpHarness
+from tests.router.keys.keyed import IssuedKey, issue_key, running_keyed_router
+from tests.router.serving.harness import infer_request
 from tests.specialist.server.harness import QUICK, run
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ else:
 BODY = json.dumps({"model": "octet/writer", "prompt": "hello", "max_tokens": 8}).encode()
 
 
-async def complete(fronted: Fronted, key: Made) -> Any:
+async def complete(fronted: HttpHarness, key: IssuedKey) -> Any:
     return await fronted.post(BODY, "/v1/completions", **key.headers)
 
 
 async def test_key_over_its_limit_gets_a_retry_after() -> None:
     few, hungry, narrow, free = (
-        made("few", requests_per_minute=2),
-        made("hungry", tokens_per_minute=20),
-        made("narrow", concurrency=1),
-        made("free"),
+        issue_key("few", requests_per_minute=2),
+        issue_key("hungry", tokens_per_minute=20),
+        issue_key("narrow", concurrency=1),
+        issue_key("free"),
     )
-    async with keyed([few, hungry, narrow, free], cost=QUICK) as fronted:
+    async with running_keyed_router([few, hungry, narrow, free], cost=QUICK) as fronted:
         assert [(await complete(fronted, few)).status for _ in range(2)] == [200, 200]
         received = await complete(fronted, few)
         assert (received.status, received.error["code"], received.error["type"]) == (
@@ -49,17 +49,17 @@ async def test_key_over_its_limit_gets_a_retry_after() -> None:
         )
         assert 1 <= int(received.headers["retry-after"]) <= 30
         assert 0 < int(received.headers["retry-after-ms"]) <= 30_000
-        over = await fronted.routed.ask(asking(), metadata=few.metadata)
+        over = await fronted.routed.ask(infer_request(), metadata=few.metadata)
         assert over.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert over.reason == error_pb2.ERROR_REASON_KEY_LIMIT
         assert over.error is not None and over.error.field == "requests_per_minute"
         assert 0 < over.error.retry_after_ms <= 30_000
 
-        first = await fronted.routed.ask(asking("hello " * 10, ignore_eos=True), metadata=hungry.metadata)
+        first = await fronted.routed.ask(infer_request("hello " * 10, ignore_eos=True), metadata=hungry.metadata)
         assert first.receipt is not None and first.code is grpc.StatusCode.OK
         used = first.receipt.usage.prompt_tokens + first.receipt.usage.completion_tokens
         assert used > 20
-        over = await fronted.routed.ask(asking(), metadata=hungry.metadata)
+        over = await fronted.routed.ask(infer_request(), metadata=hungry.metadata)
         assert over.error is not None and over.error.field == "tokens_per_minute"
         assert over.error.retry_after_ms == pytest.approx((used - 20 + 1) * 3000, abs=1500)
         with pytest.raises(openai.RateLimitError):
@@ -68,7 +68,7 @@ async def test_key_over_its_limit_gets_a_retry_after() -> None:
         with pytest.raises(openai.AuthenticationError):
             await fronted.openai.completions.create(model="octet/writer", prompt="x")
 
-        waiting = fronted.routed.generate(asking(max_tokens=400, ignore_eos=True), metadata=narrow.metadata)
+        waiting = fronted.routed.generate(infer_request(max_tokens=400, ignore_eos=True), metadata=narrow.metadata)
         await waiting.read()
         received = await complete(fronted, narrow)
         assert (received.status, received.error["param"]) == (429, "concurrency")
@@ -83,11 +83,11 @@ async def test_key_over_its_limit_gets_a_retry_after() -> None:
 async def test_status_details_carry_the_retry_after() -> None:
     from google.protobuf.any_pb2 import Any as AnyMessage
 
-    few = made("few", requests_per_minute=1)
-    async with keyed([few]) as fronted:
-        await fronted.routed.ask(asking(), metadata=few.metadata)
+    few = issue_key("few", requests_per_minute=1)
+    async with running_keyed_router([few]) as fronted:
+        await fronted.routed.ask(infer_request(), metadata=few.metadata)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await fronted.routed.call("Infer", asking(), wire.InferResponse, metadata=few.metadata)
+            await fronted.routed.call("Infer", infer_request(), wire.InferResponse, metadata=few.metadata)
         raw = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
         (detail,) = error_pb2.StatusDetails.FromString(raw).details
         assert isinstance(detail, AnyMessage) and detail.type_url.endswith("google.rpc.RetryInfo")
@@ -95,10 +95,10 @@ async def test_status_details_carry_the_retry_after() -> None:
 
 
 async def test_interrupted_answer_is_charged_for_its_tokens() -> None:
-    ann = made("ann", tokens_per_minute=30)
-    async with keyed([ann], cost=SLOW) as fronted:
+    ann = issue_key("ann", tokens_per_minute=30)
+    async with running_keyed_router([ann], cost=SLOW) as fronted:
         routed = fronted.routed
-        call = routed.generate(asking("x", max_tokens=400, ignore_eos=True), metadata=ann.metadata)
+        call = routed.generate(infer_request("x", max_tokens=400, ignore_eos=True), metadata=ann.metadata)
         num_chunks = 0
         async for event in call:
             num_chunks += event.HasField("chunk")
@@ -121,24 +121,26 @@ def put(path: Path, content: str) -> None:
     beside.replace(path)
 
 
-def write(path: Path, *keys: Made) -> None:
+def write(path: Path, *keys: IssuedKey) -> None:
     put(path, format_keys(each.key for each in keys))
 
 
 def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path, ann, bob = tmp_path / "keys.json", made("ann"), made("bob")
+    path, ann, bob = tmp_path / "keys.json", issue_key("ann"), issue_key("bob")
     write(path, ann)
 
     async def scenario() -> None:
-        async with keyed(WatchedKeys(KeysFile(path), interval=0.02), cost=SLOW) as fronted:
+        async with running_keyed_router(WatchedKeys(KeysFile(path), interval=0.02), cost=SLOW) as fronted:
             routed = fronted.routed
-            running = asyncio.create_task(routed.ask(asking(max_tokens=20, ignore_eos=True), metadata=ann.metadata))
+            running = asyncio.create_task(
+                routed.ask(infer_request(max_tokens=20, ignore_eos=True), metadata=ann.metadata)
+            )
             await routed.until(lambda: len(routed.server.live) == 1)
-            assert (await routed.ask(asking(), metadata=bob.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
+            assert (await routed.ask(infer_request(), metadata=bob.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
             write(path, bob)
             await routed.until(lambda: routed.server.gate._keys is not None and _knows(routed.server, bob))
-            assert (await routed.ask(asking(), metadata=ann.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
-            assert (await routed.ask(asking(), metadata=bob.metadata)).code is grpc.StatusCode.OK
+            assert (await routed.ask(infer_request(), metadata=ann.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
+            assert (await routed.ask(infer_request(), metadata=bob.metadata)).code is grpc.StatusCode.OK
             assert (await running).code is grpc.StatusCode.OK
             for content in ('{"keys": [', None):
                 caplog.clear()
@@ -146,10 +148,10 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
                 await routed.until(lambda: "keeping the old keys" in caplog.text)
                 await asyncio.sleep(0.1)
                 assert caplog.text.count("keeping the old keys") == 1
-                assert (await routed.ask(asking(), metadata=bob.metadata)).code is grpc.StatusCode.OK
+                assert (await routed.ask(infer_request(), metadata=bob.metadata)).code is grpc.StatusCode.OK
             write(path, ann)
             await routed.until(lambda: _knows(routed.server, ann))
-            assert (await routed.ask(asking(), metadata=bob.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
+            assert (await routed.ask(infer_request(), metadata=bob.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
         assert ann.token not in caplog.text and bob.token not in caplog.text
 
     with caplog.at_level(logging.DEBUG):
@@ -158,7 +160,7 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
 
 async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the default interval, the file is checked once after each sleep of a simulated clock."""
-    path, ann, bob = tmp_path / "keys.json", made("ann"), made("bob")
+    path, ann, bob = tmp_path / "keys.json", issue_key("ann"), issue_key("bob")
     write(path, ann)
     source = open_keys(path, {}, None)
     assert source is not None
@@ -184,20 +186,20 @@ async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pyt
     assert seen == [["bob"]], "a change is seen at most one second after it was written"
 
 
-def _knows(server: Any, key: Made) -> bool:
+def _knows(server: Any, key: IssuedKey) -> bool:
     return server.gate._keys.find(key.token.encode(), 0) is not None
 
 
 def test_precedence_of_key_sources(tmp_path: Path) -> None:
     option, output, configured = (tmp_path / name for name in ("option", "said", "configured"))
     for path in (option, output, configured):
-        write(path, made(path.name))
+        write(path, issue_key(path.name))
 
     def names(*arguments: Any) -> list[str]:
         source = open_keys(*arguments)
         return [] if source is None else [key.name for key in source.load().keys]
 
-    inline = {"OCTET_KEYS": f" {format_keys([made('inline').key])}"}
+    inline = {"OCTET_KEYS": f" {format_keys([issue_key('inline').key])}"}
     assert names(option, {"OCTET_KEYS": str(output)}, str(configured)) == ["option"]
     assert names(None, {"OCTET_KEYS": str(output)}, str(configured)) == ["said"]
     assert names(None, inline, str(configured)) == ["inline"]
@@ -209,10 +211,10 @@ def test_precedence_of_key_sources(tmp_path: Path) -> None:
 
 
 def test_hostile_keys_are_cheap_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
-    ann = made("ann")
+    ann = issue_key("ann")
 
     async def scenario() -> None:
-        async with keyed([ann]) as fronted:
+        async with running_keyed_router([ann]) as fronted:
             # The response may be lost, because the server closes the connection early.
             with suppress(ConnectionResetError):
                 large = await fronted.post(BODY, "/v1/completions", authorization="Bearer " + "k" * (1 << 20))
@@ -227,7 +229,7 @@ def test_hostile_keys_are_cheap_and_never_logged(caplog: pytest.LogCaptureFixtur
             assert "more than one key" in received.error["message"]
             both = {"authorization": f"Bearer {ann.token}", "x-api-key": ann.token}
             assert (await fronted.send("GET", "/v1/models", b"", both)).status == 200
-            huge = await fronted.routed.ask(asking(), metadata=(("authorization", "Bearer " + "k" * (1 << 20)),))
+            huge = await fronted.routed.ask(infer_request(), metadata=(("authorization", "Bearer " + "k" * (1 << 20)),))
             assert huge.code is not grpc.StatusCode.OK
             wrong = [fronted.send("GET", "/v1/models", b"", {"x-api-key": f"octet_{n}"}) for n in range(200)]
             assert {received.status for received in await asyncio.gather(*wrong)} == {401}

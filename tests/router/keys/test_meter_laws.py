@@ -12,7 +12,7 @@ from octet.v1 import error_pb2 as wire
 from router.api.keys.gate import AccessGate, headers_from_metadata
 from router.api.keys.keys import Access, Allowance
 from router.api.keys.rate_limits import KeyMeter, TokenBucket
-from tests.router.keys.keyed import Made, book_of, made
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
 
 GAPS = st.lists(st.floats(0, 20, allow_nan=False), max_size=60)
 
@@ -115,27 +115,27 @@ def test_changed_limits_keep_the_usage(before: int, after: int, had: int) -> Non
     assert bucket.resized(after, 0.0).level(0.0) == pytest.approx(after - had)
 
 
-def admit(gate: AccessGate, key: Made) -> object:
+def admit(gate: AccessGate, key: IssuedKey) -> object:
     return gate.authorize(Access.CALL, headers_from_metadata(key.metadata))
 
 
 def test_revoked_key_leaves_no_meter_and_running_calls_finish() -> None:
-    clock, ann, bob = ManualClock(), made("ann", concurrency=1), made("bob")
-    gate = AccessGate(book_of(ann, bob), clock, lambda: 0)
+    clock, ann, bob = ManualClock(), issue_key("ann", concurrency=1), issue_key("bob")
+    gate = AccessGate(key_set(ann, bob), clock, lambda: 0)
     passed = gate.authorize(Access.CALL, headers_from_metadata(ann.metadata))
     with gate.call(passed):
-        gate.replace(book_of(bob))
+        gate.replace(key_set(bob))
         assert len(gate._meters) == 0
         with pytest.raises(Refusal, match="unknown, revoked or expired"):
             admit(gate, ann)
     assert admit(gate, bob)
-    gate.replace(book_of(ann, bob))
+    gate.replace(key_set(ann, bob))
     with gate.call(passed):
         pass
 
 
 def test_unknown_keys_leave_no_meter() -> None:
-    gate = AccessGate(book_of(made("ann")), ManualClock(), lambda: 0)
+    gate = AccessGate(key_set(issue_key("ann")), ManualClock(), lambda: 0)
     for number in range(2000):
         with pytest.raises(Refusal):
             gate.authorize(Access.CALL, [(b"authorization", f"Bearer octet_{number}".encode())])
@@ -144,8 +144,8 @@ def test_unknown_keys_leave_no_meter() -> None:
 
 def test_key_expires() -> None:
     now = [0]
-    key = made("ann", expires_ms=1000)
-    gate = AccessGate(book_of(key), ManualClock(), lambda: now[0])
+    key = issue_key("ann", expires_ms=1000)
+    gate = AccessGate(key_set(key), ManualClock(), lambda: now[0])
     now[0] = 999
     assert admit(gate, key)
     now[0] = 1000
@@ -155,8 +155,8 @@ def test_key_expires() -> None:
 
 def test_limits_change_and_usage_continues() -> None:
     clock = ManualClock()
-    ann = made("ann", requests_per_minute=2)
-    gate = AccessGate(book_of(ann), clock, lambda: 0)
+    ann = issue_key("ann", requests_per_minute=2)
+    gate = AccessGate(key_set(ann), clock, lambda: 0)
 
     def enter() -> None:
         with gate.call(gate.authorize(Access.CALL, headers_from_metadata(ann.metadata))):
@@ -164,9 +164,9 @@ def test_limits_change_and_usage_continues() -> None:
 
     for _ in range(2):
         enter()
-    more = Made(made("ann", requests_per_minute=3).key, ann.token)
+    more = IssuedKey(issue_key("ann", requests_per_minute=3).key, ann.token)
     object.__setattr__(more.key, "digest", ann.key.digest)
-    gate.replace(book_of(more))
+    gate.replace(key_set(more))
     enter()
     with pytest.raises(Refusal, match="3 requests per minute"):
         enter()

@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 from octet.v1 import error_pb2, operator_pb2
 from octet.v1 import inference_pb2 as wire
 from router.request import ANONYMOUS, CallerIdentity, current_caller, use_caller
-from tests.router.http.harness import SLOW, Fronted
-from tests.router.keys.keyed import Made, keyed, made
-from tests.router.routing.sample_requests import reception
-from tests.router.serving.harness import asking
+from tests.router.http.harness import SLOW, HttpHarness
+from tests.router.keys.keyed import IssuedKey, issue_key, running_keyed_router
+from tests.router.routing.sample_requests import new_validator
+from tests.router.serving.harness import infer_request
 
-ANN, ALSO_ANN, BOB, OPS = made("ann"), made("ann-2", tenant="ann"), made("bob"), made("ops", "operate")
+ANN, ALSO_ANN, BOB, OPS = (
+    issue_key("ann"),
+    issue_key("ann-2", tenant="ann"),
+    issue_key("bob"),
+    issue_key("ops", "operate"),
+)
 LONG = "tell me of the long way home " * 8
 
 
-async def looked_up(fronted: Fronted, request_id: str, key: Made, tenant: str = "") -> str:
+async def looked_up(fronted: HttpHarness, request_id: str, key: IssuedKey, tenant: str = "") -> str:
     """Return the caller that the receipt names over gRPC and HTTP, or an empty string."""
     ask = wire.GetReceiptRequest(request_id=request_id, tenant=tenant)
     try:
@@ -40,26 +45,26 @@ async def looked_up(fronted: Fronted, request_id: str, key: Made, tenant: str = 
 
 
 async def test_receipt_is_visible_to_its_tenant_and_to_operators_by_name() -> None:
-    async with keyed([ANN, ALSO_ANN, BOB, OPS]) as fronted:
+    async with running_keyed_router([ANN, ALSO_ANN, BOB, OPS]) as fronted:
         ask = fronted.routed.ask
-        received = await ask(asking(request_id="mine"), metadata=ANN.metadata)
+        received = await ask(infer_request(request_id="mine"), metadata=ANN.metadata)
         assert received.receipt is not None and (received.receipt.caller, received.receipt.tenant) == ("ann", "ann")
         assert await looked_up(fronted, "mine", ANN) == "ann/ann"
         assert await looked_up(fronted, "mine", ALSO_ANN) == "ann/ann"
         for key, tenant in ((BOB, ""), (BOB, "ann"), (BOB, "bob"), (ANN, "bob"), (OPS, ""), (OPS, "bob")):
             assert await looked_up(fronted, "mine", key, tenant) == "", (key.key.name, tenant)
         assert await looked_up(fronted, "mine", OPS, "ann") == "ann/ann"
-        await ask(asking(request_id="mine"), metadata=BOB.metadata)
+        await ask(infer_request(request_id="mine"), metadata=BOB.metadata)
         assert await looked_up(fronted, "mine", ANN) == "ann/ann"
         assert await looked_up(fronted, "mine", BOB) == "bob/bob"
-        await ask(asking(request_id="ann:mine"), metadata=BOB.metadata)
+        await ask(infer_request(request_id="ann:mine"), metadata=BOB.metadata)
         assert await looked_up(fronted, "mine", ANN) == "ann/ann"
 
 
 async def test_running_request_is_visible_to_its_tenant_only() -> None:
-    async with keyed([ANN, ALSO_ANN, BOB, OPS], cost=SLOW) as fronted:
+    async with running_keyed_router([ANN, ALSO_ANN, BOB, OPS], cost=SLOW) as fronted:
         routed = fronted.routed
-        long = asking(request_id="x", max_tokens=400, ignore_eos=True)
+        long = infer_request(request_id="x", max_tokens=400, ignore_eos=True)
         running = asyncio.create_task(routed.ask(long, metadata=ANN.metadata))
         await routed.until(lambda: len(routed.server.live) == 1)
         ask = wire.CancelRequest(request_id="x")
@@ -68,17 +73,17 @@ async def test_running_request_is_visible_to_its_tenant_only() -> None:
             assert received.reason == error_pb2.ERROR_REASON_UNKNOWN_REQUEST
         again = await routed.ask(long, metadata=ALSO_ANN.metadata)
         assert again.reason == error_pb2.ERROR_REASON_DUPLICATE_REQUEST
-        other = await routed.ask(asking(request_id="x", max_tokens=2), metadata=BOB.metadata)
+        other = await routed.ask(infer_request(request_id="x", max_tokens=2), metadata=BOB.metadata)
         assert other.code is grpc.StatusCode.OK
         await routed.call("Cancel", ask, wire.CancelResponse, metadata=ALSO_ANN.metadata)
         assert (await running).code is grpc.StatusCode.CANCELLED
 
 
 async def test_prefixes_and_conversations_are_not_shared_across_tenants() -> None:
-    async with keyed([ANN, ALSO_ANN, BOB, OPS]) as fronted:
+    async with running_keyed_router([ANN, ALSO_ANN, BOB, OPS]) as fronted:
 
-        async def hits(key: Made, **fields: Any) -> tuple[int, int]:
-            received = await fronted.routed.ask(asking(LONG, **fields), metadata=key.metadata)
+        async def hits(key: IssuedKey, **fields: Any) -> tuple[int, int]:
+            received = await fronted.routed.ask(infer_request(LONG, **fields), metadata=key.metadata)
             assert received.receipt is not None and received.receipt.HasField("usage")
             return received.receipt.usage.cache_hit_tokens, received.receipt.usage.miss_reason
 
@@ -92,7 +97,7 @@ async def test_prefixes_and_conversations_are_not_shared_across_tenants() -> Non
 
         body = {"model": "octet/writer", "prompt": LONG, "max_tokens": 4}
         sizes = []
-        for key in (OPS, OPS, made("stranger")):
+        for key in (OPS, OPS, issue_key("stranger")):
             raw = json.dumps(body).encode()
             received = await fronted.post(raw, "/v1/completions", **key.headers)
             sizes.append(received.json.get("usage", {}).get("prompt_tokens_details", {}).get("cached_tokens"))
@@ -100,7 +105,7 @@ async def test_prefixes_and_conversations_are_not_shared_across_tenants() -> Non
 
 
 async def test_audit_names_the_key_behind_a_change() -> None:
-    async with keyed([ANN, OPS]) as fronted:
+    async with running_keyed_router([ANN, OPS]) as fronted:
         hold = fronted.routed.channel.unary_unary(
             "/octet.v1.Operator/HoldBreaker",
             operator_pb2.HoldBreakerRequest.SerializeToString,
@@ -135,7 +140,7 @@ def test_session_key_depends_on_the_tenant(one: str, other: str, field: str) -> 
     message = wire.InferRequest(prompt="x")
     setattr(message, field, "talk")
     keys = [
-        reception().validate(message, None, None, "", CallerIdentity(tenant)).session.key for tenant in (one, other)
+        new_validator().validate(message, None, None, "", CallerIdentity(tenant)).session.key for tenant in (one, other)
     ]
     assert (keys[0] == keys[1]) == (one == other)
 

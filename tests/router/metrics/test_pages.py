@@ -12,10 +12,10 @@ from octet.v1 import slo_pb2
 from router.observe.metrics.quality import slo_source
 from specialist.scheduling.step import Step
 from tests.monitoring.exported import families
-from tests.router.http.harness import Fronted, fronting
-from tests.router.keys.keyed import keyed, made
-from tests.router.serving.spy import answer, spying
-from tests.specialist.server.harness import adapter_directory, ask, asking, serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.router.keys.keyed import issue_key, running_keyed_router
+from tests.router.serving.spy import answer, running_spy
+from tests.specialist.server.harness import adapter_directory, ask, generate_request, running_replica, sim
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
@@ -30,13 +30,13 @@ def series(page: str) -> set[Series]:
     }
 
 
-async def page_of(fronted: Fronted, path: str = "/metrics") -> str:
+async def page_of(fronted: HttpHarness, path: str = "/metrics") -> str:
     response = await fronted.get(path)
     assert response.status == 200, response.body
     return response.body.decode()
 
 
-async def _flood(fronted: Fronted, run_number: int) -> None:
+async def _flood(fronted: HttpHarness, run_number: int) -> None:
     """Send a new value in every field of a request."""
     for number in range(NUM_SAID):
         odd = f'x{run_number}-{number}"\n{{}}'
@@ -56,7 +56,7 @@ async def _flood(fronted: Fronted, run_number: int) -> None:
 
 
 async def test_a_flood_of_hostile_values_makes_no_series() -> None:
-    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         seen = list[set[Series]]()
         for number in range(3):
             await _flood(fronted, number)
@@ -74,12 +74,12 @@ async def test_a_flood_of_hostile_values_makes_no_series() -> None:
 async def test_replicas_have_labels_and_silent_ones_are_counted(tmp_path: Path) -> None:
     adapter_directory(tmp_path, "my-lora")
     async with (
-        serving(sim(), adapter_root=tmp_path) as one,
-        serving(sim()) as two,
-        spying(answer) as silent,
-        fronting({"writer": [one.address, two.address, silent.address]}) as fronted,
+        running_replica(sim(), adapter_root=tmp_path) as one,
+        running_replica(sim()) as two,
+        running_spy(answer) as silent,
+        running_http_router({"writer": [one.address, two.address, silent.address]}) as fronted,
     ):
-        await ask(one.client, asking())
+        await ask(one.client, generate_request())
         one.replica.adapters.load("my-lora", tmp_path / "my-lora")
         found = {family.name: family for family in families(await page_of(fronted, "/metrics/replicas"))}
         up = {sample.labels["replica"]: sample.value for sample in found["octet_replica_up"].samples}
@@ -111,8 +111,8 @@ def test_an_objective_without_samples_is_neither_met_nor_missed() -> None:
 
 
 async def test_only_operators_see_the_metrics() -> None:
-    caller, operator = made("ann"), made("ops", "operate")
-    async with keyed([caller, operator]) as fronted:
+    caller, operator = issue_key("ann"), issue_key("ops", "operate")
+    async with running_keyed_router([caller, operator]) as fronted:
         for path in ("/metrics", "/metrics/replicas"):
             assert (await fronted.get(path)).status == 401
             assert (await fronted.send("GET", path, b"", caller.headers)).status == 403
@@ -136,7 +136,10 @@ async def test_a_scrape_does_not_wait_for_generation() -> None:
         if stuck.is_set():
             goes_on.wait(60)
 
-    async with serving(sim(faults=fault)) as served, fronting({"writer": [served.address]}) as fronted:
+    async with (
+        running_replica(sim(faults=fault)) as served,
+        running_http_router({"writer": [served.address]}) as fronted,
+    ):
         stuck.set()
         asking_for_long = asyncio.create_task(fronted.ask())
         try:

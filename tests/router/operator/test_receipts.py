@@ -22,13 +22,13 @@ from router.api.keys.key_file import StaticKeys
 from router.api.operator.operations import _MAX_READERS
 from router.api.operator.receipts import audit_subjects
 from router.routing.classifier.base import Distribution
-from tests.router.http.harness import Fronted, fronting
-from tests.router.keys.keyed import Made, book_of, made
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
 from tests.router.operator.harness import error_of
-from tests.router.serving.harness import asking, ensemble_of
-from tests.specialist.server.harness import serving, sim
+from tests.router.serving.harness import ensemble_of, infer_request
+from tests.specialist.server.harness import running_replica, sim
 
-ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
+ANN, BOB, OPS = issue_key("ann"), issue_key("bob"), issue_key("ops", "operate")
 ENDING = {"max_tokens": 200, "stop": list("aeiouAEIOU")}
 """Stop words that end an answer, because the simulated engine answers with random letters."""
 UNREACHABLE = "127.0.0.1:1"
@@ -47,18 +47,18 @@ class Unsure:
 
 
 @asynccontextmanager
-async def routers(url: str, number: int = 2, *keys: Made) -> AsyncIterator[list[Fronted]]:
+async def routers(url: str, number: int = 2, *keys: IssuedKey) -> AsyncIterator[list[HttpHarness]]:
     """Start routers with a writer, a poet as shadow, and a specialist without replicas."""
     evaluated = CorrectnessConfig(sample_rate=1.0)
     ensemble = replace(ensemble_of("writer", "poet", "away"), store=StoreConfig(url=url), correctness=evaluated)
     async with AsyncExitStack() as stack:
-        writer = await stack.enter_async_context(serving(sim()))
-        poet = await stack.enter_async_context(serving(sim(name="poet")))
+        writer = await stack.enter_async_context(running_replica(sim()))
+        poet = await stack.enter_async_context(running_replica(sim(name="poet")))
         places = {"writer": [writer.address], "poet": [poet.address], "away": [UNREACHABLE]}
-        source = StaticKeys(book_of(*keys)) if keys else None
+        source = StaticKeys(key_set(*keys)) if keys else None
         fronted = [
             await stack.enter_async_context(
-                fronting(places, warm=False, ensemble=ensemble, opinions=Unsure(), keys=source)
+                running_http_router(places, warm=False, ensemble=ensemble, opinions=Unsure(), keys=source)
             )
             for _ in range(number)
         ]
@@ -71,14 +71,14 @@ def in_json(receipt: inference.Receipt) -> Any:
     return json.loads(json.dumps(Receipt.from_wire(receipt).to_dict()))
 
 
-def has_lanes(fronted: Fronted) -> bool:
+def has_lanes(fronted: HttpHarness) -> bool:
     """Return whether every specialist with replicas has a lane, so that answers count for it."""
     server = fronted.routed.server
     lanes = {lane.specialist for lane in server.services.control.lanes() if lane.status == "serving"}
     return {"writer", "poet"} <= lanes and tuple(server.fleet.waiting_for) == ("away",)
 
 
-async def listed(fronted: Fronted, key: Made = OPS, **asked: Any) -> list[inference.Receipt]:
+async def listed(fronted: HttpHarness, key: IssuedKey = OPS, **asked: Any) -> list[inference.Receipt]:
     """Read over gRPC, and check that HTTP returns the same."""
     ask = wire.ListReceiptsRequest(**asked)
     call = fronted.routed.channel.unary_stream(
@@ -93,7 +93,7 @@ async def listed(fronted: Fronted, key: Made = OPS, **asked: Any) -> list[infere
     return found
 
 
-async def explained(fronted: Fronted, request_id: str, tenant: str = "") -> wire.Story:
+async def explained(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
     method = fronted.routed.channel.unary_unary(
         "/octet.v1.Operator/Explain", wire.ExplainRequest.SerializeToString, wire.Story.FromString
     )
@@ -102,7 +102,7 @@ async def explained(fronted: Fronted, request_id: str, tenant: str = "") -> wire
     return story
 
 
-async def explain(fronted: Fronted, request_id: str, tenant: str = "") -> wire.Story:
+async def explain(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
     """Read over gRPC, and check that HTTP returns the same."""
     story = await explained(fronted, request_id, tenant)
     for path in paths_of(request_id, tenant):
@@ -119,12 +119,12 @@ def paths_of(request_id: str, tenant: str) -> list[str]:
     return [asked, f"/v1/receipts/{quote(request_id)}/story?tenant={tenant}"]
 
 
-async def written(fronted: Fronted) -> None:
+async def written(fronted: HttpHarness) -> None:
     store = fronted.routed.server.services.store
     await fronted.routed.until(lambda: store.counters().held_receipts == 0)
 
 
-async def explain_error(fronted: Fronted, request_id: str, tenant: str = "") -> error_pb2.Error:
+async def explain_error(fronted: HttpHarness, request_id: str, tenant: str = "") -> error_pb2.Error:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await explain(fronted, request_id, tenant)
     error = error_of(caught.value)
@@ -134,7 +134,7 @@ async def explain_error(fronted: Fronted, request_id: str, tenant: str = "") -> 
     return error
 
 
-async def whole(fronted: Fronted, request_id: str, tenant: str = "") -> wire.Story:
+async def whole(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
     """Wait for the comparison with the shadow."""
     async with asyncio.timeout(60):
         while not (await explained(fronted, request_id, tenant)).HasField("comparison"):
@@ -142,16 +142,16 @@ async def whole(fronted: Fronted, request_id: str, tenant: str = "") -> wire.Sto
     return await explain(fronted, request_id, tenant)
 
 
-async def evaluated(fronted: Fronted, request_id: str, tenant: str) -> wire.Story:
+async def evaluated(fronted: HttpHarness, request_id: str, tenant: str) -> wire.Story:
     async with asyncio.timeout(60):
         while not (await explained(fronted, request_id, tenant)).judged:
             await asyncio.sleep(0.05)
     return await explain(fronted, request_id, tenant)
 
 
-async def ask(fronted: Fronted, key: Made, request_id: str, **fields: Any) -> None:
+async def ask(fronted: HttpHarness, key: IssuedKey, request_id: str, **fields: Any) -> None:
     await asyncio.sleep(0.002)  # requests differ by at least one millisecond
-    await fronted.routed.ask(asking(request_id=request_id, **fields), metadata=key.metadata)
+    await fronted.routed.ask(infer_request(request_id=request_id, **fields), metadata=key.metadata)
 
 
 async def test_another_router_explains_a_request_only_to_its_tenant(tmp_path: Path) -> None:

@@ -14,26 +14,26 @@ from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.key_file import StaticKeys
 from router.api.operator.operations import CallLimit
-from tests.router.http.harness import Fronted, fronting
-from tests.router.keys.keyed import Made, book_of, made
-from tests.router.serving.harness import asking
-from tests.specialist.server.harness import serving, sim
+from tests.router.http.harness import HttpHarness, running_http_router
+from tests.router.keys.keyed import IssuedKey, issue_key, key_set
+from tests.router.serving.harness import infer_request
+from tests.specialist.server.harness import running_replica, sim
 
-ANN, OPS, BOSS = made("ann"), made("ops", "operate"), made("boss", "operate")
+ANN, OPS, BOSS = issue_key("ann"), issue_key("ops", "operate"), issue_key("boss", "operate")
 
 
 @asynccontextmanager
-async def running_overview(*keys: Made, **settings: Any) -> AsyncIterator[Fronted]:
-    source = StaticKeys(book_of(*keys)) if keys else None
+async def running_overview(*keys: IssuedKey, **settings: Any) -> AsyncIterator[HttpHarness]:
+    source = StaticKeys(key_set(*keys)) if keys else None
     async with (
-        serving(sim()) as replica,
-        fronting({"writer": [replica.address]}, keys=source, **settings) as fronted,
+        running_replica(sim()) as replica,
+        running_http_router({"writer": [replica.address]}, keys=source, **settings) as fronted,
         asyncio.timeout(60),
     ):
         yield fronted
 
 
-def call(fronted: Fronted, name: str, ask: Any, answer: Any, key: Made | None = None) -> Any:
+def call(fronted: HttpHarness, name: str, ask: Any, answer: Any, key: IssuedKey | None = None) -> Any:
     metadata = () if key is None else key.metadata
     kind = fronted.routed.channel.unary_stream if name.startswith("Watch") else fronted.routed.channel.unary_unary
     method = kind(f"/octet.v1.Operator/{name}", type(ask).SerializeToString, answer.FromString)
@@ -63,7 +63,7 @@ class Events:
 
 
 @asynccontextmanager
-async def watching(fronted: Fronted, key: Made | None = None) -> AsyncIterator[Events]:
+async def watching(fronted: HttpHarness, key: IssuedKey | None = None) -> AsyncIterator[Events]:
     shown = "" if key is None else f"authorization: {key.headers['authorization']}\r\n"
     asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n{shown}\r\n".encode()
     async with fronted.connected(asked) as reader:
@@ -73,7 +73,7 @@ async def watching(fronted: Fronted, key: Made | None = None) -> AsyncIterator[E
 async def test_grpc_and_http_show_the_same_overview() -> None:
     async with running_overview() as fronted:
         for number in range(3):
-            await fronted.routed.ask(asking(request_id=f'<b>"{number}'))
+            await fronted.routed.ask(infer_request(request_id=f'<b>"{number}'))
         await fronted.routed.until(lambda: len(fronted.routed.server.view.now().overview.receipts) == 3)
         overview = await call(fronted, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
         response = await fronted.get("/v1/overview")
@@ -135,7 +135,11 @@ async def test_shadow_agreement_is_counted_with_each_comparison() -> None:
 
 
 async def test_a_lost_replica_is_a_finding() -> None:
-    async with serving(sim()) as other, fronting({"writer": [other.address]}) as fronted, asyncio.timeout(60):
+    async with (
+        running_replica(sim()) as other,
+        running_http_router({"writer": [other.address]}) as fronted,
+        asyncio.timeout(60),
+    ):
         async with watching(fronted) as events:
             assert (await events.next())[0] == "history"
             await other.server.stop(0)
@@ -159,7 +163,7 @@ async def test_only_operators_with_valid_keys_see_the_overview() -> None:
         await watch.read()
         async with watching(fronted, OPS) as events, watching(fronted, BOSS) as others:
             assert [(await events.next())[0] for _ in range(2)] == ["history", "overview"]
-            fronted.routed.server.gate.replace(book_of(ANN, BOSS))
+            fronted.routed.server.gate.replace(key_set(ANN, BOSS))
             while (event := await events.next())[0] == "overview":
                 pass
             assert event[0] == "error" and event[1]["error"]["code"] == "invalid_api_key"
@@ -198,7 +202,7 @@ async def test_a_watcher_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("router.observe.overview.overview.TICK_SECONDS", 0.005)
     async with running_overview() as fronted:
         for number in range(50):
-            await fronted.routed.ask(asking(request_id=f"{number:0100}"))
+            await fronted.routed.ask(infer_request(request_id=f"{number:0100}"))
         view = fronted.routed.server.view
         asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n\r\n".encode()
         async with fronted.connected(asked) as reader:

@@ -4,7 +4,7 @@ import grpc
 
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import LOOKAHEAD_BYTES, READ_LIMITS, ReplicaTarget, open_transport
-from tests.specialist.server.harness import ReceivedAnswer, asking, expected, serving, sim
+from tests.specialist.server.harness import ReceivedAnswer, expected, generate_request, running_replica, sim
 
 TOKENS = 400
 LEAST_BYTES = 10
@@ -12,9 +12,9 @@ LEAST_BYTES = 10
 
 
 async def test_unread_tokens_become_one_message_and_none_is_lost() -> None:
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         channel = open_transport()(ReplicaTarget("0", served.address), READ_LIMITS)
-        request = asking(max_tokens=TOKENS, ignore_eos=True, seed=3)
+        request = generate_request(max_tokens=TOKENS, ignore_eos=True, seed=3)
         call = channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString())
         received = ReceivedAnswer()
         received.add(wire.GenerateEvent.FromString(await call.read()))

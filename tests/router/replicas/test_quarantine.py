@@ -15,7 +15,7 @@ from router.dispatch import attempts as module
 from router.dispatch.attempts import Quarantine
 from router.dispatch.replicas.replica import BLAME_SECONDS, ReplicaConnection
 from tests.router.replicas.builders import replica, report
-from tests.router.routing.sample_requests import received as ask
+from tests.router.routing.sample_requests import validated_request as ask
 
 SECONDS = 100.0
 CONTENTS = (b"a", b"b", b"c")

@@ -12,7 +12,7 @@ from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import WATCH_INTERVAL, Watchdog
 from router.dispatch.replicas.replica import Replica
 from tests.router.replicas.builders import FakeCall, replica, report
-from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_requests import validated_request
 from tests.specialist.server.harness import run
 
 
@@ -24,7 +24,7 @@ class WatchdogHarness:
         self.replica: Replica = replica(self.clock)
         self.replica.num_watches = 1
         self.requests = LiveRequests(4, 1 << 20)
-        self.live = replace(received(), deadline=1e6, num_bytes=1)
+        self.live = replace(validated_request(), deadline=1e6, num_bytes=1)
         self.requests.enter(self.live)
         self.attempt = ReplicaAttempt(self.replica)
         self.attempt.call = FakeCall()

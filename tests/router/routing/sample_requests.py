@@ -24,7 +24,7 @@ SAMPLING_NUMBERS = (
 )  # fmt: skip
 
 
-def reception(clock: Clock | None = None) -> RequestValidator:
+def new_validator(clock: Clock | None = None) -> RequestValidator:
     """Make a validator whose ids and traces count up, without randomness."""
     ids, draws = count(1), count(1)
     tracer = Tracer(lambda num_bytes: next(draws).to_bytes(num_bytes, "big"))
@@ -33,9 +33,9 @@ def reception(clock: Clock | None = None) -> RequestValidator:
     )
 
 
-def received(**fields: Any) -> Request:
+def validated_request(**fields: Any) -> Request:
     fields.setdefault("prompt", "" if "messages" in fields else "sort a vector of pairs")
-    return reception().validate(wire.InferRequest(**fields), None, None)
+    return new_validator().validate(wire.InferRequest(**fields), None, None)
 
 
 def replica_request(

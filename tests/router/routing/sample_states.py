@@ -24,7 +24,7 @@ from router.routing.dispatch_plan import (
 )
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, made, opinion
-from tests.router.routing.sample_requests import received, reception
+from tests.router.routing.sample_requests import new_validator, validated_request
 
 CORRECTNESS = ("closed", "closed", "closed", "held_closed", "shadow_only", "recovering", "held_open")
 SERVING = ("closed", "held_closed")
@@ -44,7 +44,7 @@ def always() -> float:
     return 0.0
 
 
-def some(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
+def random_subset(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
     return random.sample(among, random.randint(0, min(most, len(among))))
 
 
@@ -72,18 +72,18 @@ def policy_of(seed: int) -> RoutingPolicy:
 
 
 def lane(random: Random, specialist: str, number: int) -> LaneStatus:
-    names = some(random, ADAPTERS, 3)
+    names = random_subset(random, ADAPTERS, 3)
     return LaneStatus(
         number,
         f"{specialist}|{number}|{'-'.join(names)}",
         tuple((name, f"{name}.{number}") for name in names),
         random.choice(["", "r1"]),
         random.random() < 0.3,
-        frozenset(some(random, (f"{specialist}-0",), 1)),
+        frozenset(random_subset(random, (f"{specialist}-0",), 1)),
     )
 
 
-def specialist_standing(random: Random, specialist: SpecialistConfig) -> SpecialistStatus:
+def random_specialist_status(random: Random, specialist: SpecialistConfig) -> SpecialistStatus:
     correctness = random.choice(CORRECTNESS)
     serving = lane(random, specialist.name, 1)
     return SpecialistStatus(
@@ -108,36 +108,36 @@ def knobs(random: Random) -> IntentKnobs:
     )
 
 
-def standing_of(random: Random, ensemble: Ensemble) -> FleetStatus:
+def random_fleet_status(random: Random, ensemble: Ensemble) -> FleetStatus:
     places = [(intent, name) for intent in (*INTENTS, UNSPECIFIED_INTENT) for name in NAMES]
     return replace(
         FleetStatus.initial(ensemble),
-        specialists={each.name: specialist_standing(random, each) for each in ensemble.specialists},
+        specialists={each.name: random_specialist_status(random, each) for each in ensemble.specialists},
         knob_overrides={place: knobs(random) for place in random.sample(places, random.randint(0, 8))},
-        cordoned=frozenset(some(random, ("algo-1",), 1)),
+        cordoned=frozenset(random_subset(random, ("algo-1",), 1)),
     )
 
 
-def found(standing: FleetStatus) -> FleetStatus:
+def with_reported_lanes(status: FleetStatus) -> FleetStatus:
     """Return the status after the replicas have reported the configured adapters."""
-    lanes = {name: replace(each.lane, number=1, lane_id=f"{name}|1|") for name, each in standing.specialists.items()}
-    specialists = {name: replace(each, lane=lanes[name]) for name, each in standing.specialists.items()}
-    return replace(standing, specialists=specialists)
+    lanes = {name: replace(each.lane, number=1, lane_id=f"{name}|1|") for name, each in status.specialists.items()}
+    specialists = {name: replace(each, lane=lanes[name]) for name, each in status.specialists.items()}
+    return replace(status, specialists=specialists)
 
 
 @dataclass(frozen=True)
-class Meeting:
+class PlanCase:
     ask: Request
     decision: RoutingDecision
     ensemble: Ensemble
-    standing: FleetStatus
+    status: FleetStatus
 
     def plan(self, dice: Dice = never) -> DispatchPlan:
         self.ask.decision = self.decision
-        return plan_dispatch(self.ask, self.ensemble, self.standing, dice)
+        return plan_dispatch(self.ask, self.ensemble, self.status, dice)
 
     def serves(self, name: str) -> bool:
-        return self.standing.specialists[name].serves
+        return self.status.specialists[name].serves
 
     def fallback(self, name: str) -> str:
         """Return the fallback, or an empty string if the caller excludes it."""
@@ -145,7 +145,7 @@ class Meeting:
         return "" if fallback in self.ask.exclude else fallback
 
     def floor(self, name: str) -> int:
-        return self.standing.knobs(self.ask.intent, name).floor
+        return self.status.knobs(self.ask.intent, name).floor
 
 
 def request(random: Random) -> wire.InferRequest:
@@ -157,7 +157,7 @@ def request(random: Random) -> wire.InferRequest:
         intent=random.choice(["", *INTENTS, UNSPECIFIED_INTENT]),
         force_specialists=names[:forced],
         exclude_specialists=names[forced : forced + random.choice([0, 0, 0, 1, 2])],
-        adapters=some(random, ADAPTERS, 2) if random.random() < 0.2 else (),
+        adapters=random_subset(random, ADAPTERS, 2) if random.random() < 0.2 else (),
         priority=random.randint(0, 9),
     )
     if random.random() < 0.3:
@@ -165,53 +165,55 @@ def request(random: Random) -> wire.InferRequest:
     return asked
 
 
-def thought(random: Random) -> Distribution:
+def random_distribution(random: Random) -> Distribution:
     weights = {name: random.random() ** 2 for name in NAMES} | {REJECT: 0.1}
     return made({name: weight / sum(weights.values()) for name, weight in weights.items()})
 
 
-def meeting_of(seed: int, initial: bool = False) -> Meeting:
+def random_plan_case(seed: int, initial: bool = False) -> PlanCase:
     """Make a case that the real policy decides, with specialists in any state."""
     random = Random(seed)
     policy = policy_of(random.randrange(_NUM_ENSEMBLES))
-    ask = reception().validate(request(random), None, None)
-    decision = policy.decide(ask, thought(random), DIGEST)
+    ask = new_validator().validate(request(random), None, None)
+    decision = policy.decide(ask, random_distribution(random), DIGEST)
     if not decision.primary:
-        ask = received(force_specialists=[NAMES[0]])
+        ask = validated_request(force_specialists=[NAMES[0]])
         decision = policy.decide(ask, None, "")
     ensemble = policy.ensemble
-    return Meeting(ask, decision, ensemble, FleetStatus.initial(ensemble) if initial else standing_of(random, ensemble))
+    return PlanCase(
+        ask, decision, ensemble, FleetStatus.initial(ensemble) if initial else random_fleet_status(random, ensemble)
+    )
 
 
-def meetings(initial: bool = False) -> st.SearchStrategy[Meeting]:
-    return st.integers(0, 1 << 40).map(lambda seed: meeting_of(seed, initial))
+def plan_cases(initial: bool = False) -> st.SearchStrategy[PlanCase]:
+    return st.integers(0, 1 << 40).map(lambda seed: random_plan_case(seed, initial))
 
 
-def met(
-    ensemble: Ensemble, standing: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
-) -> Meeting:
+def plan_case(
+    ensemble: Ensemble, status: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
+) -> PlanCase:
     """Make one case; `sure` is the classifier's result."""
-    ask = received(**asked)
+    ask = validated_request(**asked)
     decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
-    return Meeting(ask, decision, ensemble, standing or found(FleetStatus.initial(ensemble)))
+    return PlanCase(ask, decision, ensemble, status or with_reported_lanes(FleetStatus.initial(ensemble)))
 
 
-def demote(standing: FleetStatus, *names: str) -> FleetStatus:
+def demote(status: FleetStatus, *names: str) -> FleetStatus:
     changed = {
         name: replace(
-            standing.specialists[name], correctness="shadow_only", serves=False, reason=f"{name} passed 3 of 40"
+            status.specialists[name], correctness="shadow_only", serves=False, reason=f"{name} passed 3 of 40"
         )
         for name in names
     }
-    return replace(standing, specialists={**standing.specialists, **changed})
+    return replace(status, specialists={**status.specialists, **changed})
 
 
-def freshened(standing: FleetStatus, name: str) -> FleetStatus:
-    lane = replace(standing.specialists[name].lane, fresh=True)
-    return replace(standing, specialists={**standing.specialists, name: replace(standing.specialists[name], lane=lane)})
+def with_fresh_lane(status: FleetStatus, name: str) -> FleetStatus:
+    lane = replace(status.specialists[name].lane, fresh=True)
+    return replace(status, specialists={**status.specialists, name: replace(status.specialists[name], lane=lane)})
 
 
-def throwing(*rolls: float) -> Dice:
+def repeating_dice(*rolls: float) -> Dice:
     """Return dice that repeat these numbers."""
     return cycle(rolls).__next__
 

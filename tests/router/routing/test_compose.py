@@ -13,10 +13,10 @@ from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
-from tests.router.routing.sample_requests import received, reception, replica_request, sensible
+from tests.router.routing.sample_requests import new_validator, replica_request, sensible, validated_request
 
 POLICY = RoutingPolicy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+ASKS = sensible(NAMES, INTENTS).map(lambda message: new_validator().validate(message, None, None))
 SURE = opinion(algo=0.8, debug=0.15)
 
 
@@ -69,19 +69,19 @@ def test_the_specialists_system_prompt_comes_before_the_callers(
     said = [wire.Message(role="user", content="why?")]
     if own is not None:
         said.insert(0, wire.Message(role="system", content=own))
-    ask = received(messages=said)
+    ask = validated_request(messages=said)
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert [(message.role, message.content) for message in request.chat.messages] == messages
 
 
 def test_without_a_system_prompt_the_conversation_is_unchanged() -> None:
-    ask = received(prompt="{x}", body="data")
+    ask = validated_request(prompt="{x}", body="data")
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), SpecialistConfig("stl"), (), 1.0)
     assert [(message.role, message.content) for message in request.chat.messages] == [("user", "{x}\n\ndata")]
 
 
 def test_the_second_choice_has_its_own_system_prompt() -> None:
-    ask = received()
+    ask = validated_request()
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.primary, decision.second_choice) == ("algo", "debug")
     first, second = (replica_request(ask, decision, ENSEMBLE.specialist(name), (), 1.0) for name in ("algo", "debug"))

@@ -9,7 +9,7 @@ from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy
 from router.routing.validation import ENOUGH_CHARS, MAX_ROUTING_CHARS, SHORT_TURN_CHARS, routing_text
 from tests.router.routing.sample_conversations import FIRST, FOLLOW_UPS, NEW_QUESTIONS
-from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_requests import validated_request
 
 STAY = 0.9
 POLICY = RoutingPolicy(default_ensemble())
@@ -81,7 +81,7 @@ def test_the_beginning_and_the_end_of_long_text_are_read() -> None:
 
 def answered_by(*said: str) -> str:
     """Return the specialist that the default ensemble chooses after these user turns; empty if it rejects."""
-    ask = received(messages=[turn_of("user", text) for text in said])
+    ask = validated_request(messages=[turn_of("user", text) for text in said])
     return POLICY.decide(ask, CLASSIFIER.classify([ask.text])[0], CLASSIFIER.digest).primary
 
 

@@ -9,10 +9,10 @@ from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
-from tests.router.routing.sample_requests import received, reception, sensible
+from tests.router.routing.sample_requests import new_validator, sensible, validated_request
 
 POLICY = RoutingPolicy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+ASKS = sensible(NAMES, INTENTS).map(lambda message: new_validator().validate(message, None, None))
 
 
 @given(ASKS, opinions() | st.none(), st.booleans())
@@ -31,5 +31,5 @@ def test_live_and_pure_decisions_are_equal(ask: Request, thought: Distribution |
 
 def test_a_cached_distribution_is_not_computed_again() -> None:
     classifier = FixedOpinions(opinion(stl=0.9), is_cached=True)
-    decision = asyncio.run(POLICY.classify_and_decide(received(), classifier))
+    decision = asyncio.run(POLICY.classify_and_decide(validated_request(), classifier))
     assert decision.primary == "stl" and classifier.num_asked == 0

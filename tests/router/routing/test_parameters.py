@@ -18,9 +18,9 @@ from router.routing.policy import (
     requested_adapters,
 )
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion
-from tests.router.routing.sample_requests import received, reception, sensible
+from tests.router.routing.sample_requests import new_validator, sensible, validated_request
 
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+ASKS = sensible(NAMES, INTENTS).map(lambda message: new_validator().validate(message, None, None))
 USUAL = replace(ENSEMBLE, tasks=DEFAULT_TASKS)
 TASK = st.builds(
     TaskConfig, st.just("t"), st.floats(0, 2), st.integers(1, 10_000), st.floats(0.1, 1), st.floats(1.0, 2)
@@ -74,26 +74,27 @@ def test_experts_are_counted_with_the_specialist(ask: Request) -> None:
     ],
 )
 def test_the_text_determines_the_task(text: str, task: str) -> None:
-    assert find_task(received(prompt=text), ENSEMBLE).name == task
+    assert find_task(validated_request(prompt=text), ENSEMBLE).name == task
 
 
 def test_the_task_of_an_intent_comes_before_the_text() -> None:
-    decision = RoutingPolicy(ENSEMBLE).decide(received(prompt="write a poem", intent="build-fix"), None, "")
+    decision = RoutingPolicy(ENSEMBLE).decide(validated_request(prompt="write a poem", intent="build-fix"), None, "")
     assert (decision.task, decision.sampling.temperature, decision.max_tokens) == ("debug", 0.15, 300)
 
 
 def test_an_unknown_task_is_ignored() -> None:
-    assert find_task(received(prompt="write a poem about a song"), ENSEMBLE).name == "code_generation"
-    assert find_task(received(prompt="a short story"), ENSEMBLE).name == "default"
+    assert find_task(validated_request(prompt="write a poem about a song"), ENSEMBLE).name == "code_generation"
+    assert find_task(validated_request(prompt="a short story"), ENSEMBLE).name == "default"
 
 
 def test_detected_tasks_exist_in_ensembles() -> None:
     found = {
-        find_task(received(prompt=text), USUAL).name for text in ("as JSON", "review", "debug", "implement", "poem")
+        find_task(validated_request(prompt=text), USUAL).name
+        for text in ("as JSON", "review", "debug", "implement", "poem")
     }
     assert found == {task.name for task in DEFAULT_TASKS} - {"default"}
 
 
 def test_greedy_stays_greedy() -> None:
-    ask = received(sampling=wire.Sampling(temperature=0.0))
+    ask = validated_request(sampling=wire.Sampling(temperature=0.0))
     assert RoutingPolicy(ENSEMBLE).decide(ask, opinion(stl=0.9), DIGEST).sampling.temperature == 0.0

@@ -15,19 +15,19 @@ from octet.v1 import error_pb2 as wire
 from router.routing.dispatch_plan import MAX_BETWEEN_BYTES, FleetStatus, IntentKnobs, LaneStatus
 from router.routing.policy import limit_adapters, requested_adapters
 from tests.router.routing.ensembles import ENSEMBLE
-from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_requests import validated_request
 from tests.router.routing.sample_states import (
     DICE,
     Dice,
-    Meeting,
+    PlanCase,
     always,
     demote,
-    found,
-    freshened,
-    meetings,
-    met,
     never,
-    throwing,
+    plan_case,
+    plan_cases,
+    repeating_dice,
+    with_fresh_lane,
+    with_reported_lanes,
 )
 
 QUIET = replace(
@@ -39,61 +39,61 @@ QUIET = replace(
 _SAID = {"": "the configuration", "escalation": "escalation", "operator": "an operator"}
 
 
-def stand_ins(meeting: Meeting) -> list[str]:
+def stand_ins(case: PlanCase) -> list[str]:
     """Compute the specialists that may answer for the primary, in order, by another method."""
-    second = meeting.decision.second_choice
-    names = [second] if meeting.ask.force else [meeting.fallback(meeting.decision.primary), second]
-    return [name for name in names if name and name != meeting.decision.primary]
+    second = case.decision.second_choice
+    names = [second] if case.ask.force else [case.fallback(case.decision.primary), second]
+    return [name for name in names if name and name != case.decision.primary]
 
 
-def lead_of(meeting: Meeting) -> str:
+def lead_of(case: PlanCase) -> str:
     """Return the specialist that would be tried first, if any."""
-    able = (name for name in stand_ins(meeting) if can_stand_in(meeting, name))
-    primary = meeting.decision.primary
-    return primary if meeting.serves(primary) else next(able, "")
+    able = (name for name in stand_ins(case) if can_stand_in(case, name))
+    primary = case.decision.primary
+    return primary if case.serves(primary) else next(able, "")
 
 
-def can_stand_in(meeting: Meeting, name: str) -> bool:
-    return meeting.serves(name) and set(meeting.ask.adapters) <= set(meeting.standing.specialists[name].adapter_names)
+def can_stand_in(case: PlanCase, name: str) -> bool:
+    return case.serves(name) and set(case.ask.adapters) <= set(case.status.specialists[name].adapter_names)
 
 
 @settings(max_examples=250)
-@given(meetings(), DICE)
-def test_only_serving_specialists_that_the_caller_allows_answer(meeting: Meeting, dice: Dice) -> None:
-    plan = meeting.plan(dice)
+@given(plan_cases(), DICE)
+def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, dice: Dice) -> None:
+    plan = case.plan(dice)
     names = [way.specialist for way in plan.candidates]
-    assert all(meeting.serves(name) and name not in meeting.ask.exclude for name in names)
+    assert all(case.serves(name) and name not in case.ask.exclude for name in names)
     assert len(set(names)) == len(names) <= 2
-    assert set(names) <= {meeting.decision.primary, *stand_ins(meeting)}
-    if meeting.ask.force:
-        assert set(names) <= set(meeting.ask.force)
+    assert set(names) <= {case.decision.primary, *stand_ins(case)}
+    if case.ask.force:
+        assert set(names) <= set(case.ask.force)
 
 
 @settings(max_examples=250)
-@given(meetings(), DICE)
-def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(meeting: Meeting, dice: Dice) -> None:
+@given(plan_cases(), DICE)
+def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(case: PlanCase, dice: Dice) -> None:
     """The primary is used if it serves, else the first fallback that serves. The second choice is used under load."""
-    plan = meeting.plan(dice)
-    primary = meeting.decision.primary
-    able = [name for name in stand_ins(meeting) if can_stand_in(meeting, name)]
-    lead = primary if meeting.serves(primary) else next(iter(able), "")
+    plan = case.plan(dice)
+    primary = case.decision.primary
+    able = [name for name in stand_ins(case) if can_stand_in(case, name)]
+    lead = primary if case.serves(primary) else next(iter(able), "")
     if not lead:
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_DEMOTED
-    elif meeting.ask.priority < meeting.floor(lead):
+    elif case.ask.priority < case.floor(lead):
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR
     elif not plan.candidates:
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_NO_REPLICA
-        assert meeting.standing.specialists[lead].unfit_reason in plan.refusal.error.message
+        assert case.status.specialists[lead].unfit_reason in plan.refusal.error.message
     elif plan.candidates[0].specialist != lead:
-        knobs = meeting.standing.knobs(meeting.ask.intent, primary)
-        confidence = meeting.decision.confidence
+        knobs = case.status.knobs(case.ask.intent, primary)
+        confidence = case.decision.confidence
         assert lead == primary and [way.specialist for way in plan.candidates] == [
-            meeting.decision.second_choice,
+            case.decision.second_choice,
             primary,
         ]
         assert knobs.is_escalated
         assert confidence is not None and confidence < knobs.threshold
-        assert not meeting.standing.knobs(meeting.ask.intent, meeting.decision.second_choice).is_escalated
+        assert not case.status.knobs(case.ask.intent, case.decision.second_choice).is_escalated
         assert plan.shadow is None
     assert (plan.refusal is None) == bool(plan.candidates)
     first = plan.candidates[0].specialist if plan.candidates else primary
@@ -104,19 +104,19 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
 
 
 @settings(max_examples=250)
-@given(meetings(), DICE)
-def test_the_second_candidate_serves_and_admits_the_priority(meeting: Meeting, dice: Dice) -> None:
-    plan = meeting.plan(dice)
+@given(plan_cases(), DICE)
+def test_the_second_candidate_serves_and_admits_the_priority(case: PlanCase, dice: Dice) -> None:
+    plan = case.plan(dice)
     for way in plan.candidates:
-        assert meeting.ask.priority >= meeting.floor(way.specialist)
-    second = meeting.decision.second_choice
-    if plan.candidates and second and meeting.serves(second) and meeting.ask.priority >= meeting.floor(second):
+        assert case.ask.priority >= case.floor(way.specialist)
+    second = case.decision.second_choice
+    if plan.candidates and second and case.serves(second) and case.ask.priority >= case.floor(second):
         assert second in [way.specialist for way in plan.candidates]
 
 
-@given(meetings())
-def test_a_refusal_names_reason_and_limits(meeting: Meeting) -> None:
-    plan = meeting.plan()
+@given(plan_cases())
+def test_a_refusal_names_reason_and_limits(case: PlanCase) -> None:
+    plan = case.plan()
     if plan.refusal is None:
         return
     error = plan.refusal.error
@@ -125,85 +125,85 @@ def test_a_refusal_names_reason_and_limits(meeting: Meeting) -> None:
         assert plan.refusal.code is grpc.StatusCode.UNAVAILABLE and "may answer" in error.message
     elif error.reason == wire.ERROR_REASON_DEMOTED:
         assert plan.refusal.code is grpc.StatusCode.UNAVAILABLE
-        assert all(name in error.message for name in (meeting.decision.primary, *stand_ins(meeting)))
+        assert all(name in error.message for name in (case.decision.primary, *stand_ins(case)))
     else:
         assert plan.refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert error.field == "priority" and error.value == str(meeting.ask.priority)
-        said = (meeting.ask.intent or UNSPECIFIED_INTENT, str(plan.between.priority_floor), str(meeting.ask.priority))
+        assert error.field == "priority" and error.value == str(case.ask.priority)
+        said = (case.ask.intent or UNSPECIFIED_INTENT, str(plan.between.priority_floor), str(case.ask.priority))
         assert all(word in error.message for word in said)
-        who = meeting.standing.knobs(meeting.ask.intent, lead_of(meeting)).floor_by
+        who = case.status.knobs(case.ask.intent, lead_of(case)).floor_by
         assert f"set by {_SAID[who]})" in error.message
     assert not error.HasField("retry_after_ms")
 
 
 @settings(max_examples=250)
-@given(meetings(), DICE)
-def test_a_shadow_is_ordered_only_for_its_reason(meeting: Meeting, dice: Dice) -> None:
-    plan = meeting.plan(dice)
+@given(plan_cases(), DICE)
+def test_a_shadow_is_ordered_only_for_its_reason(case: PlanCase, dice: Dice) -> None:
+    plan = case.plan(dice)
     if plan.shadow is None:
         return
     way, why = plan.shadow.candidate, plan.shadow.why
-    standing = meeting.standing.specialists[way.specialist]
+    status = case.status.specialists[way.specialist]
     lead = plan.candidates[0].specialist
-    assert way.lane_id and way.lane_id != plan.candidates[0].lane_id and way.specialist not in meeting.ask.exclude
-    assert not meeting.ask.adapters and plan.sample
-    if meeting.ask.force:
-        assert way.specialist in meeting.ask.force
-    is_candidate = standing.candidate is not None and way.lane_id == standing.candidate.lane_id
+    assert way.lane_id and way.lane_id != plan.candidates[0].lane_id and way.specialist not in case.ask.exclude
+    assert not case.ask.adapters and plan.sample
+    if case.ask.force:
+        assert way.specialist in case.ask.force
+    is_candidate = status.candidate is not None and way.lane_id == status.candidate.lane_id
     if why == "demoted":
-        assert way.specialist == meeting.decision.primary != lead
-        assert not standing.serves and way.lane_id == standing.lane.lane_id
+        assert way.specialist == case.decision.primary != lead
+        assert not status.serves and way.lane_id == status.lane.lane_id
     elif why == "low_confidence":
-        confidence = meeting.decision.confidence
-        threshold = meeting.standing.knobs(meeting.ask.intent, lead).threshold
-        assert lead == meeting.decision.primary and standing.serves and not is_candidate
+        confidence = case.decision.confidence
+        threshold = case.status.knobs(case.ask.intent, lead).threshold
+        assert lead == case.decision.primary and status.serves and not is_candidate
         assert confidence is not None and confidence < threshold
     else:
-        assert is_candidate or (standing.serves and meeting.standing.specialists[lead].lane.fresh)
-        assert not is_candidate or way.specialist in (lead, meeting.decision.primary)
+        assert is_candidate or (status.serves and case.status.specialists[lead].lane.fresh)
+        assert not is_candidate or way.specialist in (lead, case.decision.primary)
 
 
 @settings(max_examples=250)
-@given(meetings(), DICE)
-def test_a_plan_uses_the_callers_adapters_or_those_of_the_lane(meeting: Meeting, dice: Dice) -> None:
+@given(plan_cases(), DICE)
+def test_a_plan_uses_the_callers_adapters_or_those_of_the_lane(case: PlanCase, dice: Dice) -> None:
     """The number of adapters stays within the caller's limit."""
-    plan = meeting.plan(dice)
-    ask = meeting.ask
+    plan = case.plan(dice)
+    ask = case.ask
     for way in plan.candidates:
-        standing = meeting.standing.specialists[way.specialist]
-        assert way.revision == standing.lane.revision
-        assert way.excluded == standing.lane.unfit | meeting.standing.cordoned
+        status = case.status.specialists[way.specialist]
+        assert way.revision == status.lane.revision
+        assert way.excluded == status.lane.unfit | case.status.cordoned
         assert len(way.adapters) == len(way.names) <= (99 if ask.max_experts is None else ask.max_experts - 1)
         if ask.adapters:
             assert way.names == limit_adapters(ask.adapters, ask.max_experts) and not way.lane_id
-            assert way.adapters == tuple(standing.adapter_names.get(name, name) for name in way.names)
+            assert way.adapters == tuple(status.adapter_names.get(name, name) for name in way.names)
         else:
-            assert way.adapters == standing.lane.load_names[: len(way.adapters)]
-            assert way.lane_id == (standing.lane.lane_id if len(way.adapters) == len(standing.lane.adapters) else "")
+            assert way.adapters == status.lane.load_names[: len(way.adapters)]
+            assert way.lane_id == (status.lane.lane_id if len(way.adapters) == len(status.lane.adapters) else "")
     if ask.adapters:
         assert plan.shadow is None and not plan.sample
 
 
-@given(meetings(initial=True))
-def test_without_changes_the_plan_follows_the_decision(meeting: Meeting) -> None:
-    ask, decision = meeting.ask, meeting.decision
-    plan = meeting.plan()
+@given(plan_cases(initial=True))
+def test_without_changes_the_plan_follows_the_decision(case: PlanCase) -> None:
+    ask, decision = case.ask, case.decision
+    plan = case.plan()
     if plan.refusal is not None:
         assert plan.refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR
         return
     assert plan.candidates[0].specialist == decision.primary and plan.candidates[0].names == decision.adapters
     for way in plan.candidates:
         assert way.adapters == limit_adapters(
-            requested_adapters(ask, meeting.ensemble.specialist(way.specialist)), ask.max_experts
+            requested_adapters(ask, case.ensemble.specialist(way.specialist)), ask.max_experts
         )
     assert plan.between.correctness == "closed" and not plan.between.why and not plan.between.knobs_by
     assert not any(way.lane_id for way in plan.candidates), "the lanes of the replicas are not known yet"
     assert plan.shadow is None and not plan.sample and not plan.between.lane
 
 
-@given(meetings(), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=4))
-def test_the_plan_is_deterministic(meeting: Meeting, rolls: list[float]) -> None:
-    one, other = meeting.plan(throwing(*rolls)), meeting.plan(throwing(*rolls))
+@given(plan_cases(), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=4))
+def test_the_plan_is_deterministic(case: PlanCase, rolls: list[float]) -> None:
+    one, other = case.plan(repeating_dice(*rolls)), case.plan(repeating_dice(*rolls))
     assert (one.candidates, one.shadow, one.sample, one.between) == (
         other.candidates,
         other.shadow,
@@ -212,8 +212,8 @@ def test_the_plan_is_deterministic(meeting: Meeting, rolls: list[float]) -> None
     )
 
 
-@given(meetings(), st.sampled_from(["x", "ß", "😀"]), st.integers(1, 300))
-def test_the_plan_fits_in_a_receipt(meeting: Meeting, letter: str, length: int) -> None:
+@given(plan_cases(), st.sampled_from(["x", "ß", "😀"]), st.integers(1, 300))
+def test_the_plan_fits_in_a_receipt(case: PlanCase, letter: str, length: int) -> None:
     long = letter * length
     specialists = {
         name: replace(
@@ -221,11 +221,11 @@ def test_the_plan_fits_in_a_receipt(meeting: Meeting, letter: str, length: int) 
             reason=long,
             candidate=LaneStatus(2, "c", tuple((long + str(index), "load") for index in range(4))),
         )
-        for name, each in meeting.standing.specialists.items()
+        for name, each in case.status.specialists.items()
     }
-    knobs = {key: replace(each, by=long) for key, each in meeting.standing.knob_overrides.items()}
-    standing = replace(meeting.standing, specialists=specialists, knob_overrides=knobs)
-    assert replace(meeting, standing=standing).plan(always).between.ByteSize() <= MAX_BETWEEN_BYTES
+    knobs = {key: replace(each, by=long) for key, each in case.status.knob_overrides.items()}
+    status = replace(case.status, specialists=specialists, knob_overrides=knobs)
+    assert replace(case, status=status).plan(always).between.ByteSize() <= MAX_BETWEEN_BYTES
 
 
 def test_the_longest_names_fit_in_a_receipt() -> None:
@@ -239,15 +239,15 @@ def test_the_longest_names_fit_in_a_receipt() -> None:
         intents=(),
         rules=(),
     )
-    standing = demote(found(FleetStatus.initial(ensemble)), names["algo"])
-    wordy = replace(standing.specialists[names["algo"]], reason="b" * 300, correctness="shadow_only")
+    status = demote(with_reported_lanes(FleetStatus.initial(ensemble)), names["algo"])
+    wordy = replace(status.specialists[names["algo"]], reason="b" * 300, correctness="shadow_only")
     wordy = replace(wordy, candidate=LaneStatus(2, "c", tuple((f"{i}" * 64, "load") for i in range(4))))
-    standing = replace(
-        standing,
-        specialists={**standing.specialists, names["algo"]: wordy},
+    status = replace(
+        status,
+        specialists={**status.specialists, names["algo"]: wordy},
         knob_overrides={(UNSPECIFIED_INTENT, names["stl"]): IntentKnobs(0.9, 1, "b" * 64)},
     )
-    between = met(ensemble, standing, sure={names["algo"]: 0.9}).plan(always).between
+    between = plan_case(ensemble, status, sure={names["algo"]: 0.9}).plan(always).between
     assert between.instead_of == names["algo"] and between.shadow.adapters and between.knobs_by
     assert 300 < between.ByteSize() <= MAX_BETWEEN_BYTES
 
@@ -260,11 +260,11 @@ def test_random_rates_are_respected(rate: float) -> None:
         correctness=CorrectnessConfig(sample_rate=rate, fresh_sample_rate=1 - rate),
     )
     random = Random(5)
-    plain = met(ensemble, intent="codegen", sure={"algo": 0.9})
-    hurt = replace(plain, standing=demote(plain.standing, "algo"))
-    young = replace(plain, standing=freshened(plain.standing, "algo"))
+    plain = plan_case(ensemble, intent="codegen", sure={"algo": 0.9})
+    hurt = replace(plain, status=demote(plain.status, "algo"))
+    young = replace(plain, status=with_fresh_lane(plain.status, "algo"))
     lonely = replace(
-        young, decision=replace(young.decision, second_choice=""), ask=received(exclude_specialists=["stl"])
+        young, decision=replace(young.decision, second_choice=""), ask=validated_request(exclude_specialists=["stl"])
     )
     sampled = [plain.plan(random.random).sample for _ in range(2000)]
     demoted = [hurt.plan(random.random).shadow for _ in range(2000)]
@@ -278,42 +278,42 @@ def test_random_rates_are_respected(rate: float) -> None:
     assert {each.why for each in fresh if each is not None} <= {"fresh_lane"}
 
 
-def share_of(found: list[Any]) -> float:
-    return sum(bool(each) for each in found) / len(found)
+def share_of(with_reported_lanes: list[Any]) -> float:
+    return sum(bool(each) for each in with_reported_lanes) / len(with_reported_lanes)
 
 
 def test_forced_request_gets_no_shadow() -> None:
-    young = freshened(found(FleetStatus.initial(QUIET)), "algo")
-    open_to_all = met(QUIET, young).plan(always)
+    young = with_fresh_lane(with_reported_lanes(FleetStatus.initial(QUIET)), "algo")
+    open_to_all = plan_case(QUIET, young).plan(always)
     assert open_to_all.shadow is not None and open_to_all.shadow.candidate.specialist == "stl"
-    assert met(QUIET, young, force_specialists=["algo"]).plan(always).shadow is None
-    listed = met(QUIET, young, force_specialists=["algo", "debug"]).plan(always)
+    assert plan_case(QUIET, young, force_specialists=["algo"]).plan(always).shadow is None
+    listed = plan_case(QUIET, young, force_specialists=["algo", "debug"]).plan(always)
     assert listed.shadow is not None and listed.shadow.candidate.specialist == "debug"
 
 
 def test_a_fallback_is_not_relieved() -> None:
-    meeting = met(QUIET, sure={"algo": 0.6, "debug": 0.3})
+    case = plan_case(QUIET, sure={"algo": 0.6, "debug": 0.3})
     pressed = {(UNSPECIFIED_INTENT, "stl"): IntentKnobs(0.9, 0, "escalation", is_escalated=True)}
-    standing = replace(demote(meeting.standing, "algo"), knob_overrides=pressed)
-    plan = replace(meeting, standing=standing).plan(never)
+    status = replace(demote(case.status, "algo"), knob_overrides=pressed)
+    plan = replace(case, status=status).plan(never)
     assert [way.specialist for way in plan.candidates] == ["stl", "debug"]
     assert plan.shadow is None, "the confidence is about algo, not stl"
 
 
 def test_the_fallback_answers_for_the_intent() -> None:
-    meeting = met(QUIET, intent="build-fix")
-    assert [way.specialist for way in meeting.plan().candidates] == ["build", "debug"]
-    plan = replace(meeting, standing=demote(meeting.standing, "build")).plan()
+    case = plan_case(QUIET, intent="build-fix")
+    assert [way.specialist for way in case.plan().candidates] == ["build", "debug"]
+    plan = replace(case, status=demote(case.status, "build")).plan()
     assert [way.specialist for way in plan.candidates] == ["debug"]
     assert plan.between.instead_of == "build" and plan.between.correctness == "shadow_only"
     assert plan.between.why == "fallback debug is used because build passed 3 of 40"
 
 
 def test_a_demoted_fallback_leaves_the_second_choice_or_a_refusal() -> None:
-    meeting = met(QUIET, sure={"algo": 0.6, "debug": 0.3})
-    both = demote(meeting.standing, "algo", "stl")
-    assert [way.specialist for way in replace(meeting, standing=both).plan().candidates] == ["debug"]
-    refusal = replace(meeting, standing=demote(both, "debug")).plan().refusal
+    case = plan_case(QUIET, sure={"algo": 0.6, "debug": 0.3})
+    both = demote(case.status, "algo", "stl")
+    assert [way.specialist for way in replace(case, status=both).plan().candidates] == ["debug"]
+    refusal = replace(case, status=demote(both, "debug")).plan().refusal
     assert refusal is not None and refusal.error.reason == wire.ERROR_REASON_DEMOTED
     assert "algo passed 3 of 40" in refusal.error.message
     assert (
@@ -323,71 +323,74 @@ def test_a_demoted_fallback_leaves_the_second_choice_or_a_refusal() -> None:
 
 
 def test_only_forced_specialists_answer() -> None:
-    hurt = demote(found(FleetStatus.initial(QUIET)), "algo")
-    refusal = met(QUIET, hurt, force_specialists=["algo"]).plan().refusal
+    hurt = demote(with_reported_lanes(FleetStatus.initial(QUIET)), "algo")
+    refusal = plan_case(QUIET, hurt, force_specialists=["algo"]).plan().refusal
     assert refusal is not None and refusal.error.field == "force_specialists" and refusal.error.value == "algo"
     assert "force_specialists" in refusal.error.message
-    listed = met(QUIET, hurt, force_specialists=["algo", "debug"]).plan(always)
+    listed = plan_case(QUIET, hurt, force_specialists=["algo", "debug"]).plan(always)
     assert [way.specialist for way in listed.candidates] == ["debug"]
     assert listed.shadow is not None and listed.shadow.candidate.specialist == "algo"
 
 
 def test_an_excluded_fallback_does_not_answer() -> None:
-    meeting = met(
-        QUIET, demote(found(FleetStatus.initial(QUIET)), "algo"), exclude_specialists=["stl"], sure={"algo": 0.95}
+    case = plan_case(
+        QUIET,
+        demote(with_reported_lanes(FleetStatus.initial(QUIET)), "algo"),
+        exclude_specialists=["stl"],
+        sure={"algo": 0.95},
     )
-    assert meeting.decision.primary == "algo"
-    refusal = meeting.plan().refusal
+    assert case.decision.primary == "algo"
+    refusal = case.plan().refusal
     assert refusal is not None and "no fallback is configured" in refusal.error.message
 
 
 def test_a_fallback_without_the_named_adapter_does_not_answer() -> None:
-    standing = demote(found(FleetStatus.initial(QUIET)), "algo")
-    assert met(QUIET, standing, adapters=["mine"]).plan().refusal is not None
-    knows = replace(standing.specialists["stl"], adapter_names={"mine": "mine.7"})
-    standing = replace(standing, specialists={**standing.specialists, "stl": knows})
-    (way,) = met(QUIET, standing, adapters=["mine"]).plan().candidates
+    status = demote(with_reported_lanes(FleetStatus.initial(QUIET)), "algo")
+    assert plan_case(QUIET, status, adapters=["mine"]).plan().refusal is not None
+    knows = replace(status.specialists["stl"], adapter_names={"mine": "mine.7"})
+    status = replace(status, specialists={**status.specialists, "stl": knows})
+    (way,) = plan_case(QUIET, status, adapters=["mine"]).plan().candidates
     assert (way.specialist, way.adapters, way.names, way.lane_id) == ("stl", ("mine.7",), ("mine",), "")
 
 
 def test_under_pressure_the_second_choice_goes_first() -> None:
-    meeting = met(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3})
-    assert meeting.plan(always).shadow is None
+    case = plan_case(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3})
+    assert case.plan(always).shadow is None
     pressed = {("codegen", "algo"): IntentKnobs(0.65, 0, "escalation", is_escalated=True)}
-    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=pressed)).plan(always)
+    plan = replace(case, status=replace(case.status, knob_overrides=pressed)).plan(always)
     assert [way.specialist for way in plan.candidates] == ["debug", "algo"] and plan.shadow is None
     assert plan.between.instead_of == "algo" and "escalation" in plan.between.why and "0.60" in plan.between.why
     both = {**pressed, ("codegen", "debug"): IntentKnobs(0.65, 0, "escalation", is_escalated=True)}
-    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=both)).plan(always)
+    plan = replace(case, status=replace(case.status, knob_overrides=both)).plan(always)
     assert [way.specialist for way in plan.candidates] == ["algo", "debug"]
     assert plan.shadow is not None and plan.shadow.why == "low_confidence"
     lowered = {("codegen", "algo"): IntentKnobs(0.3, 0, "operator", is_escalated=True)}
-    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=lowered)).plan(always)
+    plan = replace(case, status=replace(case.status, knob_overrides=lowered)).plan(always)
     assert [way.specialist for way in plan.candidates] == ["algo", "debug"] and plan.shadow is None
 
 
 def test_a_threshold_set_by_an_operator_affects_only_shadows() -> None:
-    meeting = met(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3})
+    case = plan_case(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3})
     by_hand = {("codegen", "algo"): IntentKnobs(0.9, 0, "operator")}
-    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=by_hand)).plan(never)
+    plan = replace(case, status=replace(case.status, knob_overrides=by_hand)).plan(never)
     assert [way.specialist for way in plan.candidates] == ["algo", "debug"] and not plan.between.instead_of
     assert plan.shadow is not None and (plan.shadow.candidate.specialist, plan.shadow.why) == (
         "debug",
         "low_confidence",
     )
     also_pressed = {("codegen", "algo"): IntentKnobs(0.9, 0, "operator", is_escalated=True)}
-    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides=also_pressed)).plan(never)
+    plan = replace(case, status=replace(case.status, knob_overrides=also_pressed)).plan(never)
     assert [way.specialist for way in plan.candidates] == ["debug", "algo"] and plan.shadow is None
     assert "escalation" in plan.between.why and "below 0.90" in plan.between.why
 
 
 def test_refusal_says_why_no_specialist_can_answer() -> None:
-    meeting = met(QUIET, sure={"algo": 0.6, "debug": 0.3})
+    case = plan_case(QUIET, sure={"algo": 0.6, "debug": 0.3})
 
-    def without(*names: str) -> Meeting:
-        gone = {name: replace(meeting.standing.specialists[name], unfit_reason=f"{name} is drained") for name in names}
-        standing = replace(meeting.standing, specialists={**meeting.standing.specialists, **gone})
-        return replace(meeting, standing=standing)
+    def without(*names: str) -> PlanCase:
+        gone = {name: replace(case.status.specialists[name], unfit_reason=f"{name} is drained") for name in names}
+        status = replace(case.status, specialists={**case.status.specialists, **gone})
+        return replace(case, status=status)
 
     assert [way.specialist for way in without("algo").plan().candidates] == ["algo", "debug"]
     refusal = without("algo", "debug").plan().refusal
@@ -396,35 +399,35 @@ def test_refusal_says_why_no_specialist_can_answer() -> None:
 
 
 def test_a_candidate_shadows_its_own_specialist() -> None:
-    standing = found(FleetStatus.initial(QUIET))
+    status = with_reported_lanes(FleetStatus.initial(QUIET))
     candidate = LaneStatus(2, "algo|2|x", (("my-lora", "my-lora.2"),), "r2", fresh=True)
-    standing = replace(
-        standing,
-        specialists={**standing.specialists, "algo": replace(standing.specialists["algo"], candidate=candidate)},
+    status = replace(
+        status,
+        specialists={**status.specialists, "algo": replace(status.specialists["algo"], candidate=candidate)},
     )
-    plan = met(QUIET, standing).plan(always)
+    plan = plan_case(QUIET, status).plan(always)
     assert plan.candidates[0].adapters == ("fast", "small")
     assert plan.shadow is not None and plan.shadow.why == "fresh_lane"
     way = plan.shadow.candidate
     assert (way.specialist, way.adapters, way.revision, way.lane_id) == ("algo", ("my-lora.2",), "r2", "algo|2|x")
     assert list(plan.between.shadow.adapters) == ["my-lora"]
-    assert met(QUIET, standing).plan(never).shadow is None
+    assert plan_case(QUIET, status).plan(never).shadow is None
 
 
 def test_specialists_that_may_answer() -> None:
-    standing = found(FleetStatus.initial(QUIET))
-    assert standing.may_answer("algo-0", "r1", "algo")
-    lane = replace(standing.specialists["algo"].lane, revision="r1", unfit=frozenset({"algo-2"}))
-    standing = replace(
-        standing,
-        specialists={**standing.specialists, "algo": replace(standing.specialists["algo"], lane=lane)},
+    status = with_reported_lanes(FleetStatus.initial(QUIET))
+    assert status.may_answer("algo-0", "r1", "algo")
+    lane = replace(status.specialists["algo"].lane, revision="r1", unfit=frozenset({"algo-2"}))
+    status = replace(
+        status,
+        specialists={**status.specialists, "algo": replace(status.specialists["algo"], lane=lane)},
         cordoned=frozenset({"algo-1"}),
     )
     seen = {(f"algo-{number}", revision) for number in range(3) for revision in ("r1", "r2", "")}
-    assert {each for each in seen if standing.may_answer(*each, "algo")} == {("algo-0", "r1"), ("algo-0", "")}
-    (way, *_) = met(QUIET, standing).plan().candidates
+    assert {each for each in seen if status.may_answer(*each, "algo")} == {("algo-0", "r1"), ("algo-0", "")}
+    (way, *_) = plan_case(QUIET, status).plan().candidates
     assert {each for each in seen if way.fits(*each, {"fast", "small", "more"})} == {("algo-0", "r1"), ("algo-0", "")}
     assert not way.fits("algo-0", "r1", {"fast"}), "the replica lacks an adapter of the lane"
-    (chosen, *_) = met(QUIET, standing, adapters=["mine"]).plan().candidates
+    (chosen, *_) = plan_case(QUIET, status, adapters=["mine"]).plan().candidates
     assert chosen.fits("algo-0", "r1", ()), "the replica decides about the caller's adapters"
     assert not chosen.fits("algo-0", "r2", ()) and not chosen.fits("algo-1", "r1", ())

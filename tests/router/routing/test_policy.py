@@ -27,10 +27,10 @@ from tests.router.routing.ensembles import (
     opinion,
     opinions,
 )
-from tests.router.routing.sample_requests import received, reception, sensible
+from tests.router.routing.sample_requests import new_validator, sensible, validated_request
 
 POLICY = RoutingPolicy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+ASKS = sensible(NAMES, INTENTS).map(lambda message: new_validator().validate(message, None, None))
 LINKER = "/usr/bin/ld: undefined reference to `foo()'"
 SURE = opinion(stl=0.81, algo=0.11)
 
@@ -141,7 +141,7 @@ def test_fallback_of_an_excluded_specialist_was_configured_or_likely(
     thought: Distribution, exclude: list[str], default: str | None, source: str, primary: str, second: str
 ) -> None:
     policy = RoutingPolicy(replace(ENSEMBLE, default_specialist=default))
-    decision = policy.decide(received(exclude_specialists=exclude), thought, DIGEST)
+    decision = policy.decide(validated_request(exclude_specialists=exclude), thought, DIGEST)
     assert (decision.source, decision.primary, decision.second_choice) == (source, primary, second)
 
 
@@ -151,9 +151,9 @@ def test_force_goes_before_intent_before_rule_before_classifier() -> None:
     text = "==1==ERROR: AddressSanitizer: stack-overflow on address 0x7"
     for dropped in ("", "force_specialists", "intent"):
         options.pop(dropped, None)
-        decision = POLICY.decide(received(prompt=text, **options), SURE, DIGEST)
+        decision = POLICY.decide(validated_request(prompt=text, **options), SURE, DIGEST)
         sources.append((decision.source, decision.primary, decision.decided_by))
-    decision = POLICY.decide(received(prompt="why?"), SURE, DIGEST)
+    decision = POLICY.decide(validated_request(prompt="why?"), SURE, DIGEST)
     sources.append((decision.source, decision.primary, decision.decided_by))
     assert sources == [
         ("forced", "stl", "force_specialists"),
@@ -174,11 +174,11 @@ def test_force_goes_before_intent_before_rule_before_classifier() -> None:
     ],
 )
 def test_the_reason_is_a_sentence(fields: dict[str, object], why: str) -> None:
-    assert POLICY.decide(received(**fields), SURE, DIGEST).why == why
+    assert POLICY.decide(validated_request(**fields), SURE, DIGEST).why == why
 
 
 def test_an_overruled_rule_is_recorded_and_the_next_one_tried() -> None:
-    ask = received(prompt=f"{LINKER}\nin my thread pool", exclude_specialists=["build"], intent="build-fix")
+    ask = validated_request(prompt=f"{LINKER}\nin my thread pool", exclude_specialists=["build"], intent="build-fix")
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.source, decision.decided_by, decision.second_choice) == ("rule", "pool", "stl")
     assert decision.notes == (
@@ -189,38 +189,43 @@ def test_an_overruled_rule_is_recorded_and_the_next_one_tried() -> None:
 
 
 def test_only_the_first_two_forced_specialists_are_used() -> None:
-    decision = POLICY.decide(received(force_specialists=["stl", "algo", "debug"], intent="build-fix"), None, "")
+    decision = POLICY.decide(
+        validated_request(force_specialists=["stl", "algo", "debug"], intent="build-fix"), None, ""
+    )
     assert (decision.primary, decision.second_choice) == ("stl", "algo")
     assert len(decision.notes) == 2
-    assert POLICY.decide(received(force_specialists=["algo"]), SURE, DIGEST).second_choice == ""
+    assert POLICY.decide(validated_request(force_specialists=["algo"]), SURE, DIGEST).second_choice == ""
 
 
 def test_labels_of_foreign_specialists_count_as_reject() -> None:
     thought = made({"memory": 0.7, "stl": 0.2, REJECT: 0.1})
-    decision = POLICY.decide(received(), thought, DIGEST)
+    decision = POLICY.decide(validated_request(), thought, DIGEST)
     assert decision.source == "unrouted"
     assert dict(decision.distribution)[REJECT] == pytest.approx(0.8)
 
 
 def test_a_missing_distribution_is_never_a_decision() -> None:
-    unheard = POLICY.decide(received(), None, "", ("the classifier did not answer: it stalled",))
+    unheard = POLICY.decide(validated_request(), None, "", ("the classifier did not answer: it stalled",))
     assert unheard.source == "unrouted" and "unavailable" in unheard.why and len(unheard.notes) == 1
     assert no_specialist(unheard).code is grpc.StatusCode.UNAVAILABLE
-    normal = POLICY.decide(received(), opinion(stl=0.1), DIGEST)
-    excluded = POLICY.decide(received(exclude_specialists=list(NAMES)), None, "")
+    normal = POLICY.decide(validated_request(), opinion(stl=0.1), DIGEST)
+    excluded = POLICY.decide(validated_request(exclude_specialists=list(NAMES)), None, "")
     for decision in (normal, excluded):
         refusal = no_specialist(decision)
         assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
         assert refusal.error.reason == wire.ERROR_REASON_NO_SPECIALIST and decision.why in refusal.error.message
-    fallen_back = RoutingPolicy(WITH_DEFAULT).decide(received(), None, "")
+    fallen_back = RoutingPolicy(WITH_DEFAULT).decide(validated_request(), None, "")
     assert (fallen_back.source, fallen_back.primary, fallen_back.second_choice) == ("default", "stl", "algo")
-    assert RoutingPolicy(WITH_DEFAULT).decide(received(exclude_specialists=["stl"]), None, "").source == "unrouted"
+    assert (
+        RoutingPolicy(WITH_DEFAULT).decide(validated_request(exclude_specialists=["stl"]), None, "").source
+        == "unrouted"
+    )
 
 
 @pytest.mark.parametrize("field", ["force_specialists", "exclude_specialists"])
 def test_unknown_specialist_is_refused_with_the_known_ones(field: str) -> None:
     with pytest.raises(Refusal) as refused:
-        POLICY.decide(received(**{field: ["sql"]}), SURE, DIGEST)
+        POLICY.decide(validated_request(**{field: ["sql"]}), SURE, DIGEST)
     error = refused.value.error
     assert (error.reason, error.field, error.value) == (wire.ERROR_REASON_UNKNOWN_SPECIALIST, field, "'sql'")
     assert error.limit == "one of algo, build, debug, stl"
@@ -228,10 +233,10 @@ def test_unknown_specialist_is_refused_with_the_known_ones(field: str) -> None:
 
 def test_unknown_intent_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Refusal, match="one of build-fix, review, codegen") as refused:
-        POLICY.decide(received(intent="cooking"), SURE, DIGEST)
+        POLICY.decide(validated_request(intent="cooking"), SURE, DIGEST)
     assert refused.value.error.field == "intent"
     with pytest.raises(Refusal, match="no intents are configured"):
-        RoutingPolicy(replace(ENSEMBLE, intents=())).decide(received(intent="cooking"), SURE, DIGEST)
+        RoutingPolicy(replace(ENSEMBLE, intents=())).decide(validated_request(intent="cooking"), SURE, DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +256,7 @@ def test_unknown_intent_is_refused_with_the_known_ones() -> None:
     ],
 )
 def test_every_deciding_field_is_in_the_requests_digest(change: dict[str, object]) -> None:
-    before = POLICY.decide(received(), SURE, DIGEST).request_digest
-    assert POLICY.decide(received(**change), SURE, DIGEST).request_digest != before
-    other = POLICY.decide(received(seed=3, session_id="s", request_id="r"), SURE, DIGEST)
+    before = POLICY.decide(validated_request(), SURE, DIGEST).request_digest
+    assert POLICY.decide(validated_request(**change), SURE, DIGEST).request_digest != before
+    other = POLICY.decide(validated_request(seed=3, session_id="s", request_id="r"), SURE, DIGEST)
     assert other.request_digest == before

@@ -12,9 +12,9 @@ from router.request import Request, RoutingDecision, TraceContext, identify_sess
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
-from tests.router.routing.sample_requests import received, reception, sensible
+from tests.router.routing.sample_requests import new_validator, sensible, validated_request
 
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+ASKS = sensible(NAMES, INTENTS).map(lambda message: new_validator().validate(message, None, None))
 POLICY = RoutingPolicy(ENSEMBLE)
 WIDE = "\N{SNOWMAN}" * 2000
 DIGESTS = ["d" * 64] * 4
@@ -94,7 +94,7 @@ def test_any_receipt_is_small_and_names_its_request(ask: Request, thought: Distr
 
 
 def test_a_receipt_describes_every_step() -> None:
-    ask = received(request_id="r1", session_id="s1", priority=7)
+    ask = validated_request(request_id="r1", session_id="s1", priority=7)
     draft = ReceiptDraft(ask, ask.arrival, 1234)
     draft.decided(POLICY.decide(ask, opinion(algo=0.8, debug=0.15), DIGEST), ask.arrival + 0.5)
     draft.dispatched(ask.arrival + 1)
@@ -179,4 +179,4 @@ def test_no_fallback_is_named_if_the_primary_answers_after_all(is_spill: bool) -
     ],
 )
 def test_decision_source_is_on_the_wire(fields: dict[str, object], source: int) -> None:
-    assert decision_to_wire(POLICY.decide(received(**fields), None, "")).source == source
+    assert decision_to_wire(POLICY.decide(validated_request(**fields), None, "")).source == source

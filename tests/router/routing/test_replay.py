@@ -24,14 +24,14 @@ from tests.router.routing.ensembles import (
     opinion,
     opinions,
 )
-from tests.router.routing.sample_requests import reception, sensible
+from tests.router.routing.sample_requests import new_validator, sensible
 
 REQUESTS = sensible(NAMES, INTENTS)
 THOUGHT = opinion(stl=0.6, algo=0.3)
 PLAIN = wire.InferRequest(prompt="explain iterators")
 
 
-class Thinks:
+class FixedClassifier:
     """A classifier with a fixed result, for replay."""
 
     labels = NAMES
@@ -46,7 +46,7 @@ class Thinks:
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
     """Make the receipt that a router would write."""
-    ask = reception().validate(message, None, None)
+    ask = new_validator().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
     draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)
     sent: wire.Receipt = wire.Receipt.FromString(draft.to_wire().SerializeToString())
@@ -65,7 +65,7 @@ def test_a_replayed_decision_is_the_same(
 ) -> None:
     receipt = receipt_of(message, ensemble, None if silent else thought)
     sent = wire.InferRequest.FromString(message.SerializeToString())
-    assert replay(receipt, sent, RoutingPolicy(ensemble), Thinks(thought)) == []
+    assert replay(receipt, sent, RoutingPolicy(ensemble), FixedClassifier(thought)) == []
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,24 @@ def test_a_replayed_decision_is_the_same(
     ],
 )
 def test_another_request_is_noticed(changed: wire.InferRequest, noticed: str) -> None:
-    differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), changed, RoutingPolicy(ENSEMBLE), Thinks(THOUGHT))
+    differences = replay(
+        receipt_of(PLAIN, ENSEMBLE, THOUGHT), changed, RoutingPolicy(ENSEMBLE), FixedClassifier(THOUGHT)
+    )
     names = {line.partition(":")[0] for line in differences}
     assert {noticed, "request_digest"} <= names and "config_digest" not in names
 
 
 def test_another_configuration_is_noticed() -> None:
     other = RoutingPolicy(replace(ENSEMBLE, default_specialist="algo"))
-    differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), PLAIN, other, Thinks(THOUGHT))
+    differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), PLAIN, other, FixedClassifier(THOUGHT))
     assert [line.partition(":")[0] for line in differences] == ["config_digest"]
 
 
 def test_another_classifier_is_noticed() -> None:
     receipt = receipt_of(PLAIN, ENSEMBLE, THOUGHT)
-    renamed = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), Thinks(THOUGHT, "e" * 64))
+    renamed = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), FixedClassifier(THOUGHT, "e" * 64))
     assert {line.partition(":")[0] for line in renamed} == {"classifier_digest", "decided_by"}
-    rethought = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), Thinks(opinion(stl=0.6, algo=0.31)))
+    rethought = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), FixedClassifier(opinion(stl=0.6, algo=0.31)))
     assert {line.partition(":")[0] for line in rethought} == {"distribution", "why"}
 
 
@@ -103,6 +105,6 @@ def test_replay_notices_another_distribution(
     message: wire.InferRequest, before: Distribution, after: Distribution
 ) -> None:
     receipt = receipt_of(message, ENSEMBLE, before)
-    differences = replay(receipt, message, RoutingPolicy(ENSEMBLE), Thinks(after))
+    differences = replay(receipt, message, RoutingPolicy(ENSEMBLE), FixedClassifier(after))
     again = receipt_of(message, ENSEMBLE, after)
     assert bool(differences) == (receipt.decision != again.decision)

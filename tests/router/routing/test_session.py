@@ -9,7 +9,7 @@ from router.request import NO_SESSION, SESSION_METADATA_KEY, identify_session
 from router.routing.dispatch_plan import Candidate
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, opinion
-from tests.router.routing.sample_requests import received, replica_request
+from tests.router.routing.sample_requests import replica_request, validated_request
 
 NAMES = st.text(max_size=6)
 GIVEN = st.text(min_size=1, max_size=6)
@@ -55,7 +55,9 @@ def test_a_users_id_is_not_sent(user: str, salt: bytes) -> None:
 
 
 def test_the_replica_gets_the_key_and_a_shadow_does_not() -> None:
-    ask = received(metadata={"session_id": "chat", "order": "sixty-six"}, user_id="annabel", tenant_salt=b"salt")
+    ask = validated_request(
+        metadata={"session_id": "chat", "order": "sixty-six"}, user_id="annabel", tenant_salt=b"salt"
+    )
     assert ask.session == identify_session("", {"session_id": "chat"}, "", b"salt")
     decision = RoutingPolicy(ENSEMBLE).decide(ask, opinion(algo=0.9), DIGEST)
     request = replica_request(ask, decision, ENSEMBLE.specialist(decision.primary), (), 1.0)
@@ -67,5 +69,5 @@ def test_the_replica_gets_the_key_and_a_shadow_does_not() -> None:
 
 
 def test_a_request_without_a_session_has_no_session_key() -> None:
-    assert received().session == NO_SESSION
+    assert validated_request().session == NO_SESSION
     assert wire.GenerateRequest().session_key == NO_SESSION.key

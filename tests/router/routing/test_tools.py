@@ -8,8 +8,8 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, opinion
-from tests.router.routing.sample_requests import received, replica_request
-from tests.router.routing.sample_states import always, met
+from tests.router.routing.sample_requests import replica_request, validated_request
+from tests.router.routing.sample_states import always, plan_case
 
 POLICY = RoutingPolicy(ENSEMBLE)
 SURE = opinion(algo=0.8, debug=0.15)
@@ -21,7 +21,7 @@ REQUIRED = wire.ToolChoice(mode=wire.ToolChoice.REQUIRED, one_at_most=True)
 
 
 def test_tools_and_calls_are_passed_on_unchanged() -> None:
-    ask = received(messages=[ASKED, CALLED, TOLD], tools=[TOOL], tool_choice=REQUIRED)
+    ask = validated_request(messages=[ASKED, CALLED, TOLD], tools=[TOOL], tool_choice=REQUIRED)
     assert ask.text == ASKED.content, "only user turns decide"
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert list(request.chat.tools) == [TOOL] and request.chat.tool_choice == REQUIRED
@@ -36,7 +36,9 @@ def test_tools_and_their_choice_are_in_the_requests_digest() -> None:
         {"tools": [TOOL], "tool_choice": REQUIRED},
         {"tools": [TOOL], "tool_choice": wire.ToolChoice(name=TOOL.name)},
     ]
-    digests = [POLICY.decide(received(messages=[ASKED], **each), SURE, DIGEST).request_digest for each in asked]
+    digests = [
+        POLICY.decide(validated_request(messages=[ASKED], **each), SURE, DIGEST).request_digest for each in asked
+    ]
     assert len(set(digests)) == len(digests)
 
 
@@ -48,7 +50,7 @@ def test_an_answer_that_may_be_calls_is_neither_judged_nor_compared() -> None:
         ([TOOL], wire.ToolChoice(mode=wire.ToolChoice.NONE), True),
     ):
         asked: dict[str, Any] = {"messages": [ASKED], "tools": tools, "tool_choice": choice}
-        made = met(ENSEMBLE, sure=unsure, force_specialists=["algo"], **asked).plan(always)
+        made = plan_case(ENSEMBLE, sure=unsure, force_specialists=["algo"], **asked).plan(always)
         assert (made.shadow is not None or made.sample) == judged
 
 
@@ -93,10 +95,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("field", "fields"), REFUSED)
 def test_an_invalid_tool_names_its_field(field: str, fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
-        received(**{"messages": [ASKED], **fields})
+        validated_request(**{"messages": [ASKED], **fields})
     assert refused.value.error.field == field and refused.value.error.limit
     assert len(refused.value.error.value) < 200
 
 
 def test_tool_names_may_be_as_long_as_vendors_allow() -> None:
-    assert received(messages=[ASKED], tools=[named("x" * 128)])
+    assert validated_request(messages=[ASKED], tools=[named("x" * 128)])

@@ -13,7 +13,7 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.request import Request
 from router.routing.validation import COUNTS, RANGES, SIZES
-from tests.router.routing.sample_requests import DEFAULT_TIMEOUT, anything, received, reception, sensible
+from tests.router.routing.sample_requests import DEFAULT_TIMEOUT, anything, new_validator, sensible, validated_request
 
 DAY = 24 * 3600
 
@@ -58,7 +58,7 @@ def test_validation_gives_a_request_in_range_or_a_refusal_with_its_field(
 ) -> None:
     before = message.SerializeToString(deterministic=True)
     try:
-        ask = reception().validate(message, seconds_left, traceparent)
+        ask = new_validator().validate(message, seconds_left, traceparent)
     except Refusal as refusal:
         assert refusal.error.reason in (wire.ERROR_REASON_INVALID_FIELD, wire.ERROR_REASON_DEADLINE)
         if refusal.error.reason == wire.ERROR_REASON_INVALID_FIELD:
@@ -73,7 +73,7 @@ def test_validation_gives_a_request_in_range_or_a_refusal_with_its_field(
 
 @given(sensible(("a", "b", "c"), ("i",)))
 def test_a_valid_request_passes_unchanged(message: wire.InferRequest) -> None:
-    ask = reception().validate(message, None, None)
+    ask = new_validator().validate(message, None, None)
     assert ask.sampling == (message.sampling if message.HasField("sampling") else None)
     assert ask.force == tuple(message.force_specialists) and ask.exclude == tuple(message.exclude_specialists)
     assert ask.stop == tuple(message.stop) and ask.adapters == tuple(message.adapters)
@@ -92,7 +92,7 @@ def test_every_range_ends_as_documented(field: str, allowed: Any) -> None:
         for parent in parents:
             holder = getattr(holder, parent)
         setattr(holder.add() if parents[-1:] == ["logit_bias"] else holder, name, value)
-        reception().validate(message, None, None)
+        new_validator().validate(message, None, None)
 
     whole = not isinstance(_field(field).default_value, float)
     step = 1 if whole else 1e-9
@@ -158,7 +158,7 @@ def test_the_documented_fields_exist() -> None:
 )  # fmt: skip
 def test_a_refusal_names_its_field(field: str, fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
-        received(**fields)
+        validated_request(**fields)
     assert refused.value.error.field == field
     assert len(refused.value.error.value) < 200
 
@@ -166,7 +166,7 @@ def test_a_refusal_names_its_field(field: str, fields: dict[str, Any]) -> None:
 def test_the_total_size_is_checked_first() -> None:
     message = wire.InferRequest(prompt="x" * 600_000, body="y" * 1_600_000)
     with pytest.raises(Refusal) as refused:
-        reception().validate(message, None, None)
+        new_validator().validate(message, None, None)
     assert refused.value.error.field == "request"
 
 
@@ -184,17 +184,17 @@ def test_the_earlier_deadline_counts_and_none_overflows(
         named.append(min(seconds_left, DAY))
     if named and min(named) <= 0:
         with pytest.raises(Refusal) as refused:
-            reception(ManualClock(now)).validate(message, seconds_left, None)
+            new_validator(ManualClock(now)).validate(message, seconds_left, None)
         assert refused.value.error.reason == wire.ERROR_REASON_DEADLINE
         return
-    ask = reception(ManualClock(now)).validate(message, seconds_left, None)
+    ask = new_validator(ManualClock(now)).validate(message, seconds_left, None)
     assert ask.arrival == now
     assert ask.deadline == now + min(named, default=DEFAULT_TIMEOUT)
 
 
 @given(st.floats(0, 1e9), st.none() | st.integers(1, DAY * 1000))
 def test_the_first_token_has_its_own_deadline(now: float, first_ms: int | None) -> None:
-    ask = reception(ManualClock(now)).validate(
+    ask = new_validator(ManualClock(now)).validate(
         wire.InferRequest(prompt="x", first_token_timeout_ms=first_ms), None, None
     )
     assert ask.first_deadline == (None if first_ms is None else now + first_ms / 1000)
@@ -202,7 +202,7 @@ def test_the_first_token_has_its_own_deadline(now: float, first_ms: int | None) 
 
 
 def test_an_id_is_the_callers_or_a_new_one() -> None:
-    door = reception()
+    door = new_validator()
     asks = [door.validate(wire.InferRequest(prompt="x", request_id=given), None, None) for given in ("", "mine", "")]
     assert [ask.request_id for ask in asks] == ["made-1", "mine", "made-2"]
 
@@ -226,5 +226,5 @@ def test_an_id_is_the_callers_or_a_new_one() -> None:
 )
 def test_an_empty_or_oversized_structure_is_refused(field: str, structure: wire.Structure) -> None:
     with pytest.raises(Refusal) as refused:
-        reception().validate(wire.InferRequest(prompt="x", structure=structure), None, None)
+        new_validator().validate(wire.InferRequest(prompt="x", structure=structure), None, None)
     assert refused.value.error.field == field and refused.value.error.limit and refused.value.error.value

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from octet.v1 import inference_pb2 as wire
-from tests.router.serving.harness import CallResult, Routed, asking
+from tests.router.serving.harness import CallResult, RouterHarness, infer_request
 
 LONG_QUESTION = "and then tell me what comes after number {} of all the things that there are in this one store"
 """A question so long that half a block is much less than half a turn."""
@@ -15,7 +15,7 @@ LONG_QUESTION = "and then tell me what comes after number {} of all the things t
 
 @dataclass
 class Conversation:
-    routed: Routed
+    routed: RouterHarness
     fields: dict[str, Any]
     question: str = LONG_QUESTION
     messages: list[wire.Message] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Conversation:
         question = self.question.format(len(self.messages) // 2)
         self.messages.append(wire.Message(role="user", content=question))
         given = {**self.fields, **fields}
-        return asking("", messages=self.messages, **given)
+        return infer_request("", messages=self.messages, **given)
 
     def _add_answer(self, text: str) -> None:
         self.messages.append(wire.Message(role="assistant", content=text))

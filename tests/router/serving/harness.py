@@ -36,7 +36,7 @@ def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: Rou
     return Ensemble(
         specialists=tuple(SpecialistConfig(name, max_running=8) for name in names),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
-        dispatch=dispatch or quick(),
+        dispatch=dispatch or patient_dispatch(),
         router=router or RouterConfig(default_timeout=120.0),
     )
 
@@ -88,7 +88,7 @@ class CallResult:
 
 
 @dataclass
-class Routed:
+class RouterHarness:
     server: RouterServer
     channel: Any
 
@@ -139,7 +139,7 @@ class Routed:
 
 
 @asynccontextmanager
-async def routing(
+async def running_router(
     replicas: Mapping[str, Sequence[str]],
     *,
     warm: bool = True,
@@ -149,7 +149,7 @@ async def routing(
     keys: KeySource | None = None,
     otlp: str = "",
     **settings: Any,
-) -> AsyncIterator[Routed]:
+) -> AsyncIterator[RouterHarness]:
     """Run a router with these replicas. `settings` are arguments of `ensemble_of`."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
@@ -161,15 +161,15 @@ async def routing(
             async with asyncio.timeout(60):
                 await server.warm()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            yield Routed(server, channel)
+            yield RouterHarness(server, channel)
     finally:
         await server.stop(0)
 
 
-def asking(text: str = "hello", specialist: str = "writer", **fields: Any) -> wire.InferRequest:
+def infer_request(text: str = "hello", specialist: str = "writer", **fields: Any) -> wire.InferRequest:
     return wire.InferRequest(**{"prompt": text, "force_specialists": [specialist], "max_tokens": 8, **fields})
 
 
-def quick(**changes: Any) -> DispatchConfig:
+def patient_dispatch(**changes: Any) -> DispatchConfig:
     """Return settings under which a replica is not hung if a busy machine delays its reports."""
     return replace(DispatchConfig(hang_seconds=60.0), **changes)

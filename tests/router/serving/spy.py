@@ -27,7 +27,7 @@ async def hang(_: wire.GenerateRequest, context: Context) -> None:
     await asyncio.Event().wait()
 
 
-class Spy:
+class SpyReplica:
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
         self.asked: list[wire.GenerateRequest] = []
@@ -80,8 +80,8 @@ class Spy:
 
 
 @asynccontextmanager
-async def spying(behave: Behaviour = answer) -> AsyncIterator[Spy]:
-    spy = Spy(behave)
+async def running_spy(behave: Behaviour = answer) -> AsyncIterator[SpyReplica]:
+    spy = SpyReplica(behave)
     server = grpc.aio.server()
     handlers = {
         "Generate": streaming_handler(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),

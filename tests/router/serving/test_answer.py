@@ -7,15 +7,17 @@ import pytest
 
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
-from tests.router.serving.harness import CallResult, asking, routing
+from tests.router.serving.harness import CallResult, infer_request, running_router
 from tests.router.serving.test_propagation import STEADY
 from tests.specialist.server import harness as replicas
-from tests.specialist.server.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, running_replica, sim
 
 
 async def test_a_stream_is_the_replicas_answer_with_a_complete_receipt() -> None:
-    async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
-        result = await routed.ask(asking("why?", request_id="r-1", max_tokens=24, seed=7, session_id="s", priority=3))
+    async with running_replica(sim(QUICK)) as served, running_router({"writer": [served.address]}) as routed:
+        result = await routed.ask(
+            infer_request("why?", request_id="r-1", max_tokens=24, seed=7, session_id="s", priority=3)
+        )
         chat = specialist_pb2.Chat(messages=[specialist_pb2.Message(role="user", content="why?")])
         sampling = specialist_pb2.Sampling(temperature=0.0, top_p=1.0, repetition_penalty=1.0)
         plain = specialist_pb2.GenerateRequest(chat=chat, max_tokens=24, seed=7, sampling=sampling)
@@ -37,8 +39,8 @@ async def test_a_stream_is_the_replicas_answer_with_a_complete_receipt() -> None
 
 
 async def test_the_answer_at_once_equals_the_stream() -> None:
-    async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
-        request = asking("why?", max_tokens=24, sampling=wire.Sampling(num_logprobs=1))
+    async with running_replica(sim(QUICK)) as served, running_router({"writer": [served.address]}) as routed:
+        request = infer_request("why?", max_tokens=24, sampling=wire.Sampling(num_logprobs=1))
         result = await routed.ask(request)
         whole = await routed.call("Infer", request, wire.InferResponse)
         assert (whole.text, tuple(whole.token_ids)) == (result.text, result.tokens)
@@ -47,9 +49,9 @@ async def test_the_answer_at_once_equals_the_stream() -> None:
 
 
 async def test_route_decides_like_generate_without_generating() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
-        preview = await routed.call("Route", asking(), wire.Receipt)
-        result = await routed.ask(asking())
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
+        preview = await routed.call("Route", infer_request(), wire.Receipt)
+        result = await routed.ask(infer_request())
         assert result.receipt is not None
         assert preview.decision == result.receipt.decision
         assert not preview.HasField("usage") and not preview.attempts
@@ -59,15 +61,15 @@ async def test_route_decides_like_generate_without_generating() -> None:
 @pytest.mark.parametrize(
     ("request_", "code", "reason"),
     [
-        (asking("  "), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
-        (asking(priority=10), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
-        (asking(specialist="unknown"), grpc.StatusCode.NOT_FOUND, error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST),
+        (infer_request("  "), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
+        (infer_request(priority=10), grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD),
+        (infer_request(specialist="unknown"), grpc.StatusCode.NOT_FOUND, error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST),
     ],
 )
 async def test_every_refusal_carries_its_receipt(
     method: str, request_: wire.InferRequest, code: grpc.StatusCode, reason: int
 ) -> None:
-    async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
+    async with running_router({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
         answer = wire.InferResponse if method == "Infer" else wire.Receipt
         result = await routed.ask(request_) if method == "Generate" else await routed.refused(method, request_, answer)
         assert (result.code, result.reason) == (code, reason)
@@ -76,22 +78,22 @@ async def test_every_refusal_carries_its_receipt(
 
 
 async def test_a_replicas_refusal_is_passed_on_unchanged() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
-        result = await routed.ask(asking(adapters=["absent"]))
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
+        result = await routed.ask(infer_request(adapters=["absent"]))
         assert (result.code, result.reason) == (
             grpc.StatusCode.NOT_FOUND,
             error_pb2.ERROR_REASON_UNKNOWN_ADAPTER,
         )
         assert result.error is not None and "absent" in result.error.value
         assert result.receipt is not None and len(result.receipt.attempts) == 1
-        too_long = await routed.ask(asking("word " * 800))
+        too_long = await routed.ask(infer_request("word " * 800))
         assert too_long.reason == error_pb2.ERROR_REASON_PROMPT_TOO_LONG
         assert served.server.handler.num_live == 0
 
 
 async def test_a_live_request_id_is_unique_and_cancel_ends_it_with_a_receipt() -> None:
-    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
-        long = asking(request_id="mine", max_tokens=400, ignore_eos=True)
+    async with running_replica(sim(STEADY)) as served, running_router({"writer": [served.address]}) as routed:
+        long = infer_request(request_id="mine", max_tokens=400, ignore_eos=True)
         first = asyncio.create_task(routed.ask(long))
         await routed.until(lambda: routed.num_inflight)
         again = await routed.ask(long)
@@ -120,7 +122,7 @@ async def test_a_live_request_id_is_unique_and_cancel_ends_it_with_a_receipt() -
 
 
 async def test_a_malformed_request_gets_a_receipt() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         for method in ("Generate", "Infer", "Route"):
             result = CallResult()
             try:

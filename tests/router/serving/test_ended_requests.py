@@ -7,7 +7,7 @@ import pytest
 from octet.rpc.refusal import Refusal, cancelled
 from router.dispatch.live_requests import LiveRequests
 from router.request import Request
-from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_requests import validated_request
 
 
 @pytest.mark.parametrize("caller_goes", [False, True])
@@ -16,7 +16,7 @@ async def test_ended_request_has_a_reason_unless_its_caller_is_gone(caller_goes:
     entered: asyncio.Future[Request] = asyncio.get_running_loop().create_future()
 
     async def answer() -> Refusal | None:
-        request = received()
+        request = validated_request()
         requests.enter(request)
         entered.set_result(request)
         try:

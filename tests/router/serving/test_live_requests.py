@@ -12,9 +12,9 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from router.dispatch.live_requests import LiveRequests
 from router.request import Request
-from tests.router.routing.sample_requests import received
-from tests.router.serving.harness import asking, routing
-from tests.router.serving.spy import hang, spying
+from tests.router.routing.sample_requests import validated_request
+from tests.router.serving.harness import infer_request, running_router
+from tests.router.serving.spy import hang, running_spy
 from tests.specialist.server.harness import run
 
 LARGE = "x" * 400_000
@@ -22,10 +22,10 @@ LARGE = "x" * 400_000
 
 async def test_prompts_that_are_too_large_together_are_refused() -> None:
     router = RouterConfig(max_inflight_bytes=4 << 20)
-    async with spying(hang) as spy, routing({"writer": [spy.address]}, router=router) as routed:
-        calls = [routed.generate(asking(LARGE)) for _ in range(10)]
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}, router=router) as routed:
+        calls = [routed.generate(infer_request(LARGE)) for _ in range(10)]
         await routed.until(lambda: spy.num_live == 10)
-        result = await routed.ask(asking(LARGE))
+        result = await routed.ask(infer_request(LARGE))
         assert result.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert result.reason == error_pb2.ERROR_REASON_QUEUE_FULL
         assert result.error is not None and "4,194,304 bytes" in result.error.limit
@@ -33,14 +33,14 @@ async def test_prompts_that_are_too_large_together_are_refused() -> None:
         for call in calls:
             call.cancel()
         await routed.idle()
-        calls = [routed.generate(asking(LARGE)) for _ in range(10)]
+        calls = [routed.generate(infer_request(LARGE)) for _ in range(10)]
         await routed.until(lambda: spy.num_live == 10)
         for call in calls:
             call.cancel()
 
 
 def sized(number: int, size: int) -> Request:
-    return replace(received(request_id=str(number)), num_bytes=size)
+    return replace(validated_request(request_id=str(number)), num_bytes=size)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))

@@ -19,9 +19,9 @@ from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
 from router.dispatch.replicas import replica as replicas
 from specialist.engines.sim.engine import CostModel
-from tests.router.serving.harness import asking, quick, routing
-from tests.router.serving.spy import ACCEPTED, hang, spying
-from tests.specialist.server.harness import serving, sim
+from tests.router.serving.harness import infer_request, patient_dispatch, running_router
+from tests.router.serving.spy import ACCEPTED, hang, running_spy
+from tests.specialist.server.harness import running_replica, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
@@ -29,10 +29,10 @@ STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
 
 
 async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
-    async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
         header = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
-        result = await routed.ask(asking("why?", request_id="r", priority=8, seed=3), metadata=(header,))
-        await routed.ask(asking())
+        result = await routed.ask(infer_request("why?", request_id="r", priority=8, seed=3), metadata=(header,))
+        await routed.ask(infer_request())
         first, second = spy.metadata
         found = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", first["traceparent"])
         assert found is not None and found[1] != "b7ad6b7169203331", "the span is the router's own"
@@ -44,24 +44,24 @@ async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
 
 
 async def test_trace_state_is_passed_on_only_with_a_valid_trace() -> None:
-    async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
         parent = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
         state = (("tracestate", "vendor=1,other@place=two"), ("tracestate", "third=3"))
         for headers in ((parent, *state), (("traceparent", "nonsense"), *state), state, (parent,)):
-            await routed.ask(asking(), metadata=headers)
+            await routed.ask(infer_request(), metadata=headers)
         assert spy.metadata[0]["tracestate"] == "vendor=1,other@place=two,third=3"
         assert not any("tracestate" in each for each in spy.metadata[1:])
 
 
 async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
-    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
         began = time.monotonic()
-        result = await routed.ask(asking(timeout_ms=1500), timeout=60)
+        result = await routed.ask(infer_request(timeout_ms=1500), timeout=60)
         assert 1.45 < time.monotonic() - began < 59
         assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
         assert result.receipt is not None and len(result.receipt.attempts) == 1
         assert 200 < spy.asked[0].timeout_ms <= 1500
-        await routed.ask(asking(request_id="late", timeout_ms=60_000), timeout=1.5)
+        await routed.ask(infer_request(request_id="late", timeout_ms=60_000), timeout=1.5)
         assert spy.asked[1].timeout_ms <= 1510  # gRPC rounds the timeout of a call up
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
@@ -71,9 +71,9 @@ async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
 
 
 async def test_the_first_token_deadline_ends_a_request() -> None:
-    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
         began = time.monotonic()
-        result = await routed.ask(asking(first_token_timeout_ms=1500, timeout_ms=60_000))
+        result = await routed.ask(infer_request(first_token_timeout_ms=1500, timeout_ms=60_000))
         assert 1.45 < time.monotonic() - began < 59
         assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
@@ -83,8 +83,8 @@ async def test_the_first_token_deadline_ends_a_request() -> None:
 
 
 async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
-    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
-        result = await routed.ask(asking(first_token_timeout_ms=2000, max_tokens=150, ignore_eos=True))
+    async with running_replica(sim(STEADY)) as served, running_router({"writer": [served.address]}) as routed:
+        result = await routed.ask(infer_request(first_token_timeout_ms=2000, max_tokens=150, ignore_eos=True))
         assert result.code is grpc.StatusCode.OK and len(result.tokens) == 150
         assert result.receipt is not None and result.receipt.timings.total > 2 + 2 * DEADLINE_SLACK
 
@@ -94,12 +94,15 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
     monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
     monkeypatch.setattr(replicas, "WAIT_SECONDS", 60.0)
     replica = AsyncExitStack()
-    async with replica, routing({"writer": [(await replica.enter_async_context(spying())).address]}) as routed:
+    async with (
+        replica,
+        running_router({"writer": [(await replica.enter_async_context(running_spy())).address]}) as routed,
+    ):
         await replica.aclose()
         lane = routed.server.fleet.replica_sets["writer"]
         await routed.until(lambda: not lane.is_usable)
         began = time.monotonic()
-        result = await routed.ask(asking(first_token_timeout_ms=200, timeout_ms=60_000))
+        result = await routed.ask(infer_request(first_token_timeout_ms=200, timeout_ms=60_000))
         assert 0.15 < time.monotonic() - began < 59
         assert result.reason == error_pb2.ERROR_REASON_DEADLINE
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
@@ -108,29 +111,29 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
 async def test_an_answer_cut_by_its_deadline_reports_its_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (dispatcher, fleet):
         monkeypatch.setattr(module, "DEADLINE_SLACK", 60.0)  # a busy machine may need longer to report the usage
-    async with serving(sim(STEADY)) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim(STEADY)) as served, running_router({"writer": [served.address]}) as routed:
         # These options make the length unpredictable.
         might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}
-        result = await routed.ask(asking(timeout_ms=2000, max_tokens=400, **might_end))
+        result = await routed.ask(infer_request(timeout_ms=2000, max_tokens=400, **might_end))
         assert result.reason == error_pb2.ERROR_REASON_DEADLINE
         assert result.receipt is not None and result.receipt.usage.completion_tokens == len(result.tokens) > 0
 
 
 async def test_a_callers_cancellation_reaches_the_replica() -> None:
-    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
-        for request in (asking(), asking()):
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
+        for request in (infer_request(), infer_request()):
             call = routed.generate(request)
             await routed.until(lambda: spy.num_live == 1)
             call.cancel()
             await routed.until(lambda: spy.num_live == 0)
-        call = routed.generate(asking(request_id="gone"), timeout=20)
+        call = routed.generate(infer_request(request_id="gone"), timeout=20)
         await routed.until(lambda: spy.num_live == 1)
         call.cancel()
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="gone"), wire.Receipt)
         assert kept.error.reason == error_pb2.ERROR_REASON_CANCELLED
-        infer = asyncio.create_task(routed.call("Infer", asking(), wire.InferResponse))
+        infer = asyncio.create_task(routed.call("Infer", infer_request(), wire.InferResponse))
         await routed.until(lambda: spy.num_live == 1)
         infer.cancel()
         await routed.until(lambda: spy.num_live == 0)
@@ -144,11 +147,11 @@ SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
 @pytest.mark.parametrize("size", [300, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free(size: int) -> None:
     build = sim(SLOW, max_running=8)
-    async with serving(build, max_waiting=600) as one, serving(build, max_waiting=600) as two:
+    async with running_replica(build, max_waiting=600) as one, running_replica(build, max_waiting=600) as two:
         router = RouterConfig(max_inflight=1024)
-        async with routing({"writer": [one.address, two.address]}, router=router) as routed:
+        async with running_router({"writer": [one.address, two.address]}, router=router) as routed:
             patient: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "timeout_ms": 3_600_000}
-            calls = [routed.generate(asking(f"{n}", **patient)) for n in range(size)]
+            calls = [routed.generate(infer_request(f"{n}", **patient)) for n in range(size)]
             await routed.until(lambda: routed.num_inflight > size / 2, seconds=120)
             for number in Random(1).sample(range(size), size):
                 calls[number].cancel()
@@ -157,7 +160,7 @@ async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_bloc
             for served in (one, two):
                 await served.idle()
                 served.check_whole()
-            result = await routed.ask(asking())
+            result = await routed.ask(infer_request())
             assert result.code is grpc.StatusCode.OK
 
 
@@ -167,9 +170,9 @@ async def test_stalled_caller_is_cut_without_harm_to_others() -> None:
         while True:
             await context.write(specialist_pb2.GenerateEvent(chunk=specialist_pb2.Chunk(text="x" * 100_000)))
 
-    impatient = quick(stall_seconds=0.5)
-    async with spying(flood) as spy, routing({"writer": [spy.address]}, dispatch=impatient) as routed:
-        call = routed.generate(asking(request_id="stalled"))
+    impatient = patient_dispatch(stall_seconds=0.5)
+    async with running_spy(flood) as spy, running_router({"writer": [spy.address]}, dispatch=impatient) as routed:
+        call = routed.generate(infer_request(request_id="stalled"))
         await call.read()
         await routed.until(lambda: len(routed.server.live) == 0)
         await routed.until(lambda: spy.num_live == 0)
@@ -180,10 +183,10 @@ async def test_stalled_caller_is_cut_without_harm_to_others() -> None:
 
 async def test_requests_beyond_the_limit_are_refused() -> None:
     router = RouterConfig(max_inflight=2)
-    async with spying(hang) as spy, routing({"writer": [spy.address]}, router=router) as routed:
-        calls = [routed.generate(asking()) for _ in range(2)]
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}, router=router) as routed:
+        calls = [routed.generate(infer_request()) for _ in range(2)]
         await routed.until(lambda: spy.num_live == 2)
-        result = await routed.ask(asking())
+        result = await routed.ask(infer_request())
         assert (result.code, result.reason) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             error_pb2.ERROR_REASON_QUEUE_FULL,
@@ -194,12 +197,16 @@ async def test_requests_beyond_the_limit_are_refused() -> None:
 
 
 async def test_a_session_stays_on_one_replica_and_a_burst_does_not() -> None:
-    async with spying() as one, spying() as two, routing({"writer": [one.address, two.address]}) as routed:
+    async with (
+        running_spy() as one,
+        running_spy() as two,
+        running_router({"writer": [one.address, two.address]}) as routed,
+    ):
         for _ in range(10):
-            await routed.ask(asking(session_id="chat"))
+            await routed.ask(infer_request(session_id="chat"))
         assert sorted((len(one.asked), len(two.asked))) == [0, 10]
         one.behave = two.behave = hang
-        calls = [routed.generate(asking()) for _ in range(40)]
+        calls = [routed.generate(infer_request()) for _ in range(40)]
         await routed.until(lambda: one.num_live + two.num_live == 40)
         assert abs(one.num_live - two.num_live) <= 2, "in-flight is counted at dispatch"
         for call in calls:

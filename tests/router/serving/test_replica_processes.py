@@ -14,9 +14,9 @@ import grpc
 
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
-from tests.router.serving.harness import CallResult, Routed, asking, quick, routing
-from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, spying
-from tests.specialist.server.harness import QUICK, run, serving, sim
+from tests.router.serving.harness import CallResult, RouterHarness, infer_request, patient_dispatch, running_router
+from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
+from tests.specialist.server.harness import QUICK, run, running_replica, sim
 from tests.specialist.server.test_process import OCTET, ROOT
 
 _ARGUMENTS = ("specialist", "--engine", "sim", "--name", "writer", "--kv-blocks", "512", "--port")
@@ -52,7 +52,7 @@ def processes(count: int) -> Iterator[list[Process]]:
             process.end()
 
 
-async def _start(routed: Routed, count: int, num_tokens: int = 3000) -> list[asyncio.Task[CallResult]]:
+async def _start(routed: RouterHarness, count: int, num_tokens: int = 3000) -> list[asyncio.Task[CallResult]]:
     """Start long answers and wait until each has begun."""
     seen: list[int] = []
 
@@ -60,7 +60,7 @@ async def _start(routed: Routed, count: int, num_tokens: int = 3000) -> list[asy
         result = CallResult()
         try:
             patient: dict[str, Any] = {"max_tokens": num_tokens, "ignore_eos": True, "timeout_ms": 3_600_000}
-            async for event in routed.generate(asking(f"{index}", **patient)):
+            async for event in routed.generate(infer_request(f"{index}", **patient)):
                 result.add(event)
                 if len(result.chunks) == 1:
                     seen.append(index)
@@ -75,8 +75,8 @@ async def _start(routed: Routed, count: int, num_tokens: int = 3000) -> list[asy
 
 def test_replica_killed_or_stopped_during_an_answer_is_reported_and_recovers() -> None:
     async def scenario(first: Process, second: Process) -> None:
-        dispatch = quick(hang_seconds=4.0)
-        async with routing({"writer": [first.address, second.address]}, dispatch=dispatch) as routed:
+        dispatch = patient_dispatch(hang_seconds=4.0)
+        async with running_router({"writer": [first.address, second.address]}, dispatch=dispatch) as routed:
             asked = await _start(routed, 8)
             first.end()
             lost = routed.server.fleet.replicas[0]
@@ -84,7 +84,7 @@ def test_replica_killed_or_stopped_during_an_answer_is_reported_and_recovers() -
             result = [task.result() for task in asked if task.done()]
             assert {each.reason for each in result} == {error_pb2.ERROR_REASON_REPLICA_LOST}
             assert all(each.receipt is not None and each.receipt.replica == "writer-0" for each in result)
-            again = await asyncio.gather(*(routed.ask(asking()) for _ in range(10)))
+            again = await asyncio.gather(*(routed.ask(infer_request()) for _ in range(10)))
             assert {each.code for each in again} == {grpc.StatusCode.OK}
             for task in asked:
                 task.cancel()
@@ -95,10 +95,10 @@ def test_replica_killed_or_stopped_during_an_answer_is_reported_and_recovers() -
                 cut = await alone[0]
             assert (cut.code, cut.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_LOST)
             async with asyncio.timeout(60):
-                assert (await routed.ask(asking())).reason == error_pb2.ERROR_REASON_NO_REPLICA
+                assert (await routed.ask(infer_request())).reason == error_pb2.ERROR_REASON_NO_REPLICA
             os.kill(second.popen.pid, signal.SIGCONT)
             await routed.until(lambda: routed.server.fleet.replica_sets["writer"].is_usable)
-            assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+            assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK
             await routed.idle()
 
     with processes(2) as made:
@@ -111,15 +111,15 @@ def test_rolling_restart_under_load_fails_no_request() -> None:
         num_answered = 0
         over = asyncio.Event()
 
-        async def load(routed: Routed) -> None:
+        async def load(routed: RouterHarness) -> None:
             nonlocal num_answered
             while not over.is_set():
-                result = await routed.ask(asking(max_tokens=4))
+                result = await routed.ask(infer_request(max_tokens=4))
                 failed.extend([result] if result.code is not grpc.StatusCode.OK else [])
                 num_answered += 1
                 await asyncio.sleep(0.01)
 
-        async with routing({"writer": [process.address for process in made]}) as routed:
+        async with running_router({"writer": [process.address for process in made]}) as routed:
             loads = [asyncio.create_task(load(routed)) for _ in range(4)]
             for index, process in enumerate(made):
                 process.popen.send_signal(signal.SIGTERM)
@@ -137,10 +137,10 @@ def test_rolling_restart_under_load_fails_no_request() -> None:
 
 async def test_two_routers_share_their_replicas() -> None:
     build = sim(QUICK)
-    async with serving(build) as one, serving(build) as two:
+    async with running_replica(build) as one, running_replica(build) as two:
         places = {"writer": [one.address, two.address]}
-        async with routing(places) as first, routing(places) as second:
-            asked = [router.ask(asking(f"{index}")) for index in range(30) for router in (first, second)]
+        async with running_router(places) as first, running_router(places) as second:
+            asked = [router.ask(infer_request(f"{index}")) for index in range(30) for router in (first, second)]
             result = await asyncio.gather(*asked)
             assert {each.code for each in result} == {grpc.StatusCode.OK}
             by_replica = [sum(each.receipt.replica == f"writer-{n}" for each in result if each.receipt) for n in (0, 1)]
@@ -150,14 +150,14 @@ async def test_two_routers_share_their_replicas() -> None:
 
 
 async def test_requests_are_answered_without_load_reports() -> None:
-    async with serving(sim(), max_watchers=1) as one, serving(sim(), max_watchers=1) as two:
+    async with running_replica(sim(), max_watchers=1) as one, running_replica(sim(), max_watchers=1) as two:
         async for _ in one.client.watch_load():
             break
         places = {"writer": [one.address, two.address]}
-        async with routing(places) as seeing, routing(places) as blind:
+        async with running_router(places) as seeing, running_router(places) as blind:
             await blind.until(lambda: not any(each.should_report for each in blind.server.fleet.replicas))
             for router in (seeing, blind):
-                result = await asyncio.gather(*(router.ask(asking()) for _ in range(20)))
+                result = await asyncio.gather(*(router.ask(infer_request()) for _ in range(20)))
                 assert {each.code for each in result} == {grpc.StatusCode.OK}
             assert all(each.is_connected for each in blind.server.fleet.replicas)
 
@@ -171,11 +171,11 @@ async def test_a_draining_router_finishes_its_requests_and_refuses_new_ones() ->
         await may_finish.wait()
         await context.write(USAGE)
 
-    async with spying(answer_late) as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy(answer_late) as spy, running_router({"writer": [spy.address]}) as routed:
         (running,) = await _start(routed, 1)
         draining = asyncio.create_task(routed.server.drain())
         await routed.until(lambda: routed.server.service.draining)
-        refused = await routed.ask(asking())
+        refused = await routed.ask(infer_request())
         assert (refused.code, refused.reason) == (
             grpc.StatusCode.UNAVAILABLE,
             error_pb2.ERROR_REASON_DRAINING,
@@ -188,5 +188,5 @@ async def test_a_draining_router_finishes_its_requests_and_refuses_new_ones() ->
 
 async def test_replicas_behind_unix_sockets(tmp_path: Path) -> None:
     socket = tmp_path / "writer.sock"
-    async with serving(sim(), socket=socket), routing({"writer": [f"unix:{socket}"]}) as routed:
-        assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+    async with running_replica(sim(), socket=socket), running_router({"writer": [f"unix:{socket}"]}) as routed:
+        assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK

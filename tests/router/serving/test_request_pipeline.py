@@ -23,7 +23,7 @@ from router.routing.dispatch_plan import DispatchPlan, FleetStatus, IntentKnobs
 from router.routing.policy import RoutingPolicy
 from router.serving import RequestPipeline
 from tests.router.routing.ensembles import ENSEMBLE
-from tests.router.routing.sample_states import Meeting, found, met, never
+from tests.router.routing.sample_states import PlanCase, never, plan_case, with_reported_lanes
 
 QUIET = replace(
     ENSEMBLE,
@@ -36,12 +36,12 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 class PipelineHarness:
     """A request pipeline with a fake dispatcher, which records the counts."""
 
-    def __init__(self, meeting: Meeting, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
-        self.meeting = meeting
+    def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
+        self.case = case
         self.counted: Counter[str] = Counter()
         self._outcome = full, accepted, fails
         control = SimpleNamespace(
-            fleet_status=meeting.standing,
+            fleet_status=case.status,
             record_accepted=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
             record_refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
         )
@@ -60,7 +60,7 @@ class PipelineHarness:
         self.plan: DispatchPlan | None = None
 
     async def decide(self, ask: object, classifier: object) -> object:
-        return self.meeting.decision
+        return self.case.decision
 
     async def _dispatch(self, request: Request, plan: DispatchPlan, _: object) -> None:
         full, request.was_accepted, fails = self._outcome
@@ -70,14 +70,14 @@ class PipelineHarness:
             raise REFUSED
 
     def asked(self) -> None:
-        ask = self.meeting.ask
+        ask = self.case.ask
 
         async def finish() -> wire.Receipt:
             return wire.Receipt()
 
         unused: Any = None
         ask.draft = ReceiptDraft(ask, 0.0, 0)
-        ask.policy = RoutingPolicy(self.meeting.ensemble)
+        ask.policy = RoutingPolicy(self.case.ensemble)
         _any(ask.policy).classify_and_decide = self.decide
         asyncio.run(self._pipeline.answer(ask, unused, finish))
 
@@ -86,8 +86,8 @@ def _any(part: object) -> Any:
     return part
 
 
-def sure() -> Meeting:
-    return met(QUIET, sure={"algo": 0.9, "stl": 0.05})
+def sure() -> PlanCase:
+    return plan_case(QUIET, sure={"algo": 0.9, "stl": 0.05})
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
 
 
 def test_a_request_below_its_priority_floor_does_not_count_as_demand() -> None:
-    meeting = sure()
-    standing = replace(meeting.standing, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
-    harness = PipelineHarness(replace(meeting, standing=standing), accepted=True)
+    case = sure()
+    status = replace(case.status, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
+    harness = PipelineHarness(replace(case, status=status), accepted=True)
     with pytest.raises(Refusal):
         harness.asked()
     assert not harness.counted
 
 
 def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    meeting = met(QUIET, found(FleetStatus.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
+    case = plan_case(QUIET, with_reported_lanes(FleetStatus.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
     knobs = {("unspecified", "algo"): IntentKnobs(1.0, 0)}
-    standing = replace(meeting.standing, knob_overrides=knobs, cordoned=frozenset({"stl-1"}))
+    status = replace(case.status, knob_overrides=knobs, cordoned=frozenset({"stl-1"}))
     tasks: list[ShadowTask] = []
 
     class RecordingTap:
@@ -143,7 +143,7 @@ def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPat
         def finished(self, *_: object) -> None: ...
 
     monkeypatch.setattr("router.serving.AnswerTap", RecordingTap)
-    PipelineHarness(replace(meeting, standing=standing), accepted=True).asked()
+    PipelineHarness(replace(case, status=status), accepted=True).asked()
     (task,) = tasks
     assert task.order.why == "low_confidence" and task.order.candidate.specialist == "stl"
     replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
@@ -158,18 +158,18 @@ def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_a
     name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
     """A replica without a revision has not reported yet, so its adapters are unknown."""
-    meeting = sure()
-    algo = meeting.standing.specialists["algo"]
+    case = sure()
+    algo = case.status.specialists["algo"]
     lane_adapters = tuple((each, each) for each in wanted)
     lane = replace(algo.lane, revision="r1", adapters=lane_adapters, unfit=frozenset({"algo-1"}))
-    standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": replace(algo, lane=lane)})
-    harness = PipelineHarness(replace(meeting, standing=standing), accepted=True)
+    status = replace(case.status, specialists={**case.status.specialists, "algo": replace(algo, lane=lane)})
+    harness = PipelineHarness(replace(case, status=status), accepted=True)
     harness.asked()
     assert harness.plan is not None
     fleet: Any = SimpleNamespace(replica_sets=defaultdict(object))
     nothing: Any = None
     dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
-    target = dispatcher._target(meeting.ask, harness.plan.candidates[0])
+    target = dispatcher._target(case.ask, harness.plan.candidates[0])
     assert not target.is_callers, "the lane determines the adapters"
     report = None if revision is None else SimpleNamespace(revision=revision)
     adapters = frozenset(() if revision is None else held)

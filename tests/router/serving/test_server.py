@@ -20,16 +20,23 @@ from router.dispatch.transport import ReplicaTls
 from router.routing.policy import RoutingPolicy
 from router.settings import RouterSettings, replica_addresses
 from tests.octet.rpc.pending_calls import codes_of, connected, details_of, send_pending_calls
-from tests.router.serving.harness import CallResult, Routed, asking, ensemble_of, quick, routing
-from tests.router.serving.spy import hang, spying
-from tests.specialist.server.harness import serving, sim
+from tests.router.serving.harness import (
+    CallResult,
+    RouterHarness,
+    ensemble_of,
+    infer_request,
+    patient_dispatch,
+    running_router,
+)
+from tests.router.serving.spy import hang, running_spy
+from tests.specialist.server.harness import running_replica, sim
 from tests.specialist.server.test_tls import tls
 
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-async def health(routed: Routed) -> int:
+async def health(routed: RouterHarness) -> int:
     method = routed.channel.unary_unary(
         "/grpc.health.v1.Health/Check",
         health_pb2.HealthCheckRequest.SerializeToString,
@@ -40,13 +47,13 @@ async def health(routed: Routed) -> int:
 
 
 async def test_health_says_serving_when_every_lane_is_warm_and_not_while_draining() -> None:
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         places = {"writer": [served.address], "poet": ["127.0.0.1:1"]}
-        async with routing(places, warm=False) as routed:
+        async with running_router(places, warm=False) as routed:
             await routed.until(lambda: routed.server.fleet.waiting_for == ["poet"])
             assert await health(routed) == NOT_SERVING
-            assert (await routed.ask(asking())).code is grpc.StatusCode.OK, "an available specialist answers"
-        async with routing({"writer": [served.address]}) as routed:
+            assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK, "an available specialist answers"
+        async with running_router({"writer": [served.address]}) as routed:
             assert await health(routed) == SERVING
             await routed.server.drain()
             assert await health(routed) == NOT_SERVING
@@ -63,12 +70,12 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
         await asyncio.sleep(0.8)
         await refuse(context, refusal)
 
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         watching = _watch_health(routed)
         assert (await watching.read()).status == SERVING
         await routed.server.drain()
         monkeypatch.setattr(handlers, "refuse", refuse_slowly)
-        asking_now = asyncio.create_task(routed.ask(asking()))
+        asking_now = asyncio.create_task(routed.ask(infer_request()))
         await asked.wait()
         async with asyncio.timeout(60):  # a health watch does not delay the stop
             await routed.server.stop(10)
@@ -78,9 +85,9 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
 
 async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
     """Regression test: gRPC cancelled such calls without a reason."""
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         await routed.server.drain()
-        address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
+        address, request = f"127.0.0.1:{routed.server.port}", infer_request().SerializeToString()
         async with connected(address, "/octet.v1.Inference/Generate", request) as ask:
             calls = send_pending_calls(ask)
             await routed.server.stop(10)
@@ -102,9 +109,9 @@ async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_end
         await refuse(context, refusal)
 
     monkeypatch.setattr(handlers, "refuse", refuse_late)
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         await routed.server.drain()
-        asked = asyncio.create_task(routed.ask(asking()))
+        asked = asyncio.create_task(routed.ask(infer_request()))
         await routed.until(lambda: routed.server._inference.calls.num_open == 1)
         stop, is_stopping = routed.server._grpc.stop, asyncio.Event()
 
@@ -124,10 +131,10 @@ async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_end
 
 
 async def test_calls_wait_while_listeners_close_and_health_checks_do_not() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         drain_gate = routed.server._drain_gate
         async with drain_gate.hold():
-            asked = asyncio.create_task(routed.ask(asking()))
+            asked = asyncio.create_task(routed.ask(infer_request()))
             await routed.until(lambda: drain_gate.num_held == 1)
             async with asyncio.timeout(60):
                 assert await health(routed) == SERVING
@@ -135,7 +142,7 @@ async def test_calls_wait_while_listeners_close_and_health_checks_do_not() -> No
         assert (await asked).code is grpc.StatusCode.OK
 
 
-def _watch_health(routed: Routed) -> Any:
+def _watch_health(routed: RouterHarness) -> Any:
     method = routed.channel.unary_stream(
         "/grpc.health.v1.Health/Watch",
         health_pb2.HealthCheckRequest.SerializeToString,
@@ -145,23 +152,23 @@ def _watch_health(routed: Routed) -> Any:
 
 
 async def test_reload_under_load_fails_no_request_and_applies_to_later_ones() -> None:
-    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+    async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         over = asyncio.Event()
 
         result: list[CallResult] = []
 
         async def load() -> None:
             while not over.is_set():
-                result.append(await routed.ask(asking()))
+                result.append(await routed.ask(infer_request()))
 
         loads = [asyncio.create_task(load()) for _ in range(4)]
         before = ensemble_of("writer")
         for failures in (4, 5, 6):
-            changed = replace(before, dispatch=quick(failures=failures), default_specialist="writer")
+            changed = replace(before, dispatch=patient_dispatch(failures=failures), default_specialist="writer")
             await routed.server.reload(changed)
             num_before = len(result)
             await routed.until(lambda num=num_before: len(result) > num + 8)
-            preview = await routed.call("Route", asking(), wire.Receipt)
+            preview = await routed.call("Route", infer_request(), wire.Receipt)
             assert preview.decision.config_digest == RoutingPolicy(changed).digest
             assert routed.server.fleet.replica_sets["writer"].dispatch.failures == failures
         over.set()
@@ -176,7 +183,7 @@ async def test_a_changed_file_is_reloaded_and_an_invalid_one_ignored(
     text = "specialists:\n  writer:\n    describe: words\n    engine: sim\n    addresses: ['127.0.0.1:1']\n"
     path.write_text(text)
     ensemble = read_ensemble(path)
-    async with routing({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as routed:
+    async with running_router({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as routed:
         service = routed.server.service
         routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
         first = service.policy.digest
@@ -189,9 +196,9 @@ async def test_a_changed_file_is_reloaded_and_an_invalid_one_ignored(
 
 
 async def test_a_request_keeps_the_policy_it_began_with() -> None:
-    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
         before = routed.server.service.policy.digest
-        running = asyncio.create_task(routed.ask(asking(request_id="r")))
+        running = asyncio.create_task(routed.ask(infer_request(request_id="r")))
         await routed.until(lambda: spy.num_live == 1)
         changed = replace(ensemble_of("writer"), default_specialist="writer")
         await routed.server.reload(changed)
@@ -203,13 +210,13 @@ async def test_a_request_keeps_the_policy_it_began_with() -> None:
 
 
 async def test_a_router_presents_its_certificate_to_replicas(pki: Path) -> None:
-    async with serving(tls=tls(pki)) as served:
+    async with running_replica(tls=tls(pki)) as served:
         shown = ReplicaTls(pki / "ca.pem", pki / "caller.pem", pki / "caller.key")
-        async with routing({"writer": [served.address]}, replica_tls=shown) as routed:
-            assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+        async with running_router({"writer": [served.address]}, replica_tls=shown) as routed:
+            assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK
         bare = ReplicaTls(pki / "ca.pem")
-        async with routing({"writer": [served.address]}, replica_tls=bare, warm=False) as routed:
-            assert (await routed.ask(asking())).code is grpc.StatusCode.UNAVAILABLE
+        async with running_router({"writer": [served.address]}, replica_tls=bare, warm=False) as routed:
+            assert (await routed.ask(infer_request())).code is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from specialist.engines.sim.engine import FaultSource, InjectedFault
 from specialist.scheduling.step import Step
 from specialist.text.prompt import ChatTurn
 from tests.router.serving.conversation import Conversation
-from tests.router.serving.harness import asking, routing
-from tests.specialist.server.harness import QUICK, Served, serving, sim
+from tests.router.serving.harness import infer_request, running_router
+from tests.specialist.server.harness import QUICK, ReplicaHarness, running_replica, sim
 
 BLOCK = 16
 ALL_REUSED = "unspecified"
@@ -24,8 +24,8 @@ LONG: dict[str, Any] = {"context": 4096, "num_blocks": 600}
 @pytest.mark.parametrize("prefix_cache", [True, False])
 async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(prefix_cache: bool) -> None:
     async with (
-        serving(sim(**LONG, prefix_cache=prefix_cache)) as replica,
-        routing({"writer": [replica.address]}) as routed,
+        running_replica(sim(**LONG, prefix_cache=prefix_cache)) as replica,
+        running_router({"writer": [replica.address]}) as routed,
     ):
         conversation = Conversation(routed, {"session_id": "chat"})
         for _ in range(20):
@@ -50,7 +50,7 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(pr
     ],
 )
 async def test_the_receipt_names_the_source_of_the_session_key(fields: dict[str, Any], source: str) -> None:
-    async with serving(sim(**LONG)) as replica, routing({"writer": [replica.address]}) as routed:
+    async with running_replica(sim(**LONG)) as replica, running_router({"writer": [replica.address]}) as routed:
         conversation = Conversation(routed, fields)
         for _ in range(2):
             await conversation.turn()
@@ -66,9 +66,9 @@ async def test_a_conversation_stays_on_its_replica_and_moves_when_it_dies() -> N
         replicas = {}
         for _ in range(2):
             own = await stack.enter_async_context(AsyncExitStack())
-            served: Served = await own.enter_async_context(serving(sim(**LONG)))
+            served: ReplicaHarness = await own.enter_async_context(running_replica(sim(**LONG)))
             replicas[served.address] = own
-        routed = await stack.enter_async_context(routing({"writer": list(replicas)}))
+        routed = await stack.enter_async_context(running_router({"writer": list(replicas)}))
         conversation = Conversation(routed, {"metadata": {"session_id": "chat"}})
         for _ in range(4):
             await conversation.turn()
@@ -86,8 +86,8 @@ async def test_a_cancelled_turn_stays_cached() -> None:
     """The prompt and the received tokens are reused, except for a partial last block."""
     async with AsyncExitStack() as stack:
         build = sim(QUICK, **LONG)
-        served = [await stack.enter_async_context(serving(build, piece_gap=0.0)) for _ in range(2)]
-        routed = await stack.enter_async_context(routing({"writer": [each.address for each in served]}))
+        served = [await stack.enter_async_context(running_replica(build, piece_gap=0.0)) for _ in range(2)]
+        routed = await stack.enter_async_context(running_router({"writer": [each.address for each in served]}))
         conversation = Conversation(routed, {"session_id": "chat", "max_tokens": 400, "ignore_eos": True})
         await conversation.cut_turn(40)
         await routed.idle()
@@ -110,8 +110,10 @@ def failing_after(num_steps: int) -> FaultSource:
 
 async def test_a_failed_turn_stays_cached() -> None:
     async with AsyncExitStack() as stack:
-        served = [await stack.enter_async_context(serving(sim(**LONG, faults=failing_after(40)))) for _ in range(2)]
-        routed = await stack.enter_async_context(routing({"writer": [each.address for each in served]}))
+        served = [
+            await stack.enter_async_context(running_replica(sim(**LONG, faults=failing_after(40)))) for _ in range(2)
+        ]
+        routed = await stack.enter_async_context(running_router({"writer": [each.address for each in served]}))
         conversation = Conversation(routed, {"session_id": "chat", "ignore_eos": True})
         failed = await conversation.turn(max_tokens=200)
         assert failed.reason == error_pb2.ERROR_REASON_ENGINE_FAILED and failed.text
@@ -124,7 +126,7 @@ async def test_a_failed_turn_stays_cached() -> None:
 
 
 async def test_sessions_of_tenants_are_isolated() -> None:
-    async with serving(sim(**LONG)) as replica, routing({"writer": [replica.address]}) as routed:
+    async with running_replica(sim(**LONG)) as replica, running_router({"writer": [replica.address]}) as routed:
         mine = Conversation(routed, {"session_id": "chat", "tenant_salt": b"mine"})
         theirs = Conversation(routed, {"session_id": "chat", "tenant_salt": b"theirs"})
         for _ in range(2):
@@ -136,7 +138,7 @@ async def test_sessions_of_tenants_are_isolated() -> None:
 
 
 async def test_unexpected_events_are_violations() -> None:
-    async with serving(sim(**LONG)) as replica, routing({"writer": [replica.address]}) as routed:
+    async with running_replica(sim(**LONG)) as replica, running_router({"writer": [replica.address]}) as routed:
         conversation = Conversation(routed, {"session_id": "chat"})
         await conversation.turn(max_tokens=64, ignore_eos=True)
         conversation.messages[
@@ -152,20 +154,20 @@ async def test_unexpected_events_are_violations() -> None:
 
 async def test_evicted_blocks_are_reported() -> None:
     async with (
-        serving(sim(context=1024, num_blocks=64)) as replica,
-        routing({"writer": [replica.address]}) as routed,
+        running_replica(sim(context=1024, num_blocks=64)) as replica,
+        running_router({"writer": [replica.address]}) as routed,
     ):
         conversation = Conversation(routed, {"session_id": "chat"})
         await conversation.turn()
-        crowd = [routed.ask(asking(f"{n} " * 150, session_id=str(n))) for n in range(8)]
+        crowd = [routed.ask(infer_request(f"{n} " * 150, session_id=str(n))) for n in range(8)]
         assert all(result.code == grpc.StatusCode.OK for result in await asyncio.gather(*crowd))
         await conversation.turn()
         assert conversation.misses == ["first_time", "evicted"]
 
 
 async def test_a_refused_request_leaves_no_session_affinity() -> None:
-    async with serving(sim(**LONG)) as replica, routing({"writer": [replica.address]}) as routed:
-        result = await routed.ask(asking("x" * 9000, session_id="chat"))
+    async with running_replica(sim(**LONG)) as replica, running_router({"writer": [replica.address]}) as routed:
+        result = await routed.ask(infer_request("x" * 9000, session_id="chat"))
         assert result.receipt is not None and result.receipt.usage == wire.Usage()
         assert result.code == grpc.StatusCode.INVALID_ARGUMENT
         assert len(routed.server.fleet.replica_sets["writer"].affinity) == 0

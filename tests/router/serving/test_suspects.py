@@ -8,8 +8,8 @@ import pytest
 from octet.identity import digest_parts
 from router import request
 from router.dispatch.replicas.replica import ReplicaConnection
-from tests.router.serving.harness import Routed, asking, routing
-from tests.router.serving.spy import Spy, hang, spying
+from tests.router.serving.harness import RouterHarness, infer_request, running_router
+from tests.router.serving.spy import SpyReplica, hang, running_spy
 
 
 async def test_content_is_hashed_once_and_only_while_there_are_suspects(
@@ -22,17 +22,17 @@ async def test_content_is_hashed_once_and_only_while_there_are_suspects(
         return digest_parts(parts)
 
     monkeypatch.setattr(request, "digest_parts", counted)
-    async with spying() as spy, routing({"writer": [spy.address]}) as routed:
-        assert (await routed.ask(asking())).reason == 0 and not hashed
+    async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
+        assert (await routed.ask(infer_request())).reason == 0 and not hashed
         routed.server.quarantine.died_with(lambda: b"another prompt", ReplicaConnection())
         for num_asked in (1, 2):
-            assert (await routed.ask(asking())).reason == 0
+            assert (await routed.ask(infer_request())).reason == 0
             assert len(hashed) == num_asked
 
 
 @pytest.mark.parametrize("leave", ["hang up", "deadline"])
 async def test_a_request_that_left_shortly_before_its_replica_died_is_a_suspect(leave: str) -> None:
-    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+    async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
         await left(routed, spy, leave)
         assert len(routed.server.quarantine) == 0
         (replica,) = routed.server.fleet.replicas
@@ -40,11 +40,11 @@ async def test_a_request_that_left_shortly_before_its_replica_died_is_a_suspect(
         assert len(routed.server.quarantine) == 1
 
 
-async def left(routed: Routed, spy: Spy, leave: str) -> None:
+async def left(routed: RouterHarness, spy: SpyReplica, leave: str) -> None:
     if leave == "deadline":
-        await routed.ask(asking(timeout_ms=300))
+        await routed.ask(infer_request(timeout_ms=300))
     else:
-        call = routed.generate(asking())
+        call = routed.generate(infer_request())
         reading = asyncio.create_task(call.read())
         await routed.until(lambda: spy.asked)
         call.cancel()

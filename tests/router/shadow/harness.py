@@ -24,7 +24,7 @@ from router.quality.shadow_copy import ShadowTask
 from router.request import OutgoingTrace
 from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
 from router.verify.verdict import Outcome, Verdict, Verifier
-from tests.router.serving.spy import Behaviour, Spy, spying
+from tests.router.serving.spy import Behaviour, SpyReplica, running_spy
 
 PRIMARY, SHADOW = "writer", "critic"
 LANES = {name: f"{name}|1|abc" for name in (PRIMARY, SHADOW)}
@@ -201,7 +201,7 @@ class ShadowHarness:
             while not condition():
                 await asyncio.sleep(0.005)
 
-    async def send_last_report(self, spy: Spy, **report: Any) -> None:
+    async def send_last_report(self, spy: SpyReplica, **report: Any) -> None:
         """Make the shadow's replica send this load report and no later one."""
         spy.last_report = specialist_pb2.LoadReport(**{"max_running": 8, **report})
         (replica,) = self.fleet.replica_sets[SHADOW].replicas.values()
@@ -244,12 +244,12 @@ async def running_shadows(
     correctness: CorrectnessConfig | None = None,
     bounds: Mapping[str, int] | None = None,
     **settings: Any,
-) -> AsyncIterator[tuple[ShadowHarness, Spy, Spy]]:
+) -> AsyncIterator[tuple[ShadowHarness, SpyReplica, SpyReplica]]:
     """Run a primary and a shadow. `settings` are fields of ShadowConfig."""
     async with AsyncExitStack() as stack:
         spies = [
-            await stack.enter_async_context(spying(primary or answering("all ", "good"))),
-            await stack.enter_async_context(spying(shadow or answering("all ", "good", lane=SHADOW))),
+            await stack.enter_async_context(running_spy(primary or answering("all ", "good"))),
+            await stack.enter_async_context(running_spy(shadow or answering("all ", "good", lane=SHADOW))),
         ]
         addresses = {PRIMARY: [spies[0].address], SHADOW: [spies[1].address]}
         ensemble = ensemble_of(replace(ShadowConfig(), **settings), correctness)

@@ -14,7 +14,7 @@ from octet.rpc.refusal import Refusal, draining, engine_failed, invalid_field, q
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaTarget
 from router.quality.shadow import shadow_counts_to_wire
-from tests.router.serving.spy import Behaviour, hang, spying
+from tests.router.serving.spy import Behaviour, hang, running_spy
 from tests.router.shadow.harness import (
     LANES,
     PRIMARY,
@@ -145,7 +145,7 @@ async def test_endless_chunks_are_limited_in_number_and_in_size(text: str, most:
 
 
 async def test_shadows_have_their_own_connections_while_their_replicas_are_listed() -> None:
-    async with running_shadows() as (harness, _, shadow), spying(answering("good", lane=SHADOW)) as other:
+    async with running_shadows() as (harness, _, shadow), running_spy(answering("good", lane=SHADOW)) as other:
         await harness.ask(harness.make_task())
         await harness.settled()
         lane = harness.fleet.replica_sets[SHADOW]
@@ -186,7 +186,7 @@ async def test_a_shadow_whose_replica_dies_has_failed() -> None:
         await asyncio.Event().wait()
 
     async with AsyncExitStack() as stack, running_shadows() as (harness, _, _unused):
-        doomed = await stack.enter_async_context(spying(begin))
+        doomed = await stack.enter_async_context(running_spy(begin))
         lane = harness.fleet.replica_sets[SHADOW]
         harness.fleet._update(lane, [ReplicaTarget(str(7), doomed.address)])
         await harness.until(lambda: lane.is_usable and lane.replicas[f"{SHADOW}-7"].report is not None)

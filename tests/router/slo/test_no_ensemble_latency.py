@@ -16,8 +16,8 @@ from starlette.routing import Route
 import octet.v1
 from octet.v1 import slo_pb2
 from router.quality.slo import SLO_HEADER
-from tests.router.http.harness import Fronted
-from tests.router.serving.harness import asking
+from tests.router.http.harness import HttpHarness
+from tests.router.serving.harness import infer_request
 from tests.router.slo.latency_search import (
     json_offenders,
     metric_offenders,
@@ -87,7 +87,7 @@ def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> N
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 
-async def published(fronted: Fronted) -> dict[str, Any]:
+async def published(fronted: HttpHarness) -> dict[str, Any]:
     """Return the body of every path that needs no parameter."""
     routes = [route for route in fronted.app.routes if isinstance(route, Route)]
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and "{" not in route.path]
@@ -98,7 +98,7 @@ async def test_no_answer_of_a_running_router_has_an_ensemble_latency() -> None:
     async with door() as fronted:
         for specialist in ("writer", "critic"):
             for _ in range(3):
-                await fronted.routed.ask(asking(specialist=specialist, max_tokens=4))
+                await fronted.routed.ask(infer_request(specialist=specialist, max_tokens=4))
         for response in await every_dialect(fronted):
             assert SLO_HEADER in response.headers and response.headers["x-octet-specialist"] == "writer"
         slos = fronted.routed.server.slos

@@ -18,11 +18,11 @@ from octet.v1 import error_pb2, operator_pb2, slo_pb2
 from octet.v1 import inference_pb2 as wire
 from router.quality import slo
 from router.quality.slo import SLO_HEADER, format_slo_header
-from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.serving.harness import asking, ensemble_of, routing
-from tests.router.serving.spy import spying
+from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
+from tests.router.serving.harness import ensemble_of, infer_request, running_router
+from tests.router.serving.spy import running_spy
 from tests.router.slo.fields import members
-from tests.specialist.server.harness import serving, sim
+from tests.specialist.server.harness import running_replica, sim
 
 TARGETS = SloTargets(ttft_p95=30.0, itl_p50=10.0)
 SECONDS = st.floats(0, 90_000, allow_nan=False)
@@ -35,19 +35,19 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def door() -> AsyncIterator[Fronted]:
+async def door() -> AsyncIterator[HttpHarness]:
     plain = ensemble_of("writer", "critic", router=RouterConfig(default_timeout=120.0))
     writer = replace(plain.specialists[0], slo=TARGETS)
     ensemble = replace(plain, specialists=(writer, plain.specialists[1]))
     async with (
-        serving(sim()) as one,
-        serving(sim()) as other,
-        fronting({"writer": [one.address], "critic": [other.address]}, ensemble=ensemble) as fronted,
+        running_replica(sim()) as one,
+        running_replica(sim()) as other,
+        running_http_router({"writer": [one.address], "critic": [other.address]}, ensemble=ensemble) as fronted,
     ):
         yield fronted
 
 
-async def get_slo(fronted: Fronted, specialist: str = "") -> operator_pb2.GetSloResponse:
+async def get_slo(fronted: HttpHarness, specialist: str = "") -> operator_pb2.GetSloResponse:
     method = fronted.routed.channel.unary_unary(
         "/octet.v1.Operator/GetSlo",
         operator_pb2.GetSloRequest.SerializeToString,
@@ -57,7 +57,7 @@ async def get_slo(fronted: Fronted, specialist: str = "") -> operator_pb2.GetSlo
     return answer
 
 
-async def every_dialect(fronted: Fronted) -> list[HttpResponse]:
+async def every_dialect(fronted: HttpHarness) -> list[HttpResponse]:
     ask = {"prompt": "hello", "max_tokens": 8}
     infer: dict[str, Any] = {**ask, "model": None, "messages": None, "force_specialists": ["writer"]}
     return [
@@ -71,7 +71,7 @@ async def every_dialect(fronted: Fronted) -> list[HttpResponse]:
     ]
 
 
-async def _infer(fronted: Fronted, body: dict[str, Any]) -> HttpResponse:
+async def _infer(fronted: HttpHarness, body: dict[str, Any]) -> HttpResponse:
     said = {key: value for key, value in body.items() if value is not None}
     return await fronted.post(json.dumps(said).encode(), "/v1/infer")
 
@@ -105,7 +105,7 @@ async def test_every_http_answer_carries_its_specialists_slo_header() -> None:
 async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
     async with door() as fronted:
         for number in range(3):
-            call = fronted.routed.generate(asking(max_tokens=4))
+            call = fronted.routed.generate(infer_request(max_tokens=4))
             published = members(dict(await call.initial_metadata())[SLO_HEADER])
             assert ("ttft" in published) == (number > 0)
             events = [event async for event in call]
@@ -113,11 +113,11 @@ async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
             method = fronted.routed.channel.unary_unary(
                 "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
             )
-            whole = method(asking(specialist="critic", max_tokens=4))
+            whole = method(infer_request(specialist="critic", max_tokens=4))
             published = members(dict(await whole.initial_metadata())[SLO_HEADER])
             assert published["ttft"]["n"] == number + 1, "an answer without streaming counts, too"
             assert (await whole).receipt.specialist == "critic"
-        refused = fronted.routed.generate(asking(adapters=["absent"]))
+        refused = fronted.routed.generate(infer_request(adapters=["absent"]))
         with pytest.raises(grpc.aio.AioRpcError) as error:
             [event async for event in refused]
         assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client may retry"
@@ -126,7 +126,7 @@ async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
 async def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:
     async with door() as fronted:
         for _ in range(5):
-            await fronted.routed.ask(asking(max_tokens=4))
+            await fronted.routed.ask(infer_request(max_tokens=4))
         await fronted.routed.idle()
         over_grpc = await get_slo(fronted)
         over_http = await fronted.get("/v1/slo")
@@ -158,16 +158,16 @@ async def test_a_capacity_refusal_burns_and_an_invalid_request_does_not() -> Non
     base = ensemble_of("writer")
     promised = replace(base, specialists=(replace(base.specialists[0], slo=TARGETS),))
     async with (
-        serving(sim()) as served,
-        spying(full) as spy,
-        routing({"writer": [served.address]}, ensemble=promised) as sound,
-        routing({"writer": [spy.address]}, ensemble=promised) as crowded,
+        running_replica(sim()) as served,
+        running_spy(full) as spy,
+        running_router({"writer": [served.address]}, ensemble=promised) as sound,
+        running_router({"writer": [spy.address]}, ensemble=promised) as crowded,
     ):
-        await sound.call("Route", asking(), wire.Receipt)
-        await sound.call("CountTokens", asking(), wire.CountResponse)
-        await sound.ask(asking(adapters=["absent"]))
+        await sound.call("Route", infer_request(), wire.Receipt)
+        await sound.call("CountTokens", infer_request(), wire.CountResponse)
+        await sound.ask(infer_request(adapters=["absent"]))
         assert sound.server.slos.counts("writer")["ttft_p95"] == (0, 0)
-        response = await crowded.ask(asking())
+        response = await crowded.ask(infer_request())
         assert response.reason == error_pb2.ERROR_REASON_QUEUE_FULL
         assert crowded.server.slos.counts("writer")["ttft_p95"] == (1, 1)
         assert crowded.server.slos.counts("writer")["itl_p50"] == (0, 0)
@@ -176,7 +176,7 @@ async def test_a_capacity_refusal_burns_and_an_invalid_request_does_not() -> Non
 async def test_a_reload_changes_the_objectives() -> None:
     async with door() as fronted:
         server = fronted.routed.server
-        await fronted.routed.ask(asking(max_tokens=2))
+        await fronted.routed.ask(infer_request(max_tokens=2))
         await fronted.routed.idle()
         ensemble = server.service.policy.ensemble
         strict = replace(ensemble.specialists[0], slo=SloTargets(ttft_p99=0.00002))

@@ -9,8 +9,8 @@ from octet.v1 import operator_pb2
 from router.receipt_log import receipt_labels
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
-from tests.router.serving.harness import Routed, asking, ensemble_of, routing
-from tests.specialist.server.harness import serving, sim
+from tests.router.serving.harness import RouterHarness, ensemble_of, infer_request, running_router
+from tests.specialist.server.harness import running_replica, sim
 from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
@@ -30,7 +30,7 @@ class Unsure:
         return self.cached(text)
 
 
-def samples(routed: Routed) -> list[int]:
+def samples(routed: RouterHarness) -> list[int]:
     return [each.ttft.samples for each in routed.server.slos.all()]
 
 
@@ -40,12 +40,12 @@ def kept_in(url: str) -> Ensemble:
 
 async def test_a_first_token_is_counted_once_and_immediately() -> None:
     async with (
-        serving(sim(SLOW)) as one,
-        serving(sim()) as other,
-        routing({"writer": [one.address], "critic": [other.address]}) as routed,
+        running_replica(sim(SLOW)) as one,
+        running_replica(sim()) as other,
+        running_router({"writer": [one.address], "critic": [other.address]}) as routed,
     ):
         slos = routed.server.slos
-        call = routed.generate(asking(max_tokens=200, ignore_eos=True))
+        call = routed.generate(infer_request(max_tokens=200, ignore_eos=True))
         await routed.until(lambda: samples(routed) == [1, 0])
         published = slos.of("writer")
         assert (published.admission_to_first_token.samples, published.answered) == (1, 0), (
@@ -54,7 +54,7 @@ async def test_a_first_token_is_counted_once_and_immediately() -> None:
         assert published.ttft.p50 >= published.admission_to_first_token.p50
         call.cancel()
         await routed.idle()
-        await routed.ask(asking(specialist="critic", max_tokens=4))
+        await routed.ask(infer_request(specialist="critic", max_tokens=4))
         await routed.until(lambda: samples(routed)[1] == 1)
         assert samples(routed) == [1, 1]
 
@@ -94,9 +94,11 @@ def held(specialist: str) -> operator_pb2.HoldBreakerRequest:
 async def test_a_shadow_counts_for_no_specialist() -> None:
     ensemble = replace(ensemble_of("writer", "critic"), shadow=ShadowConfig(budget=1.0))
     async with (
-        serving(sim()) as one,
-        serving(sim()) as other,
-        routing({"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()) as routed,
+        running_replica(sim()) as one,
+        running_replica(sim()) as other,
+        running_router(
+            {"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()
+        ) as routed,
     ):
         control = routed.server.services.control
         await routed.until(
@@ -112,27 +114,27 @@ async def test_a_shadow_counts_for_no_specialist() -> None:
 
 async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
     ensemble = kept_in(f"sqlite:{tmp_path / 'state.db'}")
-    async with serving(sim()) as one, serving(sim()) as other:
+    async with running_replica(sim()) as one, running_replica(sim()) as other:
         places = {"writer": [one.address], "critic": [other.address]}
-        async with routing(places, ensemble=ensemble) as routed:
+        async with running_router(places, ensemble=ensemble) as routed:
             for _ in range(4):
-                await routed.ask(asking(max_tokens=4))
+                await routed.ask(infer_request(max_tokens=4))
             await routed.idle()
-        async with routing(places, ensemble=ensemble) as routed:
+        async with running_router(places, ensemble=ensemble) as routed:
             await routed.until(lambda: samples(routed) == [4, 0])
-            await routed.ask(asking(max_tokens=4))
+            await routed.ask(infer_request(max_tokens=4))
             await routed.until(lambda: samples(routed) == [5, 0])
             assert routed.server.slos.of("writer").routers == 2
             assert routed.server.slos.counts("writer") == {}, "a specialist without objectives has no counts"
 
 
 async def test_an_unavailable_store_delays_no_request() -> None:
-    async with serving(sim()) as one, serving(sim()) as other:
+    async with running_replica(sim()) as one, running_replica(sim()) as other:
         places = {"writer": [one.address], "critic": [other.address]}
-        async with routing(places, ensemble=kept_in(NOWHERE)) as routed:
+        async with running_router(places, ensemble=kept_in(NOWHERE)) as routed:
             assert routed.server.services.store.trouble
             for _ in range(3):
-                response = await routed.ask(asking(max_tokens=4))
+                response = await routed.ask(infer_request(max_tokens=4))
                 assert response.error is None
             await routed.until(lambda: samples(routed) == [3, 0])
             assert routed.server.slos.of("writer").routers == 1

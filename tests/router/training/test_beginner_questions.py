@@ -7,7 +7,7 @@ from octet.config.loader import default_ensemble
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy
 from router.routing.training.records import read_records
-from tests.router.routing.sample_requests import received
+from tests.router.routing.sample_requests import validated_request
 from tests.router.training.beginner_questions import ELSEWHERE, EVERYDAY, LANGUAGE
 
 UNANSWERED, REFUSED = 0.1, 0.7
@@ -19,7 +19,7 @@ def answered(texts: Sequence[str]) -> list[str]:
     classifier = read_classifier(DEFAULT_FILE)
     opinions = classifier.classify(texts)
     decisions = (
-        POLICY.decide(received(prompt=text), opinion, classifier.digest)
+        POLICY.decide(validated_request(prompt=text), opinion, classifier.digest)
         for text, opinion in zip(texts, opinions, strict=True)
     )
     return [text for text, decision in zip(texts, decisions, strict=True) if decision.primary]

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from tests.specialist.server.harness import HANG_SECONDS, Served, serving, sim
+from tests.specialist.server.harness import HANG_SECONDS, ReplicaHarness, running_replica, sim
 
 _ResultT = TypeVar("_ResultT")
 
 
 class Background:
-    def __init__(self, served: Served, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, served: ReplicaHarness, loop: asyncio.AbstractEventLoop) -> None:
         self.served = served
         self._loop = loop
 
@@ -26,7 +26,7 @@ def in_background(**settings: Any) -> Iterator[Background]:
     done: list[asyncio.Event] = []
 
     async def serve() -> None:
-        async with serving(sim(), **settings) as served:
+        async with running_replica(sim(), **settings) as served:
             done.append(asyncio.Event())
             made.append(Background(served, asyncio.get_running_loop()))
             ready.set()

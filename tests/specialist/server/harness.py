@@ -30,7 +30,7 @@ _ResultT = TypeVar("_ResultT")
 
 
 @dataclass
-class Served:
+class ReplicaHarness:
     server: ReplicaServer
     replica: AssembledReplica
     client: SpecialistClient
@@ -99,13 +99,15 @@ def sim(
 
 
 @asynccontextmanager
-async def serving(build: Callable[[], AssembledReplica] | None = None, **settings: Any) -> AsyncIterator[Served]:
+async def running_replica(
+    build: Callable[[], AssembledReplica] | None = None, **settings: Any
+) -> AsyncIterator[ReplicaHarness]:
     replica = (build or sim())()
     server = ReplicaServer(replica, ServiceSettings(**{"port": 0, **settings}))
     await server.start()
     try:
         async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
-            yield Served(server, replica, client)
+            yield ReplicaHarness(server, replica, client)
     finally:
         await server.stop(0)
 
@@ -154,12 +156,12 @@ async def ask(
     return received
 
 
-def asking(text: str = "hello", **fields: Any) -> wire.GenerateRequest:
+def generate_request(text: str = "hello", **fields: Any) -> wire.GenerateRequest:
     return wire.GenerateRequest(**{"text": text, "max_tokens": 8, **fields})
 
 
 def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
-    return asking(**{"max_tokens": num_tokens, "ignore_eos": True, **fields})
+    return generate_request(**{"max_tokens": num_tokens, "ignore_eos": True, **fields})
 
 
 def expected(
@@ -176,10 +178,10 @@ def expected(
 @asynccontextmanager
 async def serving_simulated(
     cost: CostModel, *, max_waiting: int = 256, **settings: Any
-) -> AsyncIterator[tuple[Served, PausableClock]]:
+) -> AsyncIterator[tuple[ReplicaHarness, PausableClock]]:
     """Serve in simulated time: the machine's load changes no deadline and no forecast."""
     clock = PausableClock()
-    async with serving(sim(cost, clock=clock, **settings), max_waiting=max_waiting) as served:
+    async with running_replica(sim(cost, clock=clock, **settings), max_waiting=max_waiting) as served:
         try:
             yield served, clock
         finally:
@@ -192,12 +194,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-def begin_call(served: Served, request: wire.GenerateRequest) -> "asyncio.Task[ReceivedAnswer]":
+def begin_call(served: ReplicaHarness, request: wire.GenerateRequest) -> "asyncio.Task[ReceivedAnswer]":
     return asyncio.create_task(ask(served.client, request))
 
 
 async def begin_paused(
-    served: Served, clock: PausableClock, request: wire.GenerateRequest
+    served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest
 ) -> "asyncio.Task[ReceivedAnswer]":
     """Begin a request, and pause the engine within a step after the first token."""
     clock.pause()
@@ -212,7 +214,7 @@ async def begin_paused(
     return task
 
 
-async def ask_and_resume(served: Served, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
+async def ask_and_resume(served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
     """Ask while the engine is paused, and resume it once the request is admitted."""
     num_live = served.server.handler.num_live
     task = begin_call(served, request)

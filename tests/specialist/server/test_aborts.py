@@ -18,7 +18,16 @@ from specialist.scheduling.sequence import FinishReason, Sequence
 from specialist.server.native_replica import create_native_replica
 from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
-from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, asking, run, serving, sim
+from tests.specialist.server.harness import (
+    QUICK,
+    ReceivedAnswer,
+    ReplicaHarness,
+    ask,
+    generate_request,
+    run,
+    running_replica,
+    sim,
+)
 
 NUM_ABORTS = 1000
 ROUND = 250
@@ -30,7 +39,7 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
-async def cancel(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+async def cancel(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
     """Read a few events, then cancel the call. A full replica may refuse first."""
     stop_after = rng.randrange(6)
     events = served.client.generate(request)
@@ -45,7 +54,7 @@ async def cancel(served: Served, request: wire.GenerateRequest, rng: Random) -> 
     await events.aclose()  # type: ignore[attr-defined]
 
 
-async def disconnect(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+async def disconnect(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
     """Close the whole connection in the middle of an answer."""
     async with SpecialistClient(served.address) as client:
         call = asyncio.create_task(ask(client, request))
@@ -53,7 +62,7 @@ async def disconnect(served: Served, request: wire.GenerateRequest, rng: Random)
     await asyncio.gather(call, return_exceptions=True)
 
 
-async def run_late(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+async def run_late(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
     """Let a deadline pass, the call's own or the request's. A stop string might end the answer early, so the deadline
     is not refused as unreachable."""
     request.stop.append("never")
@@ -64,8 +73,8 @@ async def run_late(served: Served, request: wire.GenerateRequest, rng: Random) -
         await ask(served.client, request)
 
 
-async def abort(served: Served, rng: Random, turns: asyncio.Semaphore) -> None:
-    request = asking(
+async def abort(served: ReplicaHarness, rng: Random, turns: asyncio.Semaphore) -> None:
+    request = generate_request(
         "shared beginning " * rng.randrange(4) + str(rng.random()),
         max_tokens=rng.randrange(50, 400),
         ignore_eos=True,
@@ -75,12 +84,12 @@ async def abort(served: Served, rng: Random, turns: asyncio.Semaphore) -> None:
         await rng.choice([cancel, disconnect, run_late])(served, request, rng)
 
 
-async def abort_many(served: Served, rng: Random, count: int) -> None:
+async def abort_many(served: ReplicaHarness, rng: Random, count: int) -> None:
     turns = asyncio.Semaphore(CONCURRENCY)
     await asyncio.gather(*(abort(served, rng, turns) for _ in range(count)))
 
 
-def count_ends(served: Served) -> Counter[str]:
+def count_ends(served: ReplicaHarness) -> Counter[str]:
     """Count the ends of requests by reason."""
     ledger, ends = served.replica.scheduler.ledger, Counter[str]()
     finish = ledger.finish
@@ -94,7 +103,7 @@ def count_ends(served: Served) -> Counter[str]:
     return ends
 
 
-async def keep_asking(served: Served, request: wire.GenerateRequest, answers: list[ReceivedAnswer]) -> None:
+async def keep_asking(served: ReplicaHarness, request: wire.GenerateRequest, answers: list[ReceivedAnswer]) -> None:
     while True:
         answers.append(await ask(served.client, request))
 
@@ -113,8 +122,8 @@ def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
 def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledReplica]) -> None:
     async def scenario() -> None:
         rng = Random(7)
-        async with serving(build) as served:
-            neighbour = asking("the neighbour", max_tokens=30, seed=3, ignore_eos=True, priority=1)
+        async with running_replica(build) as served:
+            neighbour = generate_request("the neighbour", max_tokens=30, seed=3, ignore_eos=True, priority=1)
             alone = await ask(served.client, neighbour)
             answers: list[ReceivedAnswer] = []
             ends = count_ends(served)
@@ -143,10 +152,10 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
 
 async def test_a_thousand_requests_cancelled_before_they_run_leave_nothing_behind() -> None:
     """The requests are cancelled while they are tokenised or queued."""
-    async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with running_replica(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
         method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
         for i in range(1000):
-            call = method(asking(f"{i}", max_tokens=300, ignore_eos=True))
+            call = method(generate_request(f"{i}", max_tokens=300, ignore_eos=True))
             if i % 3:
                 await asyncio.sleep(0)
             call.cancel()

@@ -20,9 +20,9 @@ from tests.specialist.server.harness import (
     ReceivedAnswer,
     adapter_directory,
     ask,
-    asking,
     expected,
-    serving,
+    generate_request,
+    running_replica,
     sim,
 )
 from tests.specialist.server.test_operate import NOT_SERVING, SERVING, health_of, refused
@@ -54,7 +54,7 @@ async def test_a_drain_during_the_warm_up_is_not_lost() -> None:
     assert drained == [0]
     assert await health_of(server.port) == await health_of(server.port, "") == NOT_SERVING
     async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
-        late = await ask(client, asking())
+        late = await ask(client, generate_request())
     assert late.accepted is None and reason_of(late) == wire.ERROR_REASON_DRAINING
     await server.stop(0)
 
@@ -66,7 +66,7 @@ LONG = "l" * (RequestPreparer.SHORT + 1)
 @pytest.mark.parametrize("closing", ["drain", "crowd"])
 async def test_request_is_refused_if_serving_ends_while_it_is_tokenised(closing: str, tmp_path: Path) -> None:
     adapter_directory(tmp_path, "style")
-    async with serving(sim(QUICK, max_running=1), max_waiting=1, adapter_root=tmp_path) as served:
+    async with running_replica(sim(QUICK, max_running=1), max_waiting=1, adapter_root=tmp_path) as served:
         await served.client.load_adapter("style", "style")
         tokenising, go_on = Event(), Event()
         prompt = served.replica.codec.encode
@@ -78,14 +78,14 @@ async def test_request_is_refused_if_serving_ends_while_it_is_tokenised(closing:
             return prompt(text[: len(GUILTY)])
 
         served.replica.codec.encode = slow  # type: ignore[method-assign]
-        asked = asyncio.create_task(ask(served.client, asking(LONG, adapters=["style"])))
+        asked = asyncio.create_task(ask(served.client, generate_request(LONG, adapters=["style"])))
         await asyncio.to_thread(tokenising.wait, HANG_SECONDS)
         others: list[asyncio.Task[ReceivedAnswer]] = []
         if closing == "drain":
             await served.client.drain()
         else:
             for i in range(2):  # One after the other: at most two are tokenised at a time.
-                request = asking(f"{i}", max_tokens=400, ignore_eos=True)
+                request = generate_request(f"{i}", max_tokens=400, ignore_eos=True)
                 others.append(asyncio.create_task(ask(served.client, request)))
                 while served.server.handler.num_live <= i:
                     await asyncio.sleep(0.001)
@@ -106,8 +106,8 @@ async def test_a_verdict_does_not_wait_for_the_next_step() -> None:
             go_on.wait(HANG_SECONDS)
         return None
 
-    async with serving(sim(faults=faults)) as served:
-        events = served.client.generate(asking(GUILTY))
+    async with running_replica(sim(faults=faults)) as served:
+        events = served.client.generate(generate_request(GUILTY))
         try:
             first = await asyncio.wait_for(anext(events), HANG_SECONDS / 2)
         finally:
@@ -121,7 +121,7 @@ async def test_a_verdict_does_not_wait_for_the_next_step() -> None:
 async def test_watchers_are_limited_and_block_no_request() -> None:
     most = 64
     async with (
-        serving(sim(QUICK, max_running=1), max_waiting=1, max_watchers=most) as served,
+        running_replica(sim(QUICK, max_running=1), max_waiting=1, max_watchers=most) as served,
         SpecialistClient(served.address) as watcher,
     ):
         watches = [watcher.watch_load(min_interval_ms=60_000) for _ in range(most)]
@@ -129,7 +129,7 @@ async def test_watchers_are_limited_and_block_no_request() -> None:
         error = await refused(anext(served.client.watch_load()))
         assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED and error.error is not None
         assert (error.error.field, error.error.limit) == ("watching", f"at most {most} requests")
-        request = asking(max_tokens=300, ignore_eos=True)
+        request = generate_request(max_tokens=300, ignore_eos=True)
         running = [asyncio.create_task(ask(served.client, request)) for _ in range(2)]
         while served.server.handler.num_live < 2:
             await asyncio.sleep(0.001)

@@ -22,15 +22,15 @@ from tests.specialist.server.harness import (
     HANG_SECONDS,
     SLOW,
     ReceivedAnswer,
-    Served,
+    ReplicaHarness,
     adapter_directory,
     ask,
     ask_and_resume,
-    asking,
     begin_call,
     begin_paused,
+    generate_request,
     long_answer,
-    serving,
+    running_replica,
     serving_simulated,
     sim,
     until,
@@ -145,7 +145,7 @@ async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() 
         assert not len(served.server.controller.bookings)
 
 
-def record_ends(served: Served) -> list[int]:
+def record_ends(served: ReplicaHarness) -> list[int]:
     """Record the priorities of requests in the order in which they end."""
     ledger, ended = served.replica.scheduler.ledger, list[int]()
     finish = ledger.finish
@@ -207,7 +207,7 @@ async def test_a_shadow_takes_only_a_free_slot_and_is_shed_for_a_request() -> No
 
 
 async def test_load_reports_contain_refusals_waits_and_errors() -> None:
-    async with serving(sim(SLOW, max_running=1), watch_seconds=0.0) as served:
+    async with running_replica(sim(SLOW, max_running=1), watch_seconds=0.0) as served:
         reports = aiter(served.client.watch_load())
         assert not (await anext(reports)).refusing
         bookings = served.server.controller.bookings
@@ -233,7 +233,7 @@ async def test_a_shadow_does_not_count_against_a_request() -> None:
         for _ in range(10):
             served.server.controller.lengths.add(300, cut=False)
         shadow = await begin_paused(served, clock, long_answer(400, shadow=True, priority=1000))
-        received = await ask_and_resume(served, clock, asking(max_tokens=400, timeout_ms=2000))
+        received = await ask_and_resume(served, clock, generate_request(max_tokens=400, timeout_ms=2000))
         assert received.accepted is not None
         shadow.cancel()
         await asyncio.gather(shadow, return_exceptions=True)
@@ -267,7 +267,7 @@ async def test_deadline_that_passes_during_tokenising_is_exceeded(monkeypatch: p
         return encode(self, prompt)
 
     monkeypatch.setattr(RequestPreparer, "_encode", slow)
-    async with serving(sim(SLOW)) as served:
+    async with running_replica(sim(SLOW)) as served:
         received = await ask(served.client, long_answer(2, timeout_ms=50))
         assert received.error is not None and received.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
         assert error_of(received).reason == wire.ERROR_REASON_DEADLINE
@@ -297,7 +297,7 @@ async def test_forecast_includes_the_step_under_way() -> None:
 
 
 async def test_repeated_request_is_recognised_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(sim(SLOW)) as served:
+    async with running_replica(sim(SLOW)) as served:
         controller, asked = served.server.controller, list[str]()
         judge = controller.decide
 
@@ -319,7 +319,7 @@ async def test_a_lease_does_not_outlive_a_request_that_could_not_be_booked(
     def broken(*_: object) -> None:
         raise RuntimeError("an unexpected error")
 
-    async with serving(sim(SLOW)) as served:
+    async with running_replica(sim(SLOW)) as served:
         adapters = served.replica.adapters
         assert isinstance(adapters, SimAdapters)
         adapters.load("style", adapter_directory(tmp_path, "style"))

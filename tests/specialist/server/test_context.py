@@ -6,7 +6,7 @@ import pytest
 
 from specialist.server.replica import check_context
 from specialist.server.settings import MIN_CONTEXT, ReplicaSettings
-from tests.specialist.server.harness import ask, asking, serving, sim
+from tests.specialist.server.harness import ask, generate_request, running_replica, sim
 
 
 @pytest.mark.parametrize(("asked", "blocks", "said"), [(512, 4, "64 tokens, not 512"), (64, 4, None), (512, 32, None)])
@@ -19,8 +19,8 @@ def test_pool_smaller_than_the_context_is_reported(
 
 
 async def test_the_smallest_context_serves() -> None:
-    async with serving(sim(context=MIN_CONTEXT)) as served:
-        received = await ask(served.client, asking("x" * (MIN_CONTEXT - 1), ignore_eos=True))
+    async with running_replica(sim(context=MIN_CONTEXT)) as served:
+        received = await ask(served.client, generate_request("x" * (MIN_CONTEXT - 1), ignore_eos=True))
         assert len(received.tokens) == 1
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from octet.client.replica import SpecialistError
 from octet.v1 import specialist_pb2 as wire
-from tests.specialist.server.harness import Served, ask, asking, serving, sim
+from tests.specialist.server.harness import ReplicaHarness, ask, generate_request, running_replica, sim
 
 WORDS = st.text(st.characters(codec="ascii", min_codepoint=32), max_size=40)
 TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), min_size=1, max_size=5)
@@ -22,7 +22,7 @@ PROMPTS = st.one_of(
 
 
 async def test_token_count_equals_that_of_generate() -> None:
-    async def compare(served: Served, request: wire.GenerateRequest) -> None:
+    async def compare(served: ReplicaHarness, request: wire.GenerateRequest) -> None:
         received = await ask(served.client, request)
         if received.accepted is None:
             with pytest.raises(SpecialistError) as refused:
@@ -39,27 +39,30 @@ async def test_token_count_equals_that_of_generate() -> None:
         requests.append(request)
 
     draw()
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         for request in requests:
             await compare(served, request)
 
 
 async def test_count_runs_no_step_and_counts_prompts_that_do_not_fit() -> None:
     steps: list[object] = []
-    async with serving(sim(faults=steps.append)) as served:
+    async with running_replica(sim(faults=steps.append)) as served:
         context = (await served.client.describe()).context
         before = len(steps)
-        short, long = [await served.client.count_tokens(asking("x" * n)) for n in (1, context + 5)]
+        short, long = [await served.client.count_tokens(generate_request("x" * n)) for n in (1, context + 5)]
         assert long == short + context + 4
         assert len(steps) == before
-        await ask(served.client, asking())
+        await ask(served.client, generate_request())
         assert len(steps) > before, "an answer takes steps"
-        for wrong, field in ((asking(adapters=["absent"]), "adapters"), (asking(max_tokens=-1), "max_tokens")):
+        for wrong, field in (
+            (generate_request(adapters=["absent"]), "adapters"),
+            (generate_request(max_tokens=-1), "max_tokens"),
+        ):
             with pytest.raises(SpecialistError) as refused:
                 await served.client.count_tokens(wrong)
             assert refused.value.error is not None and refused.value.error.field == field
         await served.client.drain()
         with pytest.raises(SpecialistError) as refused:
-            await served.client.count_tokens(asking())
+            await served.client.count_tokens(generate_request())
         assert refused.value.error is not None
         assert refused.value.error.reason == wire.ERROR_REASON_DRAINING

@@ -9,7 +9,16 @@ import pytest
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import FinishReason, Request
 from specialist.scheduling.step import Step
-from tests.specialist.server.harness import QUICK, ReceivedAnswer, Served, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import (
+    QUICK,
+    ReceivedAnswer,
+    ReplicaHarness,
+    ask,
+    expected,
+    generate_request,
+    running_replica,
+    sim,
+)
 
 DEADLINE_SECONDS = 600.0
 ANSWER_SECONDS = 60.0
@@ -38,7 +47,7 @@ class HeldStep:
 
 
 async def post_behind_step(
-    served: Served, step: HeldStep, *requests: wire.GenerateRequest
+    served: ReplicaHarness, step: HeldStep, *requests: wire.GenerateRequest
 ) -> list[asyncio.Task[ReceivedAnswer]]:
     """Submit the requests while the engine is inside a step, so that the thread finds all of them in its inbox at
     once."""
@@ -64,7 +73,7 @@ def reason_of(received: ReceivedAnswer) -> wire.ErrorReason:
 @pytest.mark.parametrize("broken_end", ["cancelled", "every"])
 async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -> None:
     step = HeldStep()
-    async with serving(sim(QUICK, faults=step)) as served:
+    async with running_replica(sim(QUICK, faults=step)) as served:
         scheduler: Any = served.replica.scheduler
         end = scheduler.end
         raised: list[str] = []
@@ -76,12 +85,12 @@ async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -
             return bool(end(request_id, reason, detail))
 
         step.hold()
-        first = asyncio.create_task(ask(served.client, asking("a", max_tokens=400, ignore_eos=True)))
+        first = asyncio.create_task(ask(served.client, generate_request("a", max_tokens=400, ignore_eos=True)))
         await wait_for_hold(step)
         scheduler.end = end_or_raise
         (request_id,) = scheduler.ledger.live
         served.server.engine.end(request_id, "cancelled")
-        later = [asking("b", seed=1), asking("c", seed=2)]
+        later = [generate_request("b", seed=1), generate_request("c", seed=2)]
         calls = await post_behind_step(served, step, *later)
         step.release()
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -96,7 +105,7 @@ async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -
 
 async def test_every_request_is_answered_when_the_thread_dies_between_two_commands() -> None:
     step = HeldStep()
-    async with serving(sim(QUICK, faults=step)) as served:
+    async with running_replica(sim(QUICK, faults=step)) as served:
         scheduler: Any = served.replica.scheduler
         submit = scheduler.submit
 
@@ -106,14 +115,16 @@ async def test_every_request_is_answered_when_the_thread_dies_between_two_comman
             submit(request)
 
         step.hold()
-        running = asyncio.create_task(ask(served.client, asking("a", max_tokens=400, ignore_eos=True)))
+        running = asyncio.create_task(ask(served.client, generate_request("a", max_tokens=400, ignore_eos=True)))
         await wait_for_hold(step)
         scheduler.submit = submit_or_exit
-        calls = await post_behind_step(served, step, asking("ok"), asking("fatal"), asking("behind"))
+        calls = await post_behind_step(
+            served, step, generate_request("ok"), generate_request("fatal"), generate_request("behind")
+        )
         step.release()
         async with asyncio.timeout(ANSWER_SECONDS):
             answers = await asyncio.gather(running, *calls)
             await served.server.failed.wait()
         assert [reason_of(received) for received in answers] == [wire.ERROR_REASON_REPLICA_FAILED] * 4
-        late = await ask(served.client, asking("late"))
+        late = await ask(served.client, generate_request("late"))
         assert reason_of(late) == wire.ERROR_REASON_REPLICA_FAILED

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
-from tests.specialist.server.harness import Served, serving
+from tests.specialist.server.harness import ReplicaHarness, running_replica
 
 
-async def reports(served: Served, **fields: int) -> AsyncIterator[wire.LoadReport]:
+async def reports(served: ReplicaHarness, **fields: int) -> AsyncIterator[wire.LoadReport]:
     """Yield the reports as they arrive on the wire."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         watch = channel.unary_stream(
@@ -26,7 +26,7 @@ async def reports(served: Served, **fields: int) -> AsyncIterator[wire.LoadRepor
 
 @pytest.mark.parametrize("fields", [{"heartbeat_ms": 50}, {"heartbeat_ms": 50, "min_interval_ms": 60_000}])
 async def test_idle_replica_sends_heartbeats_at_the_requested_rate(fields: dict[str, int]) -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         stream, times = reports(served, **fields), list[float]()
         while len(times) < 21:
             await anext(stream)
@@ -37,7 +37,7 @@ async def test_idle_replica_sends_heartbeats_at_the_requested_rate(fields: dict[
 
 
 async def test_without_a_heartbeat_only_changes_are_sent() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         stream = reports(served, min_interval_ms=0)
         await anext(stream)
         with pytest.raises(TimeoutError):
@@ -45,7 +45,7 @@ async def test_without_a_heartbeat_only_changes_are_sent() -> None:
 
 
 async def test_a_heartbeat_ends_with_the_replica() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         stream = reports(served, heartbeat_ms=10)
         await anext(stream)
         async with asyncio.timeout(60):
@@ -59,7 +59,7 @@ async def _to_the_end(stream: AsyncIterator[wire.LoadReport]) -> None:
 
 @pytest.mark.parametrize("value", [-1, 0, 9, 60_001])
 async def test_a_heartbeat_out_of_range_is_refused(value: int) -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await anext(reports(served, heartbeat_ms=value))
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -22,7 +22,16 @@ from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits
 from tests.specialist.server.background import Background, in_background
-from tests.specialist.server.harness import QUICK, ask, asking, expected, serving, serving_simulated, sim, until
+from tests.specialist.server.harness import (
+    QUICK,
+    ask,
+    expected,
+    generate_request,
+    running_replica,
+    serving_simulated,
+    sim,
+    until,
+)
 from tests.specialist.server.test_aborts import resident_bytes
 
 GENERATE = "/octet.v1.Specialist/Generate"
@@ -76,17 +85,17 @@ def wrong_numbers(limits: GenerateLimits) -> Cases:
         for value in NUMBERS if is_float else INTEGERS:
             if value in ranges[field]:
                 continue
-            request = asking()
+            request = generate_request()
             setattr(request.sampling if owner else request, name, value)
             cases.append((field, request))
     for name, value in product(["temperature", "repetition_penalty"], TINY):
-        request = asking()
+        request = generate_request()
         setattr(request.sampling, name, value)
         cases.append((f"sampling.{name}", request))
     for token in (-1, limits.vocab_size, 2**62):
-        cases.append(("sampling.logit_bias.token", asking(sampling=_bias(token, 0.0))))
+        cases.append(("sampling.logit_bias.token", generate_request(sampling=_bias(token, 0.0))))
     cases += [
-        ("sampling.logit_bias.bias", asking(sampling=_bias(1, bias)))
+        ("sampling.logit_bias.bias", generate_request(sampling=_bias(1, bias)))
         for bias in NUMBERS
         if bias not in ranges["sampling.logit_bias.bias"]
     ]
@@ -108,31 +117,31 @@ def _chat(role: str, content: str) -> wire.GenerateRequest:
 
 WRONG: Cases = [
     ("prompt", wire.GenerateRequest()),
-    ("text", asking("")),
+    ("text", generate_request("")),
     ("tokens.ids", _tokens([])),
     ("prompt", _tokens([1] * 512)),
-    ("prompt", asking("x" * 512)),
-    ("text", asking("x" * (512 * 16 + 1))),
+    ("prompt", generate_request("x" * 512)),
+    ("text", generate_request("x" * (512 * 16 + 1))),
     ("chat.messages", wire.GenerateRequest(chat=wire.Chat())),
     ("chat.messages", _chat("user", "x" * 10_000)),
     ("chat.messages", wire.GenerateRequest(chat=wire.Chat(messages=[wire.Message(role="user")] * 1025))),
     ("chat.messages.role", _chat("", "hello")),
     ("chat.messages.role", _chat("us er<|turn|>", "hello")),
     ("chat.messages.role", _chat("u" * 33, "hello")),
-    ("min_tokens", asking(min_tokens=9)),
-    ("max_tokens", asking(max_tokens=0)),
-    ("timeout_ms", asking(timeout_ms=0)),
-    ("stop", asking(stop=[""])),
-    ("stop", asking(stop=["x"] * 17)),
-    ("stop", asking(stop=["x" * 257])),
-    ("request_id", asking(request_id="x" * 129)),
-    ("request_id", asking(request_id="mine\n2026-01-01 CRITICAL all is lost")),
-    ("tenant_salt", asking(tenant_salt=b"x" * 65)),
-    ("adapters", asking(adapters=["a", "b", "c", "d", "e"])),
-    ("adapters", asking(adapters=["a", "a"])),
-    ("adapters", asking(adapters=["../../etc"])),
-    ("sampling.logit_bias", asking(sampling=wire.Sampling(logit_bias=[wire.LogitBias(token=7)] * 2))),
-    ("sampling.logit_bias", asking(sampling=wire.Sampling(logit_bias=[wire.LogitBias()] * 1025))),
+    ("min_tokens", generate_request(min_tokens=9)),
+    ("max_tokens", generate_request(max_tokens=0)),
+    ("timeout_ms", generate_request(timeout_ms=0)),
+    ("stop", generate_request(stop=[""])),
+    ("stop", generate_request(stop=["x"] * 17)),
+    ("stop", generate_request(stop=["x" * 257])),
+    ("request_id", generate_request(request_id="x" * 129)),
+    ("request_id", generate_request(request_id="mine\n2026-01-01 CRITICAL all is lost")),
+    ("tenant_salt", generate_request(tenant_salt=b"x" * 65)),
+    ("adapters", generate_request(adapters=["a", "b", "c", "d", "e"])),
+    ("adapters", generate_request(adapters=["a", "a"])),
+    ("adapters", generate_request(adapters=["../../etc"])),
+    ("sampling.logit_bias", generate_request(sampling=wire.Sampling(logit_bias=[wire.LogitBias(token=7)] * 2))),
+    ("sampling.logit_bias", generate_request(sampling=wire.Sampling(logit_bias=[wire.LogitBias()] * 1025))),
 ]
 
 
@@ -153,8 +162,8 @@ def limits_of(replica: AssembledReplica) -> GenerateLimits:
 async def test_every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected(
     build: Callable[[], AssembledReplica],
 ) -> None:
-    async with serving(build) as served:
-        neighbour = asking("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
+    async with running_replica(build) as served:
+        neighbour = generate_request("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
         alone = await ask(served.client, neighbour)
         running = asyncio.create_task(ask(served.client, neighbour))
         for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
@@ -169,7 +178,7 @@ async def test_every_invalid_value_is_refused_by_name_and_other_requests_are_una
 
 
 async def test_largest_and_smallest_value_of_every_setting_are_served(build: Callable[[], AssembledReplica]) -> None:
-    async with serving(build) as served:
+    async with running_replica(build) as served:
         for field, allowed in limits_of(served.replica).ranges().items():
             owner, _, name = field.rpartition(".")
             if owner != "sampling":
@@ -177,15 +186,15 @@ async def test_largest_and_smallest_value_of_every_setting_are_served(build: Cal
             for value in (allowed.least, allowed.most, 1e-9 if allowed.open else 0):
                 if value not in allowed:
                     continue
-                request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
+                request = generate_request(sampling=wire.Sampling(temperature=1.0), seed=1)
                 setattr(request.sampling, name, value)
                 received = await ask(served.client, request)
                 assert received.error is None and received.usage is not None, (field, value, received.error)
 
 
 async def test_refusal_of_a_long_prompt_names_both_numbers() -> None:
-    async with serving(sim(num_blocks=4, context=512)) as served:
-        received = await ask(served.client, asking("x" * 100))
+    async with running_replica(sim(num_blocks=4, context=512)) as served:
+        received = await ask(served.client, generate_request("x" * 100))
         assert received.error is not None and received.error.error is not None
         assert received.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
         assert "100" in str(received.error) and "63" in str(received.error), received.error
@@ -219,7 +228,7 @@ async def test_one_connection_cannot_use_all_call_slots() -> None:
     ):
         clock.pause()
         await greedy.channel_ready()
-        blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
+        blocker = asyncio.create_task(ask(served.client, generate_request(max_tokens=400, ignore_eos=True)))
         await until(lambda: served.server.handler.num_live)
         drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
         calls = [drain(b"") for _ in range(600)]
@@ -237,9 +246,9 @@ async def test_one_connection_cannot_use_all_call_slots() -> None:
     ("field", "raw"),
     [
         ("text", b"\x12\x02\xff\xfe"),
-        ("request_id", b"\x0a\x03\xed\xa0\x80" + asking().SerializeToString()),
+        ("request_id", b"\x0a\x03\xed\xa0\x80" + generate_request().SerializeToString()),
         ("chat.messages.content", b"\x22\x0d\x0a\x0b\x0a\x04user\x12\x03a\xc3("),
-        ("stop", asking().SerializeToString() + b"\x52\x01\x80"),
+        ("stop", generate_request().SerializeToString() + b"\x52\x01\x80"),
     ],
 )
 def test_text_that_is_not_utf8_is_found(background: Background, field: str, raw: bytes) -> None:
@@ -257,7 +266,7 @@ def test_malformed_bytes_are_the_callers_mistake(background: Background, method:
         assert outcome.error is not None and outcome.error.reason == wire.ERROR_REASON_MALFORMED
 
 
-SEED_REQUEST = asking(
+SEED_REQUEST = generate_request(
     "some words",
     request_id="mine",
     stop=["ab", "cd"],
@@ -287,7 +296,7 @@ def test_any_bytes_get_a_documented_status(background: Background, raw: bytes) -
 
 
 def test_the_replica_still_serves_afterwards(background: Background) -> None:
-    request = asking("after all that", max_tokens=20, seed=1)
+    request = generate_request("after all that", max_tokens=20, seed=1)
     served = background.served
     assert background.run(ask(served.client, request)).tokens == expected(served.replica, request)
     background.run(served.idle())
@@ -298,12 +307,12 @@ async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
     """The caller's window is full after a few kilobytes. Then a bounded number of bytes waits in the replica."""
     settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
-    async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
-        neighbour = asking("the neighbour", max_tokens=60, seed=5, ignore_eos=True)
+    async with running_replica(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
+        neighbour = generate_request("the neighbour", max_tokens=60, seed=5, ignore_eos=True)
         before = resident_bytes()
         async with grpc.aio.insecure_channel(served.address, options=narrow) as channel:
             method = channel.unary_stream(GENERATE, wire.GenerateRequest.SerializeToString)
-            calls = [method(asking(f"{i}", max_tokens=59_000, ignore_eos=True)) for i in range(8)]
+            calls = [method(generate_request(f"{i}", max_tokens=59_000, ignore_eos=True)) for i in range(8)]
             for call in calls:
                 await call.read()
             assert (await ask(served.client, neighbour)).tokens == expected(served.replica, neighbour)

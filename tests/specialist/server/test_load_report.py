@@ -15,13 +15,13 @@ from specialist.server.served_request import AnswerText, ServedRequest
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
     QUICK,
-    Served,
+    ReplicaHarness,
     ask,
     ask_and_resume,
-    asking,
     begin_paused,
     expected,
-    serving,
+    generate_request,
+    running_replica,
     serving_simulated,
     sim,
 )
@@ -31,7 +31,7 @@ from tests.specialist.server.test_heartbeat import reports
 SHARED = "a beginning that all prompts have in common, and that is longer than a block or two "
 
 
-async def settled(served: Served) -> wire.LoadReport:
+async def settled(served: ReplicaHarness) -> wire.LoadReport:
     """Return the load report once no request runs or waits."""
     async for report in reports(served, heartbeat_ms=20):
         if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens:
@@ -39,15 +39,15 @@ async def settled(served: Served) -> wire.LoadReport:
     raise AssertionError("the replica is gone")
 
 
-async def watched(served: Served, into: list[wire.LoadReport]) -> None:
+async def watched(served: ReplicaHarness, into: list[wire.LoadReport]) -> None:
     stream: AsyncIterator[wire.LoadReport] = reports(served, heartbeat_ms=20, min_interval_ms=0)
     async for report in stream:
         into.append(report)
 
 
 async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
-    async with serving(sim()) as served:
-        received = [await ask(served.client, asking(SHARED + str(number))) for number in range(4)]
+    async with running_replica(sim()) as served:
+        received = [await ask(served.client, generate_request(SHARED + str(number))) for number in range(4)]
         usages = [one.usage for one in received if one.usage is not None]
         report = await settled(served)
         assert len(usages) == 4 and sum(usage.cache_hit_tokens for usage in usages) > 0
@@ -58,11 +58,11 @@ async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
 
 async def test_evictions_are_reported_and_counters_never_fall() -> None:
     """Thirty different prompts are sent to a pool that holds a few."""
-    async with serving(sim(num_blocks=16, context=120)) as served:
+    async with running_replica(sim(num_blocks=16, context=120)) as served:
         reported: list[wire.LoadReport] = []
         watch = asyncio.create_task(watched(served, reported))
         for number in range(30):
-            await ask(served.client, asking(f"{number} " * 20))
+            await ask(served.client, generate_request(f"{number} " * 20))
         report = await settled(served)
         watch.cancel()
         assert report.evicted_blocks == served.replica.scheduler.pool.counters.evictions > 30
@@ -74,10 +74,10 @@ async def test_evictions_are_reported_and_counters_never_fall() -> None:
 
 
 async def test_idle_replica_sends_no_reports() -> None:
-    async with serving(sim()) as served:
+    async with running_replica(sim()) as served:
         stream = reports(served, min_interval_ms=0)
         await anext(stream)
-        await ask(served.client, asking(SHARED))
+        await ask(served.client, generate_request(SHARED))
         quiet = await settled(served)
         while (received := await anext(stream)).prompt_tokens != quiet.prompt_tokens or received.running:
             continue
@@ -92,8 +92,8 @@ async def test_idle_replica_sends_no_reports() -> None:
 async def test_preempted_request_reports_its_time_and_answers_the_same() -> None:
     # The requests do not fit at once: there are 8 blocks of 16 tokens.
     async with serving_simulated(QUICK, num_blocks=9, context=120) as (served, clock):
-        low = asking("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
-        high = asking("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
+        low = generate_request("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
+        high = generate_request("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
         first = await begin_paused(served, clock, low)
         second = await ask_and_resume(served, clock, high)
         usage = (await first).usage

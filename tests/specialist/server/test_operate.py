@@ -19,11 +19,11 @@ from tests.specialist.server.harness import (
     QUICK,
     adapter_directory,
     ask,
-    asking,
     begin_call,
     begin_paused,
     expected,
-    serving,
+    generate_request,
+    running_replica,
     serving_simulated,
     sim,
     until,
@@ -66,12 +66,12 @@ async def test_ready_only_when_warm() -> None:
 
 async def test_drain_refuses_new_requests_and_finishes_running_ones() -> None:
     async with serving_simulated(QUICK) as (served, clock):
-        request = asking(max_tokens=300, ignore_eos=True)
+        request = generate_request(max_tokens=300, ignore_eos=True)
         running = await begin_paused(served, clock, request)
         draining = asyncio.create_task(served.client.drain())
         while await health_of(served.server.port) == SERVING:
             await asyncio.sleep(0.001)
-        late = await ask(served.client, asking())
+        late = await ask(served.client, generate_request())
         assert late.accepted is None and late.error is not None and late.error.error is not None
         assert late.error.code == grpc.StatusCode.UNAVAILABLE
         assert late.error.error.reason == wire.ERROR_REASON_DRAINING
@@ -97,7 +97,7 @@ async def test_load_reports_match_the_replica() -> None:
                 seen.append(report)
 
         watching = asyncio.create_task(watch())
-        prompts = [asking(f"{i} " * 20, max_tokens=60, ignore_eos=True, priority=i % 3) for i in range(12)]
+        prompts = [generate_request(f"{i} " * 20, max_tokens=60, ignore_eos=True, priority=i % 3) for i in range(12)]
         clock.pause()
         calls = [begin_call(served, request) for request in prompts]
         await until(lambda: served.server.handler.num_live == len(prompts))
@@ -129,7 +129,7 @@ async def test_load_reports_match_the_replica() -> None:
 
 
 async def test_idle_replica_reports_once() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         reports = served.client.watch_load(min_interval_ms=0)
         await anext(reports)
         await asyncio.sleep(0.1)
@@ -139,8 +139,8 @@ async def test_idle_replica_reports_once() -> None:
 
 async def test_an_adapter_changes_the_answer_and_its_name_can_be_reused(tmp_path: Path) -> None:
     adapter_directory(tmp_path, "one", b"first"), adapter_directory(tmp_path, "two", b"second")
-    async with serving(adapter_root=tmp_path) as served:
-        request = asking("x" * 50)
+    async with running_replica(adapter_root=tmp_path) as served:
+        request = generate_request("x" * 50)
         bare = await ask(served.client, request)
         loaded = await served.client.load_adapter("style", "one")
         request.adapters.append("style")
@@ -177,7 +177,7 @@ async def test_adapters_come_from_below_their_root_only(tmp_path: Path) -> None:
     (root / "circle").symlink_to(root / "circle")
     (root / "round").mkdir()
     (root / "round" / "adapter_config.json").symlink_to(root / "circle")
-    async with serving(adapter_root=root) as served:
+    async with running_replica(adapter_root=root) as served:
         for path in (
             "../outside",
             "../bare",
@@ -206,12 +206,12 @@ async def test_adapters_come_from_below_their_root_only(tmp_path: Path) -> None:
         (root / "empty").mkdir()
         assert (await refused(served.client.load_adapter("a", "empty"))).code == grpc.StatusCode.FAILED_PRECONDITION
         await served.client.load_adapter("a", "fine")
-    async with serving() as rootless:
+    async with running_replica() as rootless:
         assert (await refused(rootless.client.load_adapter("a", "fine"))).code == grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_describe_returns_every_enforced_limit() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         described = await served.client.describe()
         assert described.context == 512 and described.block_size == 16 and described.num_blocks == 128
         assert described.engine == "sim" and described.lane.specialist == "writer"
@@ -225,7 +225,7 @@ async def test_describe_returns_every_enforced_limit() -> None:
 
 
 async def test_reflection_lists_the_service() -> None:
-    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with running_replica() as served, grpc.aio.insecure_channel(served.address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
         async for response in call:
@@ -237,7 +237,7 @@ async def test_reflection_lists_the_service() -> None:
 async def test_dead_step_loop_ends_every_stream_and_health() -> None:
     async with serving_simulated(QUICK) as (served, clock):
         clock.pause()
-        running = [begin_call(served, asking(f"{i}", max_tokens=400, ignore_eos=True)) for i in range(6)]
+        running = [begin_call(served, generate_request(f"{i}", max_tokens=400, ignore_eos=True)) for i in range(6)]
         await until(lambda: served.server.handler.num_live == 6)
 
         def broken() -> None:
@@ -252,7 +252,7 @@ async def test_dead_step_loop_ends_every_stream_and_health() -> None:
             assert "scheduler" not in str(received.error)
         await asyncio.wait_for(served.server.failed.wait(), HANG_SECONDS)
         assert await health_of(served.server.port) == await health_of(served.server.port, "") == NOT_SERVING
-        late = await ask(served.client, asking())
+        late = await ask(served.client, generate_request())
         assert late.error is not None and late.error.code == grpc.StatusCode.INTERNAL
 
 
@@ -268,7 +268,7 @@ async def test_an_engine_that_cannot_answer_never_becomes_ready() -> None:
 
 async def ask_once(port: int) -> SpecialistError:
     async with SpecialistClient(f"127.0.0.1:{port}") as client:
-        received = await ask(client, asking())
+        received = await ask(client, generate_request())
     assert received.error is not None
     return received.error
 

@@ -65,7 +65,7 @@ def address_of(ready_line: str) -> str:
     return ready_line.split(" ready on ")[1].split()[0]
 
 
-def asking(ready_line: str, num_tokens: int) -> Process:
+def start_generate(ready_line: str, num_tokens: int) -> Process:
     return Process(
         "generate", "hello", "--replica", address_of(ready_line), "--max-tokens", str(num_tokens), "--ignore-eos"
     )
@@ -75,14 +75,14 @@ def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
     with specialist() as (replica, ready_line):
         assert ready_line.startswith("octet specialist writer ready on 127.0.0.1:")
         assert "model sim" in ready_line and "256 blocks of 16" in ready_line
-        interrupted = asking(ready_line, 4000)
+        interrupted = start_generate(ready_line, 4000)
         interrupted.stdout.read(5)
         interrupted.popen.send_signal(signal.SIGINT)
         status, _, said = interrupted.rest()
         assert (status, said) == (130, "")
-        status, undisturbed, _ = asking(ready_line, 150).rest()
+        status, undisturbed, _ = start_generate(ready_line, 150).rest()
         assert status == 0
-        caller = asking(ready_line, 150)
+        caller = start_generate(ready_line, 150)
         begin = caller.stdout.read(3)
         replica.popen.send_signal(signal.SIGTERM)
         status, rest, _ = caller.rest()
@@ -92,7 +92,7 @@ def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
 
 def test_the_second_interrupt_does_not_wait() -> None:
     with specialist() as (replica, ready_line):
-        caller = asking(ready_line, 4000)
+        caller = start_generate(ready_line, 4000)
         caller.stdout.read(3)
         replica.popen.send_signal(signal.SIGINT)
         port = int(address_of(ready_line).rpartition(":")[2])

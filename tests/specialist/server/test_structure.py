@@ -16,7 +16,7 @@ from octet.v1 import specialist_pb2 as wire
 from octet.v1.error_pb2 import ERROR_REASON_INVALID_FIELD
 from specialist.scheduling.sequence import GuideExhausted
 from specialist.text.structured_output import Guide
-from tests.specialist.server.harness import QUICK, ReceivedAnswer, ask, asking, expected, serving, sim
+from tests.specialist.server.harness import QUICK, ReceivedAnswer, ask, expected, generate_request, running_replica, sim
 
 SCHEMA = {
     "type": "object",
@@ -44,17 +44,19 @@ def ended(received: ReceivedAnswer) -> int:
 
 
 async def test_every_kind_of_structure() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         for seed in range(5):
-            received = await ask(served.client, asking(structure=schema(SCHEMA), max_tokens=300, seed=seed))
+            received = await ask(served.client, generate_request(structure=schema(SCHEMA), max_tokens=300, seed=seed))
             assert ended(received) == wire.FINISH_REASON_STOP
             Draft202012Validator(SCHEMA).validate(json.loads(received.text))
-            received = await ask(served.client, asking(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed))
+            received = await ask(
+                served.client, generate_request(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed)
+            )
             matches = re.fullmatch(r"[a-z]+:\d{2}", received.text) is not None
             assert matches == (ended(received) == wire.FINISH_REASON_STOP)
-            received = await ask(served.client, asking(structure=choice("yes", "no", "yes sir"), seed=seed))
+            received = await ask(served.client, generate_request(structure=choice("yes", "no", "yes sir"), seed=seed))
             assert received.text in ("yes", "no", "yes sir") and ended(received) == wire.FINISH_REASON_STOP
-            any_object = asking(structure=wire.Structure(json_object=True), max_tokens=400, seed=seed)
+            any_object = generate_request(structure=wire.Structure(json_object=True), max_tokens=400, seed=seed)
             received = await ask(served.client, any_object)
             assert received.text.startswith("{")
             if ended(received) == wire.FINISH_REASON_STOP:
@@ -62,28 +64,28 @@ async def test_every_kind_of_structure() -> None:
 
 
 async def test_a_structured_answer_ends_at_max_tokens() -> None:
-    async with serving() as served:
-        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=19))
+    async with running_replica() as served:
+        received = await ask(served.client, generate_request(structure=wire.Structure(regex="a{20}"), max_tokens=19))
         assert (received.text, ended(received)) == ("a" * 19, wire.FINISH_REASON_LENGTH)
-        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        received = await ask(served.client, generate_request(structure=wire.Structure(regex="a{20}"), max_tokens=20))
         assert (received.text, ended(received)) == ("a" * 20, wire.FINISH_REASON_STOP)
-        endless = asking(structure=wire.Structure(regex="a+"), max_tokens=40, ignore_eos=True)
+        endless = generate_request(structure=wire.Structure(regex="a+"), max_tokens=40, ignore_eos=True)
         received = await ask(served.client, endless)
         assert (received.text, ended(received)) == ("a" * 40, wire.FINISH_REASON_LENGTH)
 
 
 async def test_a_structured_answer_ends_at_a_stop_string() -> None:
-    async with serving() as served:
-        request = asking(structure=wire.Structure(regex="ab{3}c{3}"), stop=["bc"], max_tokens=20)
+    async with running_replica() as served:
+        request = generate_request(structure=wire.Structure(regex="ab{3}c{3}"), stop=["bc"], max_tokens=20)
         received = await ask(served.client, request)
         assert (received.text, ended(received)) == ("abb", wire.FINISH_REASON_STOP)
         assert received.usage is not None and received.usage.stop_string == "bc"
 
 
 async def test_structured_answers_do_not_depend_on_the_batch() -> None:
-    async with serving(sim(QUICK)) as served:
+    async with running_replica(sim(QUICK)) as served:
         requests = [
-            asking(
+            generate_request(
                 f"{seed}",
                 seed=seed,
                 max_tokens=60,
@@ -148,8 +150,8 @@ HARD = [
 
 
 async def test_hostile_structures_are_refused_soon_and_harm_no_other_request() -> None:
-    async with serving(sim(QUICK), piece_gap=0.0) as served:
-        neighbour = asking("the neighbour", max_tokens=500 - len("the neighbour"), seed=5, ignore_eos=True)
+    async with running_replica(sim(QUICK), piece_gap=0.0) as served:
+        neighbour = generate_request("the neighbour", max_tokens=500 - len("the neighbour"), seed=5, ignore_eos=True)
         right = expected(served.replica, neighbour)
         gaps: list[float] = []
 
@@ -167,14 +169,14 @@ async def test_hostile_structures_are_refused_soon_and_harm_no_other_request() -
         listening = asyncio.create_task(listen())
         for field, structure in HOSTILE:
             started = time.process_time()
-            received = await ask(served.client, asking(structure=structure))
+            received = await ask(served.client, generate_request(structure=structure))
             assert time.process_time() - started < 5, (field, str(structure)[:80])
             assert received.error is not None and received.error.error is not None, str(structure)[:80]
             assert (received.error.code, received.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
             assert received.error.error.limit and received.error.error.value
         for structure in HARD:
             started = time.process_time()
-            received = await ask(served.client, asking(structure=structure))
+            received = await ask(served.client, generate_request(structure=structure))
             assert time.process_time() - started < 5, str(structure)[:80]
             if received.error is not None:
                 assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT, (str(structure)[:80], received.error)
@@ -188,12 +190,12 @@ async def test_hostile_structures_are_refused_soon_and_harm_no_other_request() -
 
 
 async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         grammars = served.replica.grammars
         is_refused = Event()
         monkeypatch.setattr(grammars, "compile", lambda structure: is_refused.wait(60))
         started = time.perf_counter()
-        received = await ask(served.client, asking(structure=wire.Structure(regex="a")))
+        received = await ask(served.client, generate_request(structure=wire.Structure(regex="a")))
         is_refused.set()
         assert time.perf_counter() - started >= 1
         assert received.error is not None and received.error.error is not None
@@ -215,9 +217,9 @@ async def test_an_exhausted_structure_is_the_callers_error(
             raise GuideExhausted("the structure cannot be followed further")
         return allowed(guide, generated, guessed)
 
-    async with serving() as served:
+    async with running_replica() as served:
         monkeypatch.setattr(Guide, "allowed", costly)
-        received = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        received = await ask(served.client, generate_request(structure=wire.Structure(regex="a{20}"), max_tokens=20))
         assert received.error is not None and received.error.error is not None and received.text == "aaa"
         assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT
         assert (received.error.error.reason, received.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")

@@ -18,7 +18,7 @@ VOCABULARY = sim_vocabulary()
 SLOW = "slow"
 
 
-class Compiling(GrammarCache):
+class SlowGrammarCache(GrammarCache):
     """A slow structure is held until `go` is set."""
 
     def __init__(self, limits: GrammarLimits) -> None:
@@ -33,7 +33,7 @@ class Compiling(GrammarCache):
         return super().compile(structure)
 
 
-class Asking:
+class FakeRequest:
     ignore_eos = False
 
     def __init__(self, *choices: str) -> None:
@@ -41,11 +41,11 @@ class Asking:
 
 
 async def guide(forms: StructureCompiler, *choices: str) -> Any:
-    return await forms.guide(cast(ServedRequest, Asking(*choices)))
+    return await forms.guide(cast(ServedRequest, FakeRequest(*choices)))
 
 
 async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
-    grammars = Compiling(GrammarLimits(seconds=1.0))
+    grammars = SlowGrammarCache(GrammarLimits(seconds=1.0))
     grammars.vocabulary()
     forms = StructureCompiler(grammars)
     first = asyncio.create_task(guide(forms, SLOW))
@@ -61,7 +61,7 @@ async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
 
 
 async def test_slot_is_in_use_until_the_thread_is_done() -> None:
-    grammars = Compiling(GrammarLimits(seconds=0.1, compiling=2))
+    grammars = SlowGrammarCache(GrammarLimits(seconds=0.1, compiling=2))
     forms = StructureCompiler(grammars)
     for choices in ((SLOW,), ("behind",)):
         with pytest.raises(Refusal) as caught:

@@ -10,7 +10,7 @@ import pytest
 from octet.client.replica import SpecialistClient
 from octet.rpc.certificates import Tls
 from tests.specialist.server.background import in_background
-from tests.specialist.server.harness import ask, asking, serving
+from tests.specialist.server.harness import ask, generate_request, running_replica
 from tests.specialist.server.test_commands import octet
 
 OPENSSL = shutil.which("openssl")
@@ -44,12 +44,12 @@ def tls(pki: Path) -> Tls:
 
 
 async def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
-    async with serving(tls=tls(pki)) as served:
+    async with running_replica(tls=tls(pki)) as served:
         pair = pki / "caller.pem", pki / "caller.key"
         async with SpecialistClient(served.address, ca=pki / "ca.pem", certificate=pair[0], key=pair[1]) as known:
-            assert (await ask(known, asking())).error is None
+            assert (await ask(known, generate_request())).error is None
         async with SpecialistClient(served.address, ca=pki / "ca.pem") as unknown:
-            received = await ask(unknown, asking(), timeout=5)
+            received = await ask(unknown, generate_request(), timeout=5)
             assert received.accepted is None and received.error is not None
             assert received.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 

@@ -18,8 +18,8 @@ from specialist.server.engine_thread import EngineReport
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.models.tool_model import tool_model
-from tests.router.serving.harness import routing
-from tests.specialist.server.harness import ask, serving
+from tests.router.serving.harness import running_router
+from tests.specialist.server.harness import ask, running_replica
 from tests.test_docs import example_in, run_example
 
 SCHEMA = {"type": "object", "properties": {"n": {"enum": [1, 2, 3]}}, "required": ["n"], "additionalProperties": False}
@@ -27,7 +27,7 @@ TOOL = wire.Tool(name="pick", parameters=json.dumps(SCHEMA))
 HELLO = wire.Message(role="user", content="hello")
 
 
-def asking(**chat: Any) -> wire.GenerateRequest:
+def tool_request(**chat: Any) -> wire.GenerateRequest:
     tools = {"messages": [HELLO], "tools": [TOOL], "tool_choice": wire.ToolChoice(name="pick"), **chat}
     return wire.GenerateRequest(chat=wire.Chat(**tools), max_tokens=200)
 
@@ -35,10 +35,10 @@ def asking(**chat: Any) -> wire.GenerateRequest:
 async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
     settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1)
     async with (
-        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
-        routing({"writer": [served.address]}) as routed,
+        running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        running_router({"writer": [served.address]}) as routed,
     ):
-        received = await ask(served.client, asking())
+        received = await ask(served.client, tool_request())
         assert received.error is None and received.text == ""
         parts = [part for chunk in received.chunks for part in chunk.tool_calls]
         assert parts and parts[0].name == "pick" and not any(part.id for part in parts[1:])
@@ -70,7 +70,7 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
         await asyncio.to_thread(run_example, example.replace("tools=[weather]", options), tmp_path)
 
         bad = wire.Tool(name="x", parameters='{"not": {}}')
-        received = await ask(served.client, asking(tools=[bad], tool_choice=wire.ToolChoice(name="x")))
+        received = await ask(served.client, tool_request(tools=[bad], tool_choice=wire.ToolChoice(name="x")))
         assert received.error is not None and received.error.error is not None
         assert (received.error.code, received.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
 
@@ -79,20 +79,20 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
     """Over gRPC and through the router, the engine waits until the caller has the first part."""
     settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1, prefix_cache=False)
     async with (
-        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
-        routing({"writer": [served.address]}) as routed,
+        running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        running_router({"writer": [served.address]}) as routed,
         octet.AsyncClient(routed.address) as client,
     ):
         scheduler, deliver = served.replica.scheduler, served.server.engine.deliver
         steps = scheduler.num_steps
-        whole = await ask(served.client, asking())
+        whole = await ask(served.client, tool_request())
         arguments = "".join(part.arguments for chunk in whole.chunks for part in chunk.tool_calls)
         await served.idle()
         num_steps = scheduler.num_steps - steps
         assert num_steps > 2 and arguments
 
         async def directly() -> AsyncIterator[str]:
-            async for event in served.client.generate(asking()):
+            async for event in served.client.generate(tool_request()):
                 for part in event.chunk.tool_calls:
                     yield part.arguments
 
@@ -131,17 +131,17 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
 
 
 async def test_model_without_a_tool_template_refuses_tools_and_their_history() -> None:
-    async with serving() as served:
+    async with running_replica() as served:
         call = wire.ToolCall(id="a", name="pick", arguments="{}")
         talk = [
             HELLO,
             wire.Message(role="assistant", tool_calls=[call]),
             wire.Message(role="tool", tool_call_id="a"),
         ]
-        for request in (asking(), wire.GenerateRequest(chat=wire.Chat(messages=talk))):
+        for request in (tool_request(), wire.GenerateRequest(chat=wire.Chat(messages=talk))):
             received = await ask(served.client, request)
             assert received.error is not None and received.error.error is not None
             assert received.error.code == grpc.StatusCode.INVALID_ARGUMENT
             assert received.error.error.reason == specialist_pb2.ERROR_REASON_NO_TOOLS
         closed = wire.ToolChoice(mode=wire.ToolChoice.NONE)
-        assert (await ask(served.client, asking(tool_choice=closed))).error is None
+        assert (await ask(served.client, tool_request(tool_choice=closed))).error is None

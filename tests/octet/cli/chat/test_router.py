@@ -7,8 +7,8 @@ from typing import Any
 
 from octet import AsyncClient
 from tests.octet.cli.chat.terminal import ROOT
-from tests.router.serving.harness import routing
-from tests.specialist.server.harness import serving, sim
+from tests.router.serving.harness import running_router
+from tests.specialist.server.harness import running_replica, sim
 
 
 async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, str]:
@@ -28,9 +28,9 @@ async def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> Non
     """This also holds after a turn whose stream was left early."""
     long: dict[str, Any] = {"context": 4096, "num_blocks": 600}
     async with (
-        serving(sim(**long)) as one,
-        serving(sim(**long)) as two,
-        routing({"writer": [one.address, two.address]}) as routed,
+        running_replica(sim(**long)) as one,
+        running_replica(sim(**long)) as two,
+        running_router({"writer": [one.address, two.address]}) as routed,
         AsyncClient(routed.address) as client,
     ):
         talk = client.conversation(system="say it in a few words", force="writer", max_tokens=24)
@@ -53,7 +53,7 @@ async def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> Non
 
 
 async def test_a_job_from_the_command_line_to_its_end() -> None:
-    async with serving(sim()) as replica, routing({"writer": [replica.address]}) as routed:
+    async with running_replica(sim()) as replica, running_router({"writer": [replica.address]}) as routed:
         at = routed.address
         ask = ("jobs", "submit", "why?", "--force", "writer", "--max-tokens", "8", "--ignore-eos")
         status, job_id = await octet(at, *ask)

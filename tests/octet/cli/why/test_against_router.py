@@ -31,10 +31,10 @@ from octet.v1 import specialist_pb2 as replica_wire
 from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
 from specialist.scheduling.step import Step
-from tests.router.keys.keyed import book_of, made
-from tests.router.serving.harness import CallResult, Routed, asking, routing
-from tests.router.serving.spy import ACCEPTED, Spy, spying
-from tests.specialist.server.harness import QUICK, SLOW, serving, sim
+from tests.router.keys.keyed import issue_key, key_set
+from tests.router.serving.harness import CallResult, RouterHarness, infer_request, running_router
+from tests.router.serving.spy import ACCEPTED, SpyReplica, running_spy
+from tests.specialist.server.harness import QUICK, SLOW, running_replica, sim
 from tests.system.harness import breaker, operate, until
 from tests.system.test_wiring import UnsureClassifier
 
@@ -44,14 +44,14 @@ STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
 """A step takes 20 ms, so that long answers take seconds."""
 
 
-async def why(routed: Routed, request_id: str, capsys: Captured) -> str:
+async def why(routed: RouterHarness, request_id: str, capsys: Captured) -> str:
     """Return the whole output on one line."""
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["why", request_id, "--address", routed.address]) == 0
     return " ".join(capsys.readouterr().out.split())
 
 
-async def why_json(routed: Routed, request_id: str, capsys: Captured) -> Any:
+async def why_json(routed: RouterHarness, request_id: str, capsys: Captured) -> Any:
     assert await asyncio.to_thread(main, ["why", request_id, "--json", "--address", routed.address]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -77,8 +77,8 @@ def receipt_of(reply: CallResult) -> inference_pb2.Receipt:
 
 
 async def test_a_refused_request(capsys: Captured) -> None:
-    async with serving(sim(SLOW)) as writer, routing({"writer": [writer.address]}) as routed:
-        ask = asking(request_id="late", max_tokens=400, timeout_ms=2000, ignore_eos=True, priority=3)
+    async with running_replica(sim(SLOW)) as writer, running_router({"writer": [writer.address]}) as routed:
+        ask = infer_request(request_id="late", max_tokens=400, timeout_ms=2000, ignore_eos=True, priority=3)
         reply = await routed.ask(ask)
         assert reply.error is not None and reply.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         text = await why(routed, "late", capsys)
@@ -96,9 +96,9 @@ async def test_a_refused_request(capsys: Captured) -> None:
 
 async def test_a_spilled_request(capsys: Captured) -> None:
     async with (
-        serving(sim(STEADY, max_running=1), max_waiting=1) as writer,
-        serving(sim(name="editor")) as editor,
-        routing(
+        running_replica(sim(STEADY, max_running=1), max_waiting=1) as writer,
+        running_replica(sim(name="editor")) as editor,
+        running_router(
             {"writer": [writer.address], "editor": [editor.address]},
             ensemble=unsure_ensemble(),
             opinions=UnsureClassifier(),
@@ -106,7 +106,7 @@ async def test_a_spilled_request(capsys: Captured) -> None:
     ):
         fillers, live = [], writer.replica.scheduler.ledger.live
         for name in ("first", "second"):
-            ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
+            ask = infer_request(request_id=name, max_tokens=300, ignore_eos=True)
             fillers.append(asyncio.create_task(routed.ask(ask)))
             await until(lambda: len(live) == len(fillers))
         reply = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
@@ -133,9 +133,9 @@ async def test_a_spilled_request(capsys: Captured) -> None:
 
 async def test_a_shadowed_request(capsys: Captured) -> None:
     async with (
-        serving(sim()) as writer,
-        serving(sim(name="editor")) as editor,
-        routing(
+        running_replica(sim()) as writer,
+        running_replica(sim(name="editor")) as editor,
+        running_router(
             {"writer": [writer.address], "editor": [editor.address]},
             ensemble=unsure_ensemble(1.0),
             opinions=UnsureClassifier(),
@@ -159,11 +159,11 @@ async def test_a_shadowed_request(capsys: Captured) -> None:
         assert "spilled" not in text and "2. " not in text.partition("admission")[0]
 
 
-async def has_lanes(routed: Routed) -> bool:
+async def has_lanes(routed: RouterHarness) -> bool:
     return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
 
 
-async def sent_shadows(routed: Routed) -> bool:
+async def sent_shadows(routed: RouterHarness) -> bool:
     report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
     return bool(report.counts.sent == 1)
 
@@ -176,11 +176,12 @@ async def test_preempted_requests(capsys: Captured) -> None:
         are_all_live.wait(60)
 
     async with (
-        serving(sim(QUICK, faults=wait_for_all, num_blocks=20, max_running=4), max_waiting=50) as writer,
-        routing({"writer": [writer.address]}) as routed,
+        running_replica(sim(QUICK, faults=wait_for_all, num_blocks=20, max_running=4), max_waiting=50) as writer,
+        running_router({"writer": [writer.address]}) as routed,
     ):
         asks = [
-            asking(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3) for n in range(12)
+            infer_request(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3)
+            for n in range(12)
         ]
         are_all_live.clear()
         calls = [asyncio.create_task(routed.ask(each)) for each in asks]
@@ -217,7 +218,7 @@ def printed_total(text: str) -> str:
     return found[1]
 
 
-async def check_sums(routed: Routed, asks: Sequence[inference_pb2.InferRequest], capsys: Captured) -> None:
+async def check_sums(routed: RouterHarness, asks: Sequence[inference_pb2.InferRequest], capsys: Captured) -> None:
     """Check that the displayed stages add up to the total."""
     for each in asks:
         document = await why_json(routed, each.request_id, capsys)
@@ -235,7 +236,7 @@ async def accept_and_fail(_: replica_wire.GenerateRequest, context: Context) -> 
 
 
 async def test_a_failed_over_request(capsys: Captured) -> None:
-    async def check_explanation(routed: Routed, failing: Spy) -> None:
+    async def check_explanation(routed: RouterHarness, failing: SpyReplica) -> None:
         number = await asked_until(routed, lambda: bool(failing.asked))
         text = await why(routed, f"r{number}", capsys)
         assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 failed", text)
@@ -249,12 +250,12 @@ async def test_a_failed_over_request(capsys: Captured) -> None:
             assert "1. writer-1 of writer: answered" in other_text and "writer-0" not in other_text
 
     async with (
-        spying(accept_and_fail) as failing,
-        serving(sim()) as healthy,
+        running_spy(accept_and_fail) as failing,
+        running_replica(sim()) as healthy,
     ):
         failing.revision = healthy.replica.lane.revision
         places = {"writer": [failing.address, healthy.address]}
-        async with routing(places, ensemble=ensemble_without_shadows()) as routed:
+        async with running_router(places, ensemble=ensemble_without_shadows()) as routed:
             await check_explanation(routed, failing)
 
 
@@ -264,17 +265,17 @@ async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
     ann = wire.Change(who="ann", why="maintenance")
     specialists = (SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor", fallback="writer"))
 
-    async def ask(routed: Routed, name: str) -> inference_pb2.Receipt:
+    async def ask(routed: RouterHarness, name: str) -> inference_pb2.Receipt:
         return receipt_of(await routed.ask(inference_pb2.InferRequest(request_id=name, prompt="hello", max_tokens=4)))
 
-    async def overview(routed: Routed) -> wire.Overview:
+    async def overview(routed: RouterHarness) -> wire.Overview:
         found: wire.Overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
         return found
 
     async with (
-        serving(sim()) as writer,
-        serving(sim(name="editor")) as editor,
-        routing(
+        running_replica(sim()) as writer,
+        running_replica(sim(name="editor")) as editor,
+        running_router(
             {"writer": [writer.address], "editor": [editor.address]},
             ensemble=replace(unsure_ensemble(), specialists=specialists),
             opinions=UnsureClassifier(),
@@ -314,11 +315,11 @@ async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
         assert "its fallback editor is not serving either: requests are refused" in held[1].text
 
 
-async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
+async def asked_until(routed: RouterHarness, condition: Callable[[], bool]) -> int:
     """Send requests until the condition is true; return the number of the last request. The router picks replicas at
     random."""
     for number in range(200):
-        reply = await routed.ask(asking(request_id=f"r{number}"))
+        reply = await routed.ask(infer_request(request_id=f"r{number}"))
         assert reply.code is grpc.StatusCode.OK
         if condition():
             return number
@@ -331,8 +332,8 @@ async def test_cut_off_answer_and_unknown_request(capsys: Captured) -> None:
         await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
         await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
 
-    async with spying(answer_and_fail) as failing, routing({"writer": [failing.address]}) as routed:
-        reply = await routed.ask(asking(request_id="cut"))
+    async with running_spy(answer_and_fail) as failing, running_router({"writer": [failing.address]}) as routed:
+        reply = await routed.ask(infer_request(request_id="cut"))
         assert reply.text == "x" and reply.error is not None
         text = await why(routed, "cut", capsys)
         assert re.search(r"request cut: its answer was cut off after [\d.]+ ms: the replica was lost", text)
@@ -346,14 +347,14 @@ async def test_caller_sees_only_its_own_requests(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OCTET_API_KEY", raising=False)
-    caller, other = made("ann", tenant="acme"), made("bob", tenant="other")
+    caller, other = issue_key("ann", tenant="acme"), issue_key("bob", tenant="other")
     files = {}
     for each in (caller, other):
         files[each.key.name] = tmp_path / each.key.name
         files[each.key.name].write_text(each.token)
-    keys = StaticKeys(book_of(caller, other))
-    async with serving(sim()) as writer, routing({"writer": [writer.address]}, keys=keys) as routed:
-        reply = await routed.ask(asking(request_id="mine"), metadata=caller.metadata)
+    keys = StaticKeys(key_set(caller, other))
+    async with running_replica(sim()) as writer, running_router({"writer": [writer.address]}, keys=keys) as routed:
+        reply = await routed.ask(infer_request(request_id="mine"), metadata=caller.metadata)
         assert reply.code is grpc.StatusCode.OK
         asked = ["why", "mine", "--address", routed.address, "--api-key-file"]
         assert await asyncio.to_thread(main, [*asked, str(files["ann"])]) == 0
