@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from tests.monitoring.exported import families
-from tests.specialist.server.test_process import Process, asking
+from tests.specialist.server.test_process import Process, start_generate
 
 
 def test_command_serves_metrics_at_the_reported_address() -> None:
@@ -17,7 +17,7 @@ def test_command_serves_metrics_at_the_reported_address() -> None:
     try:
         line = process.stdout.readline()
         (url,) = re.findall(r"metrics at (http://127\.0\.0\.1:\d+/metrics)", line)
-        assert asking(line, 8).rest()[0] == 0
+        assert start_generate(line, 8).rest()[0] == 0
         with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # on loopback
             found = {family.name: family for family in families(answer.read().decode())}
         ended = {sample.labels["reason"]: sample.value for sample in found["octet_replica_finished_requests"].samples}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from octet.rpc.listener import BindRefused, check_socket_free
-from tests.specialist.server.test_process import Process, asking
+from tests.specialist.server.test_process import Process, start_generate
 
 
 @contextmanager
@@ -29,10 +29,10 @@ def test_socket_of_a_killed_replica_is_reused(tmp_path: Path) -> None:
         assert f" ready on unix:{path} " in ready_line
     assert path.is_socket(), "kill -9 leaves the socket behind"
     with specialist(path) as (replica, ready_line):
-        assert asking(ready_line, 5).rest()[0] == 0
+        assert start_generate(ready_line, 5).rest()[0] == 0
         status, _, said = Process("specialist", "--engine", "sim", "--socket", str(path)).rest()
         assert (status, said) == (2, f"octet specialist: cannot listen on {path}: another process already does\n")
-        assert asking(ready_line, 5).rest()[0] == 0
+        assert start_generate(ready_line, 5).rest()[0] == 0
         replica.popen.send_signal(signal.SIGTERM)
         assert replica.popen.wait(60) == 0
     assert not path.exists()
