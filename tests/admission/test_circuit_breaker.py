@@ -44,7 +44,7 @@ class Breakers(RuleBasedStateMachine):
             self.opened, self.probed = self.clock.now(), None
 
     @rule()
-    def no_doubt(self) -> None:
+    def trip(self) -> None:
         state = self.expected()
         self.breaker.trip()
         if state == "half_open":
@@ -53,7 +53,7 @@ class Breakers(RuleBasedStateMachine):
             self.opened, self.probed = self.clock.now(), None
 
     @rule()
-    def a_sign_of_life(self) -> None:
+    def probe_now(self) -> None:
         self.breaker.probe_now()
         if self.expected() == "open":
             self.opened = self.clock.now() - 2 * self.cool_down
@@ -71,7 +71,7 @@ class Breakers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.probed is not None)
     @rule()
-    def the_probe_shows_nothing(self) -> None:
+    def probe_is_inconclusive(self) -> None:
         self.breaker.gave_up()
         self.probed = None
         assert self.breaker.would_allow == (self.expected() != "open")
@@ -82,7 +82,7 @@ class Breakers(RuleBasedStateMachine):
         return "open" if self.clock.now() - self.opened < self.cool_down else "half_open"
 
     @invariant()
-    def the_state_is_as_told(self) -> None:
+    def state_matches_the_model(self) -> None:
         assert self.breaker.state == self.expected()
 
     def teardown(self) -> None:

@@ -66,7 +66,7 @@ counted = st.one_of(
 contents = st.sampled_from(["red", "green", "blue", "grey"])
 
 
-class Books(RuleBasedStateMachine):
+class LanesMachine(RuleBasedStateMachine):
     """Operators and the policy act in any order, with restarts and new configurations in between."""
 
     @initialize(contents=st.lists(contents, max_size=2, unique=True))
@@ -228,7 +228,7 @@ class Books(RuleBasedStateMachine):
         assert SpecialistLanes.from_body(json.loads(json.dumps(self.book.to_body()))) == self.book
 
 
-TestBooks = Books.TestCase
+TestBooks = LanesMachine.TestCase
 TestBooks.settings = settings(max_examples=60)
 
 

@@ -27,27 +27,27 @@ class Windows(RuleBasedStateMachine):
         self.now += seconds
 
     @rule(age=st.floats(-150, 250), good=few, bad=few)
-    def something_is_counted(self, age: float, good: int, bad: int) -> None:
+    def count_samples(self, age: float, good: int, bad: int) -> None:
         start = self.window.add(self.now - age, good, bad)
         assert start % GRAIN == 0
         assert start <= self.now - age < start + GRAIN
         self.buckets[start] = self.buckets.get(start, Counts()) + Counts(good, bad)
 
     @rule(age=st.integers(-300, 300), good=few, bad=few)
-    def a_bucket_is_told(self, age: int, good: int, bad: int) -> None:
+    def import_bucket(self, age: int, good: int, bad: int) -> None:
         start = int(self.now) - age
         self.window.put(start, good, bad)
         self.buckets[start] = Counts(good, bad)
 
     @rule(since=st.floats(-200, 300))
-    def somebody_asks(self, since: float) -> None:
+    def read_counts(self, since: float) -> None:
         self.buckets = {start: each for start, each in self.buckets.items() if abs(start - self.now) <= SPAN}
         assert self.window.counts(self.now) == sum(self.buckets.values(), Counts())
         later = (each for start, each in self.buckets.items() if start + GRAIN > self.now - since)
         assert self.window.counts_since(self.now - since, self.now) == sum(later, Counts())
 
     @invariant()
-    def buckets_are_those_told_of(self) -> None:
+    def buckets_match_the_model(self) -> None:
         assert len(self.window) == len(self.buckets)
 
 

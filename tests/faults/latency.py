@@ -88,7 +88,7 @@ def seconds_of(intervals: Sequence[Interval]) -> list[float]:
     return [last - first for first, last in intervals]
 
 
-async def heard_at(rate: float, router: Line, golden: Golden, seconds: float, seed: int) -> History:
+async def call_at_rate(rate: float, router: Line, golden: Golden, seconds: float, seed: int) -> History:
     """Send requests at a fixed rate, whether or not earlier ones have ended."""
     history = History(golden)
     async with Callers(router, history, Random(seed)).coming(repeat(1 / rate)):

@@ -53,7 +53,7 @@ class Nemesis:
     done: Counter[str] = field(default_factory=Counter)
     _busy: set[str] = field(default_factory=set)
 
-    async def rage(self, seconds: float) -> None:
+    async def inject_faults(self, seconds: float) -> None:
         """Inject faults; all of them are undone at the end."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:

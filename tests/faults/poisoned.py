@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.3
 """Seconds before the restart: long enough to be noticed."""
 
 
-def deadly() -> FaultSource:
+def die_on_poisoned_prompt() -> FaultSource:
     """End the process without a message in the middle of a step."""
     decode = sim_vocabulary().tokenizer.decode
 
@@ -46,7 +46,8 @@ async def serve(socket: Path) -> None:
     parent = os.getppid()
     settings = ReplicaSettings(name="writer", engine="sim", num_blocks=512)
     server = ReplicaServer(
-        create_sim_replica(settings, SystemClock(), _PACE, faults=deadly()), ServiceSettings(socket=socket)
+        create_sim_replica(settings, SystemClock(), _PACE, faults=die_on_poisoned_prompt()),
+        ServiceSettings(socket=socket),
     )
     await server.start()
     print(f"ready on unix:{socket}", flush=True)
@@ -54,7 +55,7 @@ async def serve(socket: Path) -> None:
         await asyncio.sleep(0.2)
 
 
-def born(socket: Path) -> int:
+def fork_replica(socket: Path) -> int:
     """Fork a replica from this process, which has loaded all code and started nothing."""
     child = os.fork()
     if child:
@@ -72,7 +73,7 @@ def end(*_: object) -> NoReturn:
 
 def main(sockets: list[Path]) -> NoReturn:
     signal.signal(signal.SIGTERM, end)
-    living = {born(socket): socket for socket in sockets}
+    living = {fork_replica(socket): socket for socket in sockets}
     while True:
         child, status = os.wait()
         socket = living.pop(child)
@@ -80,7 +81,7 @@ def main(sockets: list[Path]) -> NoReturn:
             sys.exit(f"{socket} ended with {status}")
         print(DIED, flush=True)
         time.sleep(_PAUSE_SECONDS)
-        living[born(socket)] = socket
+        living[fork_replica(socket)] = socket
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ async def _cut(site: Site, router: Line) -> float:
     await until(lambda: _num_running(router, 0), 90)
     seconds = time.monotonic() - began
     for name, call in unread:
-        await until(partial(_is_told_of, router, name))  # a replica may give up before its router
+        await until(partial(_has_receipt, router, name))  # a replica may give up before its router
         receipt = await router.receipt(name)
         assert receipt is not None and receipt.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
         call.cancel()
@@ -94,7 +94,7 @@ async def _cut(site: Site, router: Line) -> float:
     return seconds
 
 
-async def _is_told_of(router: Line, request_id: str) -> bool:
+async def _has_receipt(router: Line, request_id: str) -> bool:
     return await router.receipt(request_id) is not None
 
 

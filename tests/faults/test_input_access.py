@@ -88,7 +88,7 @@ async def _is_used(chains: Path, shown: str) -> bool:
         return (await routed.ask(infer_request(timeout_ms=2000))).code is grpc.StatusCode.OK
 
 
-async def _speaks_plainly(served: ReplicaHarness) -> bool:
+async def _answers_without_tls(served: ReplicaHarness) -> bool:
     """Whether the server answers without TLS."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         try:
@@ -105,7 +105,7 @@ async def test_24_only_the_right_certificate_chain_is_accepted(chains: Path, fig
     async with running_replica(tls=tls) as served:
         callers = ("caller", "", "stranger", "expired", "alone")
         by_caller = {name: await _is_served(served, chains / "ca.pem", name) for name in callers}
-        assert not await _speaks_plainly(served)
+        assert not await _answers_without_tls(served)
     by_replica = {name: await _is_used(chains, name) for name in ("replica", "elsewhere", "stranger", "expired")}
     assert by_caller.pop("caller") and by_replica.pop("replica"), "the right certificates pass"
     let_in = sum(by_caller.values()) + sum(by_replica.values())

@@ -49,7 +49,7 @@ class Storm:
         self.ended: Counter[str] = Counter()
         self.wrong: list[str] = []
 
-    async def blow(self, seed: int, first: int, last: int) -> None:
+    async def send_all(self, seed: int, first: int, last: int) -> None:
         numbers = iter(range(first, last))
 
         async def caller() -> None:
@@ -98,7 +98,7 @@ def test_10_a_hundred_thousand_mutated_requests_do_no_harm(long: bool, figure: F
             before = await plain.ask(asked)
             last = NUM_CASES["long" if long else "short"]
             for start in range(first, last, TOGETHER):
-                await storm.blow(seed, start, min(start + TOGETHER, last))
+                await storm.send_all(seed, start, min(start + TOGETHER, last))
                 again = await plain.ask(asked)
                 assert again.tokens == before.tokens and len(again.tokens) == 12, f"after case {start}, seed {seed}"
             await until(lambda: _is_idle(site), 30, lambda: _left(site))

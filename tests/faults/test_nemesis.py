@@ -75,10 +75,10 @@ def test_17_no_caller_receives_anything_wrong_under_random_faults(fault_site: Fa
     seconds = float(os.environ.get(SECONDS) or (600 if is_long() else 10))
     print(f"{SEED}={seed}, {seconds:g} s")
     put_seed(17, seed)
-    asyncio.run(_story(fault_site, seed, seconds, figure))
+    asyncio.run(_run_with_faults(fault_site, seed, seconds, figure))
 
 
-async def _story(fault_site: FaultSite, seed: int, seconds: float, figure: Figure) -> None:
+async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, figure: Figure) -> None:
     site, replicas = fault_site.site, {each.name: each for each in fault_site.site.replicas}
     async with AsyncExitStack() as stack:
         behind = replicas["writer-2"]
@@ -101,7 +101,7 @@ async def _story(fault_site: FaultSite, seed: int, seconds: float, figure: Figur
         num_callers = 12 if is_long() else 5
         async with auditing(router, history) as audit, callers.calling(num_callers, leave_share=0.1):
             began = time.monotonic()
-            await nemesis.rage(seconds)
+            await nemesis.inject_faults(seconds)
             lasted = time.monotonic() - began
             await until_serving(router, *site.replicas)
             await callers.answered(20)

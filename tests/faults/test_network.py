@@ -39,7 +39,7 @@ def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure:
                         noticed, back = await _cut(router, victim, cable, callers, do, undo)
                         figure(17, f"{what}: until the breaker opened", noticed, "s", "< 3 s", short="< 20 s")
                         figure(17, f"{what}: until the replica serves again", back, "s", "< 20 s", short="< 60 s")
-                await _crawl(cable, callers, victim, 20.0 if long else 2.0)
+                await _slow_cable(cable, callers, victim, 20.0 if long else 2.0)
                 await until_serving(router, victim)
             await put_verdict(17, router, history, figure)
 
@@ -69,7 +69,7 @@ async def _is_open(router: Line, victim: Replica) -> bool:
     return (await states(router))[victim.name][1] == "open"
 
 
-async def _crawl(cable: Cable, callers: Callers, victim: Replica, seconds: float) -> None:
+async def _slow_cable(cable: Cable, callers: Callers, victim: Replica, seconds: float) -> None:
     cable.slow()
     try:
         await asyncio.sleep(seconds)

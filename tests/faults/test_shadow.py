@@ -31,22 +31,22 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
         seconds = 15.0 if long else 2.0
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
-            await _told(router, golden, 2.0, seed=0)
+            await _send_unnamed_requests(router, golden, 2.0, seed=0)
             with record_slow_periods_if(long) as slow_periods:
-                usual = await _told(router, golden, seconds / 2, seed=1)
+                usual = await _send_unnamed_requests(router, golden, seconds / 2, seed=1)
                 sent = await _num_sent(router)
                 assert sent > 0, "there are copies"
                 shadow.process.stop()
                 try:
-                    hung = await _told(router, golden, seconds, seed=2)
+                    hung = await _send_unnamed_requests(router, golden, seconds, seed=2)
                 finally:
                     shadow.process.go_on()
                 await until_serving(router, *site.replicas)
                 shadow.process.kill()
-                dead = await _told(router, golden, seconds, seed=3)
+                dead = await _send_unnamed_requests(router, golden, seconds, seed=3)
                 shadow.process.begin_again()
                 await until_serving(router, *site.replicas)
-                after = await _told(router, golden, seconds / 2, seed=4)
+                after = await _send_unnamed_requests(router, golden, seconds / 2, seed=4)
             comparison = Comparison(30, figure, slow_periods, long)
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
@@ -61,7 +61,7 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
         asyncio.run(scenario(made))
 
 
-async def _told(router: Line, golden: Golden, seconds: float, seed: int) -> History:
+async def _send_unnamed_requests(router: Line, golden: Golden, seconds: float, seed: int) -> History:
     """Twenty requests a second that name no specialist."""
     history, random = History(golden), Random(seed)
     prompts = [prompt for name, prompt in golden if name == "left"]

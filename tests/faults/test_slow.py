@@ -15,7 +15,7 @@ from tests.faults.callers import PROMPTS, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.latency import AGAINST, Comparison, by, heard_at, record_slow_periods_if, seconds_of, undisturbed
+from tests.faults.latency import AGAINST, Comparison, by, call_at_rate, record_slow_periods_if, seconds_of, undisturbed
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -30,16 +30,16 @@ def test_3_a_slow_replica_gets_less_and_other_specialists_are_not_delayed(long: 
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
             seconds = 20.0 if long else 3.0
-            await heard_at(20.0, router, golden, 2.0, seed=0)
+            await call_at_rate(20.0, router, golden, 2.0, seed=0)
             with record_slow_periods_if(long) as slow_periods:
-                usual = await heard_at(RATE, router, golden, seconds / 2, seed=3)
+                usual = await call_at_rate(RATE, router, golden, seconds / 2, seed=3)
                 group.allow_cpu(0.1)
                 await asyncio.sleep(1.0)
-                slow = await heard_at(RATE, router, golden, seconds, seed=4)
+                slow = await call_at_rate(RATE, router, golden, seconds, seed=4)
                 group.allow_cpu(None)
                 await until_serving(router, *site.replicas)
                 await asyncio.sleep(1.0)
-                after = await heard_at(RATE, router, golden, seconds / 2, seed=5)
+                after = await call_at_rate(RATE, router, golden, seconds / 2, seed=5)
             comparison = Comparison(3, figure, slow_periods, long)
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
@@ -68,9 +68,9 @@ def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(l
         async with line(site.address) as router:
             golden = await golden_run(router, others)
             seconds = 20.0 if long else 2.0
-            await heard_at(20.0, router, golden, 2.0, seed=0)
+            await call_at_rate(20.0, router, golden, 2.0, seed=0)
             with record_slow_periods_if(long) as slow_periods:
-                usual = await heard_at(20.0, router, golden, seconds / 2, seed=4)
+                usual = await call_at_rate(20.0, router, golden, seconds / 2, seed=4)
                 for replica in site.of(away):
                     replica.process.kill()
                 first = await router.ask(Question(away, PROMPTS[0], 8))
@@ -78,7 +78,7 @@ def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(l
                 seconds_first = first.ended - first.began
                 figure(4, "first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
                 await asyncio.sleep(6.0)
-                asking = asyncio.create_task(heard_at(20.0, router, golden, seconds, seed=5))
+                asking = asyncio.create_task(call_at_rate(20.0, router, golden, seconds, seed=5))
                 refused = []
                 while not asking.done():
                     account = await router.ask(Question(away, PROMPTS[0], 8))
@@ -90,7 +90,7 @@ def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(l
                 for replica in site.of(away):
                     replica.process.begin_again()
                 await until_serving(router, *site.replicas)
-                after = await heard_at(20.0, router, golden, seconds / 2, seed=6)
+                after = await call_at_rate(20.0, router, golden, seconds / 2, seed=6)
             figure(4, "status over HTTP", status, "", "== 503")
             comparison = Comparison(4, figure, slow_periods, long)
             _put_refusals(refused, comparison)

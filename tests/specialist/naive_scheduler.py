@@ -89,7 +89,7 @@ class NaiveScheduler:
         guilty = [seq for seq, _ in shares if seq.name == culprit or len(shares) == 1]
         for i, (seq, num_mine) in enumerate(shares):
             if seq not in self.live:
-                self._bury(seq, num_mine, outcome if isinstance(outcome, StepFailure) else outcome.sampled[i])
+                self._release_ended(seq, num_mine, outcome if isinstance(outcome, StepFailure) else outcome.sampled[i])
             elif isinstance(outcome, StepFailure):
                 self._blame(seq, guilty)
             else:
@@ -99,7 +99,7 @@ class NaiveScheduler:
             self._end_chunk()
 
     def _admit(self, head: NaiveSequence) -> bool:
-        leaving = self._who_makes_way(head)
+        leaving = self._victims_for(head)
         if leaving is None:
             return False
         for victim in leaving:
@@ -112,7 +112,7 @@ class NaiveScheduler:
         self.events.append(Admitted(head.name, len(head.chain), head.num_computed, head.times_preempted, why))
         return True
 
-    def _who_makes_way(self, head: NaiveSequence) -> list[NaiveSequence] | None:
+    def _victims_for(self, head: NaiveSequence) -> list[NaiveSequence] | None:
         """The victims needed: empty if the request fits, None if it has to wait."""
         hit = self.pool.admit(head.chain, 0).hit
         watermark = ceil(self.config.watermark * self.pool.capacity) if self.running else 0
@@ -213,7 +213,9 @@ class NaiveScheduler:
             self._release_for_good(seq)
         self.events.append(Finished(seq.name, reason, ""))
 
-    def _bury(self, seq: NaiveSequence, num_tokens: int, came: StepFailure | RowFault | tuple[int, ...]) -> None:
+    def _release_ended(
+        self, seq: NaiveSequence, num_tokens: int, came: StepFailure | RowFault | tuple[int, ...]
+    ) -> None:
         """The request ended while the step ran; its computed blocks may still be reused."""
         if isinstance(came, tuple):
             self.pool.register(self.tables[seq], seq.chain, seq.num_computed + num_tokens)

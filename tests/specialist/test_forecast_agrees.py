@@ -27,7 +27,7 @@ PRICES = StepPrices(0.5, 0.25, 0.0, 1.0, 0.125, 0.0)
 PRESSED, AT_EASE = 29.0, 1e9
 
 
-class Asked(NamedTuple):
+class RequestShape(NamedTuple):
     prompt: int
     stack: int = 0
     deadline: float | None = None
@@ -56,7 +56,7 @@ def new_engine(clock: ManualClock, pool: BlockPool) -> SimEngine:
 
 
 def run(
-    asked: Sequence[Asked],
+    asked: Sequence[RequestShape],
     hold: PrefillHold | None = None,
     max_running: int = 32,
     pool: BlockPool | None = None,
@@ -89,7 +89,7 @@ def run(
 
 
 def forecast(
-    asked: Sequence[Asked],
+    asked: Sequence[RequestShape],
     hold: PrefillHold | None = None,
     max_running: int = 32,
     pool: BlockPool | None = None,
@@ -118,11 +118,11 @@ def forecast(
     return [Seen(timeline[request].first_at, timeline[request].finish_at) for request in requests]
 
 
-def _adapters(one: Asked) -> tuple[str, ...]:
+def _adapters(one: RequestShape) -> tuple[str, ...]:
     return (f"{one.stack:064x}",)
 
 
-def due_in_order(asked: Sequence[Asked]) -> list[Asked]:
+def due_in_order(asked: Sequence[RequestShape]) -> list[RequestShape]:
     """Arrival and deadline are far from now; requests are due one after the other."""
     placed = []
     for place, one in enumerate(asked):
@@ -145,26 +145,26 @@ lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
 deadlines = st.sampled_from([None, PRESSED, AT_EASE])
 
 
-def prompts(stacks: int) -> st.SearchStrategy[list[Asked]]:
-    one = st.tuples(lengths, st.integers(0, stacks - 1), deadlines).map(lambda fields: Asked(*fields))
+def prompts(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
+    one = st.tuples(lengths, st.integers(0, stacks - 1), deadlines).map(lambda fields: RequestShape(*fields))
     return st.lists(one, min_size=1, max_size=5).map(due_in_order)
 
 
 @given(prompts(1))
 @settings(max_examples=60, deadline=None)
-def test_prompts_of_one_stack(asked: list[Asked]) -> None:
+def test_prompts_of_one_stack(asked: list[RequestShape]) -> None:
     assert first_tokens(forecast(asked)) == pytest.approx(first_tokens(run(asked)), rel=1e-6)
 
 
 @given(prompts(3))
 @settings(max_examples=60, deadline=None)
-def test_prompts_of_many_stacks(asked: list[Asked]) -> None:
+def test_prompts_of_many_stacks(asked: list[RequestShape]) -> None:
     assert first_tokens(forecast(asked)) == pytest.approx(first_tokens(run(asked)), rel=1e-6)
 
 
 @pytest.mark.parametrize(("deadline", "waits"), [(None, False), (AT_EASE, False), (PRESSED, True)])
 def test_a_short_prompt_waits_for_a_long_one_only_if_that_is_urgent(deadline: float | None, waits: bool) -> None:
-    asked = due_in_order([Asked(30 * CHUNK, 0, deadline), Asked(CHUNK // 2, 0, deadline)])
+    asked = due_in_order([RequestShape(30 * CHUNK, 0, deadline), RequestShape(CHUNK // 2, 0, deadline)])
     for long, short in (first_tokens(run(asked)), first_tokens(forecast(asked))):
         assert (short >= long) is waits
 
@@ -174,14 +174,14 @@ soon = st.none() | st.floats(5.0, 150.0)
 answers = st.integers(1, 40)
 
 
-def requests(stacks: int) -> st.SearchStrategy[list[Asked]]:
+def requests(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
     one = st.tuples(lengths, st.integers(0, stacks - 1), soon, st.integers(0, 2), answers)
-    return st.lists(one.map(lambda fields: Asked(*fields)), min_size=1, max_size=7)
+    return st.lists(one.map(lambda fields: RequestShape(*fields)), min_size=1, max_size=7)
 
 
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
-def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Asked], max_running: int) -> None:
+def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[RequestShape], max_running: int) -> None:
     """Every first token and every end, unless a request is cut at its deadline or chunks are dealt by shares."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
@@ -194,7 +194,7 @@ def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Asked]
 @given(requests(stacks=3), st.sampled_from([2, 32]))
 @settings(max_examples=60, deadline=None)
 def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
-    asked: list[Asked], max_running: int
+    asked: list[RequestShape], max_running: int
 ) -> None:
     """One round of all stacks stands for the turns of each."""
     seen = run(asked, HOLD, max_running)
@@ -207,7 +207,7 @@ def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
 
 def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
     """The first request can meet its deadline only if no chunk comes between its rounds."""
-    asked = [Asked(CHUNK, deadline=60.0, answer=40), Asked(20 * CHUNK, answer=4)]
+    asked = [RequestShape(CHUNK, deadline=60.0, answer=40), RequestShape(20 * CHUNK, answer=4)]
     held, free = forecast(asked, HOLD), forecast(asked)
     assert held == run(asked, HOLD)
     assert held[0].end < 60.0 < free[0].end
@@ -216,7 +216,7 @@ def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
 
 @given(requests(stacks=1), st.integers(16, 40))
 @settings(max_examples=100, deadline=None)
-def test_requests_enter_when_whole_blocks_are_free(asked: list[Asked], num_blocks: int) -> None:
+def test_requests_enter_when_whole_blocks_are_free(asked: list[RequestShape], num_blocks: int) -> None:
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     asked = [one._replace(deadline=None) for one in asked]
     seen = run(asked, pool=BlockPool(num_blocks + 1, 5))

@@ -62,7 +62,7 @@ def load(rate: float, seconds: float, seed: int, *, exact: float = 1.0) -> list[
 
 
 @dataclass
-class Story:
+class ReplicaRun:
     front: ReplicaCore
     requests: dict[str, Request] = field(default_factory=dict)
     verdicts: dict[str, AdmissionDecision] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Story:
     causes: Counter[str] = field(default_factory=Counter)
     """Number of times a request left its slot."""
 
-    def run(self, requests: list[Request]) -> "Story":
+    def run(self, requests: list[Request]) -> "ReplicaRun":
         clock, coming = self.front.clock, iter(requests)
         following = next(coming, None)
         while True:
@@ -81,14 +81,14 @@ class Story:
                 self.check_books()
                 following = next(coming, None)
             busy = self.front.step() is not None
-            self.hear()
+            self.add_event()
             self.check_books()
             if not busy and following is None:
                 return self
             if not busy and following is not None:
                 clock.sleep(max(0.0, following.arrival - clock.now()))
 
-    def hear(self) -> None:
+    def add_event(self) -> None:
         for event in self.front.take_events():
             if isinstance(event, Emitted):
                 self.tokens[event.request_id] += len(event.tokens)
@@ -138,7 +138,7 @@ CAPACITY = 4.0
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_at_ten_times_its_capacity_no_admitted_request_is_late(seed: int) -> None:
-    story = Story(new_front()).run(load(10 * CAPACITY, 20, seed))
+    story = ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, seed))
     story.check_whole()
     assert story.late() == []
     refused = [verdict for verdict in story.verdicts.values() if isinstance(verdict, Refuse)]
@@ -154,7 +154,7 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
         replace(request, deadline=None) if request.priority == 0 else request
         for request in load(3 * CAPACITY, 20, seed)
     ]
-    story = Story(new_front()).run(requests)
+    story = ReplicaRun(new_front()).run(requests)
     story.check_whole()
     assert story.late() == []
     patient = [key for key, request in story.requests.items() if request.priority == 0 and key in story.ends]
@@ -166,16 +166,18 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Condition (c) keeps the promise."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
-    assert Story(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
+    assert ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 
 
 def test_overload_does_not_cost_what_is_done_in_time() -> None:
-    done = {rate: Story(new_front()).run(load(rate * CAPACITY, 20, 3)).tokens_in_time() for rate in (0.5, 1, 2, 10)}
+    done = {
+        rate: ReplicaRun(new_front()).run(load(rate * CAPACITY, 20, 3)).tokens_in_time() for rate in (0.5, 1, 2, 10)
+    }
     assert done[10] >= 0.8 * max(done.values()), done
 
 
 def test_a_replica_without_measurements_learns_its_costs() -> None:
-    story = Story(new_front(known=False)).run(load(10 * CAPACITY, 20, 4))
+    story = ReplicaRun(new_front(known=False)).run(load(10 * CAPACITY, 20, 4))
     story.check_whole()
     late = [key for key in story.late() if story.requests[key].arrival > 3]
     assert late == [], "the first seconds are for learning"
@@ -184,7 +186,7 @@ def test_a_replica_without_measurements_learns_its_costs() -> None:
 
 
 def test_answers_that_end_early_are_not_planned_to_their_limits() -> None:
-    story = Story(new_front()).run(load(2 * CAPACITY, 30, 5, exact=0.0))
+    story = ReplicaRun(new_front()).run(load(2 * CAPACITY, 30, 5, exact=0.0))
     story.check_whole()
     answered = [key for key, (reason, _) in story.ends.items() if reason == "stop"]
     assert len(answered) > 40, "of 200 tokens each no more than a dozen would fit"
@@ -192,7 +194,7 @@ def test_answers_that_end_early_are_not_planned_to_their_limits() -> None:
 
 
 def test_the_same_load_gives_the_same_history() -> None:
-    one, other = (Story(new_front()).run(load(5 * CAPACITY, 8, 6, exact=0.5)) for _ in range(2))
+    one, other = (ReplicaRun(new_front()).run(load(5 * CAPACITY, 8, 6, exact=0.5)) for _ in range(2))
     assert one.verdicts == other.verdicts and one.ends == other.ends
 
 
@@ -212,7 +214,7 @@ def test_bookings_follow_the_scheduler(
         replace(request, lane=rng.choice(LANES), deadline=rng.choice([None, request.deadline]))
         for request in load(rate, 2.0, seed, exact=0.5)
     ]
-    Story(new_front(max_running, num_blocks, max_waiting)).run(requests).check_whole()
+    ReplicaRun(new_front(max_running, num_blocks, max_waiting)).run(requests).check_whole()
 
 
 @pytest.mark.parametrize(("max_running", "num_blocks"), [(8, 512), (3, 512), (8, 96)])

@@ -84,7 +84,7 @@ def without_detail(event: Event) -> Event:
     return event._replace(detail="") if isinstance(event, Finished) else event
 
 
-def anyone_lives(laws: "SchedulerLaws") -> bool:
+def has_live_requests(laws: "SchedulerLaws") -> bool:
     return bool(laws.scheduler.ledger.live)
 
 
@@ -122,7 +122,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         for request in requests:
             self._submit(request)
 
-    @precondition(lambda self: anyone_lives(self) and lonely(self))
+    @precondition(lambda self: has_live_requests(self) and lonely(self))
     @rule(request=requests, which=st.integers(0, 9))
     def follow_up(self, request: Request, which: int) -> None:
         """A more urgent request continues the text of a running one."""
@@ -132,7 +132,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         key = request.session_key and seq.request.session_key
         self._submit(replace(request, lane=seq.request.lane, prompt=prompt, priority=priority, session_key=key))
 
-    @precondition(anyone_lives)
+    @precondition(has_live_requests)
     @rule(interruption=interruptions, newcomer=requests, fate=fates, which=st.integers(0, 4))
     def step(self, interruption: Interruption, newcomer: Request, fate: Fate, which: int) -> None:
         step = self._launch()
@@ -142,7 +142,7 @@ class SchedulerLaws(RuleBasedStateMachine):
             self.keeps_its_laws()
             self._land(step, self._outcome(step, fate, which % len(step.rows)))
 
-    @precondition(anyone_lives)
+    @precondition(has_live_requests)
     @rule(most=st.integers(1, 5))
     def take_steps(self, most: int) -> None:
         while most and (step := self._launch()) is not None:

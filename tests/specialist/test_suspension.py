@@ -16,7 +16,7 @@ from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Emitted, Finished, FixedBudget, Preempted
 from tests.specialist.builders import BARE, LANES
-from tests.specialist.test_replica_core import Story, load, new_front
+from tests.specialist.test_replica_core import ReplicaRun, load, new_front
 
 NUM_BLOCKS, BLOCK = 64, 4
 
@@ -44,9 +44,9 @@ class Replica:
     def step(self, count: int = 1) -> None:
         for _ in range(count):
             self.loop.run_once()
-            self.hear()
+            self.add_event()
 
-    def hear(self) -> None:
+    def add_event(self) -> None:
         for event in self.scheduler.take_events():
             if isinstance(event, Emitted):
                 self.tokens.setdefault(event.request_id, []).extend(event.tokens)
@@ -119,7 +119,7 @@ def test_a_sequence_that_ends_suspended_leaves_nothing_behind(at: int, between: 
     replica.step(between)
     assert replica.scheduler.end("a", "cancelled")
     assert not replica.scheduler.resume("a") and not replica.scheduler.suspend("a", "boss")
-    replica.hear()
+    replica.add_event()
     assert replica.ends == {"a": "cancelled"}
     replica.check_empty()
     if isinstance(replica.states, Hybrid):
@@ -145,7 +145,7 @@ def test_a_sequence_suspended_in_flight_keeps_what_it_computes() -> None:
     assert step is not None
     replica.scheduler.suspend("a", "boss")
     replica.loop.run(step)
-    replica.hear()
+    replica.add_event()
     said = len(replica.tokens["a"])
     assert replica.scheduler.assemble_step() is None and not replica.names()
     assert said > 0 and replica.scheduler.pool.num_used == 0
@@ -161,26 +161,26 @@ def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float,
     """Urgent requests of the highest priority, patient ones beside them, and callers that cancel at any time."""
     rng = Random(seed)
     requests = [_hurried(request, rng) for request in load(rate, 2.0, seed)]
-    story, live = Story(new_front(max_running, 128)), dict[str, Request]()
+    story, live = ReplicaRun(new_front(max_running, 128)), dict[str, Request]()
     front = story.front
     for request in requests:
         while front.clock.now() < request.arrival:
             if front.step() is None:
                 front.clock.sleep(request.arrival - front.clock.now())
-            story.hear()
+            story.add_event()
         story.requests[request.request_id] = request
         story.verdicts[request.request_id] = verdict = front.submit(request)
         if isinstance(verdict, Admit):
             live[request.request_id] = request
         if live and rng.random() < 0.3:
             front.end(rng.choice(list(live)), "cancelled")
-        story.hear()
+        story.add_event()
         story.check_books()
         live = {key: each for key, each in live.items() if key not in story.ends}
     for _ in range(20_000):
         if front.step() is None:
             break
-    story.hear()
+    story.add_event()
     story.check_whole()
     patient = {key: reason for key, (reason, _) in story.ends.items() if story.requests[key].deadline is None}
     assert set(patient.values()) <= {"length", "cancelled"}, "a request without a deadline is not given up"

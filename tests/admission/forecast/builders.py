@@ -20,7 +20,7 @@ def new_controller(prices: StepPrices | None = PRICES, **room: Any) -> Admission
     return AdmissionController(replace(ROOM, **room), Estimator(prices), StepPace(32))
 
 
-def let_in(controller: AdmissionController, *bookings: Booking, now: float = 0.0) -> None:
+def admit_all(controller: AdmissionController, *bookings: Booking, now: float = 0.0) -> None:
     for each in bookings:
         verdict = controller.decide(each, now)
         assert isinstance(verdict, Admit), verdict

@@ -14,7 +14,7 @@ from admission.forecast.bookings import NO_ARRIVALS, Admit, BookedRequest, Booki
 from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
 from admission.forecast.forecast import Forecast, QueueSweep
-from tests.admission.forecast.builders import PRICES, booking, let_in, new_controller, run_at_once
+from tests.admission.forecast.builders import PRICES, admit_all, booking, new_controller, run_at_once
 
 
 def refused(controller: AdmissionController, asked: Booking, now: float = 0.0) -> Refuse:
@@ -50,7 +50,7 @@ def test_a_deadline_that_cannot_be_reached_is_refused_with_its_arithmetic() -> N
 
 def test_a_request_that_waits_for_others_gets_a_retry_hint() -> None:
     controller = new_controller(max_running=1)
-    let_in(controller, booking("a", max_tokens=500))
+    admit_all(controller, booking("a", max_tokens=500))
     run_at_once(controller, "a")
     verdict = refused(controller, booking("b", max_tokens=100, deadline=2.0))
     assert verdict.reason == "deadline_unreachable" and "of work is ahead of it" in verdict.arithmetic
@@ -66,7 +66,7 @@ def test_a_lone_answer_that_may_be_short_needs_its_first_token_in_time_only() ->
     assert isinstance(new_controller().decide(asked, 0.0), Admit)
     assert isinstance(new_controller().decide(replace(asked, exact=True), 0.0), Refuse)
     busy = with_long_answers(new_controller())
-    let_in(busy, booking("b"))
+    admit_all(busy, booking("b"))
     assert isinstance(busy.decide(asked, 0.0), Refuse)
     late = refused(new_controller(), replace(asked, prompt_tokens=500))
     assert late.arithmetic == "its first token takes 1.5 s even alone; its deadline is in 1.0 s"
@@ -82,12 +82,12 @@ def with_long_answers(controller: AdmissionController) -> AdmissionController:
 def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
     controller = new_controller()
     several = [booking(f"k{i}", max_tokens=1024, exact=False, deadline=5.0) for i in range(4)]
-    let_in(controller, *several)
+    admit_all(controller, *several)
     known = with_long_answers(new_controller())
-    let_in(known, several[0])
+    admit_all(known, several[0])
     assert refused(known, several[1]).reason == "deadline_unreachable"
     two = new_controller()
-    let_in(two, several[0])
+    admit_all(two, several[0])
     near = booking("near", max_tokens=1024, exact=False, deadline=0.3)
     assert isinstance(two.decide(near, 0.0), Admit), (
         "its first token is in time, and the length of its answer is unknown"
@@ -114,7 +114,7 @@ def test_a_shadow_changes_no_callers_verdict(
         if shadow:
             there = replace(there, shadow=True, priority=-(2**62), deadline=None)
             if isinstance(with_them.decide(there, 0.0), Admit) and len(with_them.bookings) < 4:
-                let_in(with_them, there)
+                admit_all(with_them, there)
                 run_at_once(with_them, there.key)
         elif isinstance(verdict, Admit):
             without.book(there, verdict, 0.0)
@@ -143,7 +143,7 @@ def callers(controller: AdmissionController) -> set[str]:
 def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
     controller = with_long_answers(new_controller())
     shadow = booking("shadow", shadow=True, priority=-(2**62), max_tokens=400)
-    let_in(controller, shadow)
+    admit_all(controller, shadow)
     run_at_once(controller, "shadow")
     assert isinstance(controller.decide(booking("a", max_tokens=1000, exact=False, deadline=1.0), 0.0), Admit)
 
@@ -151,7 +151,7 @@ def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
 def test_shadows_leave_if_a_request_would_be_late_beside_them() -> None:
     controller = new_controller()
     shadows = [booking(f"s{i}", shadow=True, priority=-(2**62), max_tokens=400) for i in range(3)]
-    let_in(controller, *shadows)
+    admit_all(controller, *shadows)
     run_at_once(controller, "s0", "s1", "s2")
     near = controller.decide(booking("a", max_tokens=100, deadline=0.85), 0.0)
     assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside the shadows it takes 1.4 s"
@@ -190,7 +190,7 @@ def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
     asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
     for shared, waits in ((304, False), (0, True)):
         controller = new_controller(num_blocks=40, headroom=0)
-        let_in(controller, booking("b", prompt_tokens=400, max_tokens=100))
+        admit_all(controller, booking("b", prompt_tokens=400, max_tokens=100))
         run_at_once(controller, "b")
         verdict = controller.decide(replace(asked, shared_tokens=shared, holder="b"), 0.0)
         assert isinstance(verdict, Admit) and verdict.outlook is not None
@@ -208,7 +208,7 @@ def test_what_is_found_in_the_cache_is_not_computed() -> None:
 def test_a_request_waits_for_blocks() -> None:
     """Condition (a): a free running slot is not enough."""
     controller = new_controller(num_blocks=40, headroom=0)
-    let_in(controller, booking("a", prompt_tokens=500, max_tokens=100))
+    admit_all(controller, booking("a", prompt_tokens=500, max_tokens=100))
     run_at_once(controller, "a")
     verdict = controller.decide(booking("b", prompt_tokens=300), 0.0)
     assert isinstance(verdict, Admit) and verdict.outlook is not None
@@ -221,7 +221,7 @@ def test_a_pool_that_will_be_full_preempts() -> None:
     wide, narrow = new_controller(num_blocks=100, headroom=0), new_controller(num_blocks=30, headroom=0)
     totals = []
     for controller in (wide, narrow):
-        let_in(controller, booking("a", prompt_tokens=100, max_tokens=300))
+        admit_all(controller, booking("a", prompt_tokens=100, max_tokens=300))
         run_at_once(controller, "a")
         verdict = controller.decide(booking("b", prompt_tokens=100, max_tokens=300), 0.0)
         assert isinstance(verdict, Admit) and verdict.outlook is not None
@@ -231,7 +231,7 @@ def test_a_pool_that_will_be_full_preempts() -> None:
 
 def test_a_shadow_needs_free_blocks_as_well_as_a_seat() -> None:
     controller = new_controller(num_blocks=40, headroom=0)
-    let_in(controller, booking("a", prompt_tokens=500))
+    admit_all(controller, booking("a", prompt_tokens=500))
     run_at_once(controller, "a")
     shadow = booking("s", prompt_tokens=300, shadow=True, priority=-(2**62))
     assert refused(controller, shadow).limit == "a free seat and blocks"
@@ -310,7 +310,7 @@ def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch
         return slack(self, entry, since)
 
     controller = new_controller(max_running=1)
-    let_in(controller, booking("first", max_tokens=5000, priority=1))
+    admit_all(controller, booking("first", max_tokens=5000, priority=1))
     run_at_once(controller, "first")
     for key, deadline in (("before", 9.0), ("aside", 10.0)):
         controller.book(booking(key, deadline=deadline, max_tokens=100), Admit(None), 0.0)
@@ -340,16 +340,16 @@ def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyP
     assert sweep.shed == ("lost",) and sweep.resumed == ("behind",)
 
 
-def slow_neighbour(controller: AdmissionController, priority: int = 0) -> None:
+def run_request_with_little_slack(controller: AdmissionController, priority: int = 0) -> None:
     """Admit a running request with 0.1 s to spare."""
-    let_in(controller, booking("early", max_tokens=100, deadline=0.95, priority=priority))
+    admit_all(controller, booking("early", max_tokens=100, deadline=0.95, priority=priority))
     run_at_once(controller, "early")
 
 
 def test_a_request_that_would_make_another_late_is_refused() -> None:
     """Condition (c): no admitted request may be made late."""
     controller = new_controller()
-    slow_neighbour(controller)
+    run_request_with_little_slack(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
     assert verdict.reason == "would_delay_others" and verdict.retry_after is not None
     assert verdict.arithmetic.startswith("1 request that was admitted earlier would miss its deadline by")
@@ -359,24 +359,24 @@ def test_a_request_that_would_make_another_late_is_refused() -> None:
 def test_without_the_check_of_others_it_would_be_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     controller = new_controller()
-    slow_neighbour(controller)
+    run_request_with_little_slack(controller)
     assert isinstance(controller.decide(booking("late", prompt_tokens=300, deadline=20.0), 0.0), Admit)
 
 
 def test_a_higher_priority_displaces_only_what_it_makes_late() -> None:
     controller = new_controller()
-    slow_neighbour(controller)
-    let_in(controller, booking("patient", prompt_tokens=2, max_tokens=4, deadline=60.0))
+    run_request_with_little_slack(controller)
+    admit_all(controller, booking("patient", prompt_tokens=2, max_tokens=4, deadline=60.0))
     verdict = controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("early",)
     controller.book(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), verdict, 0.0)
     assert {entry.booking.key for entry in controller.bookings.active} == {"patient", "boss"}
 
 
-def boss_beside_the_patient(controller: AdmissionController) -> Booking:
+def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
     """Admit "boss", which would be late beside the running request "patient". "patient" has no deadline and is
     suspended."""
-    let_in(controller, booking("patient", max_tokens=200))
+    admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
     verdict = controller.decide(boss, 0.0)
@@ -390,7 +390,7 @@ def boss_beside_the_patient(controller: AdmissionController) -> Booking:
 
 def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     controller = new_controller()
-    boss_beside_the_patient(controller)
+    book_urgent_request_that_suspends(controller)
     run_at_once(controller, "boss")
     controller.report_preempted("patient")
     controller.report_tokens("boss", 1)
@@ -403,7 +403,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
 
 def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
     controller = new_controller()
-    boss_beside_the_patient(controller)
+    book_urgent_request_that_suspends(controller)
     controller.report_ended("boss", whole=False, cut=True, now=0.0)
     controller.report_tokens("patient", 1)  # This token comes from the step that was in flight.
     assert controller.sweep(0.0).resumed == ("patient",)
@@ -416,27 +416,27 @@ def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
 def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
     """ "patient" is resumed although it makes "small" late: "small" has a lower priority and can be displaced."""
     controller = new_controller()
-    let_in(controller, booking("patient", priority=3, max_tokens=200))
+    admit_all(controller, booking("patient", priority=3, max_tokens=200))
     run_at_once(controller, "patient")
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
     verdict = controller.decide(boss, 0.0)
     assert isinstance(verdict, Admit) and verdict.suspended == ("patient",)
     controller.book(boss, verdict, 0.0)
     controller.report_ended("boss", whole=True, cut=True, now=0.7)
-    let_in(controller, booking("small", max_tokens=100, deadline=1.7), now=0.7)
+    admit_all(controller, booking("small", max_tokens=100, deadline=1.7), now=0.7)
     assert controller.sweep(0.7).resumed == ("patient",)
 
 
 def test_no_shadow_runs_while_a_caller_is_suspended() -> None:
     controller = new_controller()
-    boss_beside_the_patient(controller)
+    book_urgent_request_that_suspends(controller)
     controller.report_ended("boss", whole=True, cut=True, now=0.1)
     assert isinstance(controller.decide(booking("shadow", shadow=True, priority=-(2**62)), 0.1), Refuse)
 
 
 def test_suspended_requests_count_in_a_full_queue_and_yield_to_higher_ones() -> None:
     controller = new_controller(max_running=1, max_waiting=1)
-    boss_beside_the_patient(controller)
+    book_urgent_request_that_suspends(controller)
     assert refused(controller, booking("equal")).reason == "queue_full"
     verdict = controller.decide(booking("above", priority=1, max_tokens=1, prompt_tokens=1), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("patient",)
@@ -446,13 +446,13 @@ def test_suspended_requests_count_in_a_full_queue_and_yield_to_higher_ones() -> 
 
 def test_equals_are_not_displaced() -> None:
     controller = new_controller()
-    slow_neighbour(controller, priority=5)
+    run_request_with_little_slack(controller, priority=5)
     assert isinstance(controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0), Refuse)
 
 
 def test_no_request_is_displaced_without_effect() -> None:
     controller = new_controller()
-    slow_neighbour(controller)
+    run_request_with_little_slack(controller)
     verdict = refused(controller, booking("boss", priority=5, max_tokens=5000, deadline=2.0))
     assert verdict.reason == "deadline_unreachable"
     assert controller.bookings.get("early") is not None
@@ -460,7 +460,7 @@ def test_no_request_is_displaced_without_effect() -> None:
 
 def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
     controller = new_controller(max_running=1, max_waiting=2)
-    let_in(controller, booking("a"), booking("b", arrival=1.0), booking("c", arrival=2.0))
+    admit_all(controller, booking("a"), booking("b", arrival=1.0), booking("c", arrival=2.0))
     full = controller.refuse_if_full(0, 0.0, shadow=False)
     assert full is not None and full.reason == "queue_full" and full.limit == "at most 2 requests"
     assert full.retry_after is not None and controller.refuse_if_full(1, 0.0, shadow=False) is None
@@ -474,7 +474,7 @@ def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
 def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
     controller = new_controller(max_running=1)
     shadow = booking("shadow", shadow=True, priority=-(2**62))
-    let_in(controller, shadow)
+    admit_all(controller, shadow)
     run_at_once(controller, "shadow")
     assert controller.bookings.num_shadows == 1
     assert isinstance(controller.decide(replace(shadow, key="another"), 0.0), Refuse)
@@ -490,7 +490,7 @@ def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
 
 def test_no_request_joins_the_step_in_flight() -> None:
     controller = new_controller()
-    let_in(controller, booking("a", prompt_tokens=300))
+    admit_all(controller, booking("a", prompt_tokens=300))
     asked = booking("b", prompt_tokens=10, max_tokens=2, deadline=5.0)
     step = StepInFlight(StepShape(True, 300, 300), started_at=0.0, tokens={"a": 300})
     controller.in_flight = step
@@ -506,7 +506,7 @@ def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
     """The second of two long prompts gets a chunk at least every ninth step, and is not left behind by later
     prompts."""
     controller = new_controller(age_bound=8, max_step_tokens=32)
-    let_in(controller, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
+    admit_all(controller, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
     for key, tokens in (("first", 2000), ("second", 64)):
         controller.report_started(key, tokens, 0)
     trial = controller.forecast(0.0)
@@ -521,7 +521,7 @@ def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
 
 def test_a_hopeless_request_is_shed() -> None:
     controller = new_controller(max_running=1)
-    let_in(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, deadline=1.6))
+    admit_all(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, deadline=1.6))
     run_at_once(controller, "a")
     assert controller.sweep(0.0).shed == ()
     assert controller.sweep(1.0).shed == (), (
@@ -535,7 +535,7 @@ def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float |
     """A displaced request is suspended if it has time, and shed if it does not."""
     controller = new_controller()
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
-    let_in(controller, boss, booking("low", max_tokens=100, deadline=deadline))
+    admit_all(controller, boss, booking("low", max_tokens=100, deadline=deadline))
     run_at_once(controller, "boss", "low")
     assert controller.sweep(0.0) == QueueSweep()
     sweep, why = controller.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
@@ -546,9 +546,9 @@ def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float |
 
 def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     controller = new_controller()
-    let_in(controller, booking("boss", priority=9, max_tokens=100, deadline=1.0))
+    admit_all(controller, booking("boss", priority=9, max_tokens=100, deadline=1.0))
     run_at_once(controller, "boss")
-    let_in(controller, booking("tiny", priority=1, max_tokens=2, deadline=60.0))
+    admit_all(controller, booking("tiny", priority=1, max_tokens=2, deadline=60.0))
     run_at_once(controller, "tiny")
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=2.0), Admit(None), 0.0)
     controller.bookings.suspend("middle")
@@ -568,7 +568,7 @@ def test_a_suspended_request_that_became_hopeless_is_shed() -> None:
     controller = new_controller()
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=3.0), Admit(None), 0.0)
     controller.bookings.suspend("middle")
-    let_in(controller, booking("boss", priority=9, max_tokens=400, deadline=3.5))
+    admit_all(controller, booking("boss", priority=9, max_tokens=400, deadline=3.5))
     run_at_once(controller, "boss")
     assert controller.sweep(1.0).shed == ()
     assert controller.sweep(2.8).shed == ("middle",)

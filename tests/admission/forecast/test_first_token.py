@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from admission.forecast.bookings import Admit, Booking, Refuse
 from admission.forecast.controller import AdmissionController
-from tests.admission.forecast.builders import booking, let_in, new_controller, run_at_once
+from tests.admission.forecast.builders import admit_all, booking, new_controller, run_at_once
 
 
 def one_seat(tokens: int = 100) -> AdmissionController:
     """Return a controller with one running slot, which "first" holds for 0.64 s if it has 100 tokens."""
     controller = new_controller(max_running=1)
-    let_in(controller, booking("first", max_tokens=tokens))
+    admit_all(controller, booking("first", max_tokens=tokens))
     run_at_once(controller, "first")
     return controller
 
@@ -27,9 +27,9 @@ def asked(controller: AdmissionController, one: Booking, now: float = 0.0) -> Ad
 
 
 @pytest.mark.parametrize(("first", "let_in"), [(0.6, False), (0.9, True)])
-def test_a_late_first_token_is_refused(first: float, let_in: bool) -> None:
+def test_a_late_first_token_is_refused(first: float, admit_all: bool) -> None:
     verdict = asked(one_seat(), booking("x", deadline=60.0, first_deadline=first))
-    assert isinstance(verdict, Admit) is let_in
+    assert isinstance(verdict, Admit) is admit_all
     if isinstance(verdict, Refuse):
         assert (verdict.reason, verdict.deadline) == ("deadline_unreachable", "first")
         assert "its first token takes" in verdict.arithmetic and "due in 0.6 s" in verdict.arithmetic
@@ -49,7 +49,7 @@ def test_a_first_token_late_even_alone_gets_no_retry_hint() -> None:
 def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
     """A request with an earlier deadline would take the slot first."""
     controller = one_seat()
-    let_in(controller, booking("x", deadline=60.0, first_deadline=0.95))
+    admit_all(controller, booking("x", deadline=60.0, first_deadline=0.95))
     sooner = booking("y", max_tokens=100, deadline=20.0, first_deadline=0.9)
     verdict = asked(controller, sooner)
     assert isinstance(verdict, Refuse) and verdict.reason == "would_delay_others"
@@ -60,7 +60,7 @@ def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
 
 def test_a_first_token_that_is_there_is_late_no_more() -> None:
     controller = new_controller(max_running=1)
-    let_in(controller, booking("first", max_tokens=100, first_deadline=0.2))
+    admit_all(controller, booking("first", max_tokens=100, first_deadline=0.2))
     run_at_once(controller, "first")
     entry, trial = controller.bookings.get("first"), controller.forecast(9.0)
     assert entry is not None and trial is not None

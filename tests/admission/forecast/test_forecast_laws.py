@@ -12,7 +12,7 @@ from admission.forecast.bookings import Admit, Booking, Refuse
 from admission.forecast.controller import SHARED_RETRY_SECONDS, AdmissionController
 from admission.forecast.estimates import AnswerEstimate, EstimateBound, LoadCorrection
 from admission.forecast.forecast import SUSPEND_SLACK_FACTOR, split_departures
-from tests.admission.forecast.builders import PRICES, booking, let_in, new_controller, run_at_once
+from tests.admission.forecast.builders import PRICES, admit_all, booking, new_controller, run_at_once
 
 A_TOKEN = PRICES.decode_step + PRICES.decode_token
 """Seconds for a token of a request that runs alone."""
@@ -27,11 +27,11 @@ def enter(controller: AdmissionController, *bookings: Booking, aside: bool = Fal
             controller.bookings.suspend(each.key)
 
 
-def keys_aside(controller: AdmissionController) -> list[str]:
+def suspended_keys(controller: AdmissionController) -> list[str]:
     return [entry.booking.key for entry in controller.bookings.suspended]
 
 
-def boss_is_late_beside(num_lower: int = 0) -> AdmissionController:
+def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionController:
     """Return a controller whose request "boss" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
     beside another request, and 0.64 s alone."""
     controller = new_controller(max_running=2)
@@ -45,7 +45,7 @@ def boss_is_late_beside(num_lower: int = 0) -> AdmissionController:
 @pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
 def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now: float) -> None:
     """Suspending a request does not help "boss" if the next request in the queue takes its slot."""
-    controller = boss_is_late_beside(num_lower=num_lower)
+    controller = controller_with_late_urgent_request(num_lower=num_lower)
     sweep = controller.sweep(now)
     assert sweep.beneficiary == "boss" and sweep.suspended[0] == "low"
     trial = controller.forecast(now)
@@ -67,12 +67,12 @@ def test_a_hopeless_request_takes_no_help_from_the_next() -> None:
 
 
 def test_no_request_leaves_for_one_that_is_late_in_any_case() -> None:
-    controller = boss_is_late_beside(num_lower=1)
-    assert not controller.sweep(0.8).suspended and not keys_aside(controller), "99 steps take 0.64 s even alone"
+    controller = controller_with_late_urgent_request(num_lower=1)
+    assert not controller.sweep(0.8).suspended and not suspended_keys(controller), "99 steps take 0.64 s even alone"
 
 
 def test_the_margin_is_lost_and_the_deadline_is_not() -> None:
-    controller = boss_is_late_beside()
+    controller = controller_with_late_urgent_request()
     assert controller.sweep(0.62).suspended == ("low",), "0.64 s of work in 0.68 s leaves less than the margin"
 
 
@@ -102,7 +102,7 @@ def test_a_request_without_a_deadline_keeps_no_timed_one_suspended() -> None:
     enter(controller, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60), aside=True)
     enter(controller, booking("timed", priority=4, prompt_tokens=1, max_tokens=2, deadline=0.5), aside=True)
     assert controller.sweep(0.0).resumed == ("timed",)
-    assert keys_aside(controller) == ["heavy"]
+    assert suspended_keys(controller) == ["heavy"]
 
 
 @pytest.mark.parametrize("deadline", [None, 30.0])
@@ -240,7 +240,7 @@ def test_a_late_report_of_a_start_leaves_a_request_suspended() -> None:
     controller = new_controller()
     enter(controller, booking("a"), aside=True)
     controller.report_started("a", 10, 0)
-    assert not controller.bookings.running and not controller.bookings.line and keys_aside(controller) == ["a"]
+    assert not controller.bookings.running and not controller.bookings.line and suspended_keys(controller) == ["a"]
     controller.bookings.resume("a")
     assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "it may still hold its slot"
 
@@ -264,7 +264,7 @@ def test_a_retry_hint_is_shared_by_its_kind_for_a_moment(monkeypatch: pytest.Mon
 def busy_controller() -> AdmissionController:
     """Return a controller with one running slot, which is taken for 3.2 s."""
     controller = new_controller(max_running=1)
-    let_in(controller, booking("first", max_tokens=500))
+    admit_all(controller, booking("first", max_tokens=500))
     run_at_once(controller, "first")
     return controller
 
@@ -280,13 +280,13 @@ def test_requests_of_one_kind_shed_together_get_the_same_hint() -> None:
 def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, limited: bool) -> None:
     """The hint is the same for a refused and for a shed request, while the only slot is taken for this many tokens."""
     controller = new_controller(max_running=1)
-    let_in(controller, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
+    admit_all(controller, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(controller, "first")
     asked = booking("x", max_tokens=100, deadline=0.8 + spare)
     verdict = controller.decide(asked, 0.0)
     told = [controller.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
 
-    def is_welcome(seconds: float) -> bool:
+    def is_admitted(seconds: float) -> bool:
         """Return whether the request is admitted after "first" has run for this long."""
         later = new_controller(max_running=1)
         first = booking("first", max_tokens=tokens, deadline=60.0 if limited else None)
@@ -300,8 +300,8 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
 
     for seconds in told:
         assert seconds is not None
-        assert seconds >= 24.0 or is_welcome(seconds)
-        assert seconds <= 0.1 or not is_welcome(seconds / 2.5)
+        assert seconds >= 24.0 or is_admitted(seconds)
+        assert seconds <= 0.1 or not is_admitted(seconds / 2.5)
 
 
 @given(

@@ -33,7 +33,7 @@ _SAID = (
 )
 
 
-class _Heard:
+class _FakeCall:
     """Receives the events of a connection, as a call does."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Heard:
 
 
 def _parsed(raw: bytes) -> None:
-    FrameParser(_Heard()).take(raw)
+    FrameParser(_FakeCall()).take(raw)
 
 
 def _decoded(raw: bytes) -> None:

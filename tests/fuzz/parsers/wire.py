@@ -74,7 +74,7 @@ class _Ended:
         return ((ERROR_METADATA_KEY, self._raw), (RECEIPT_METADATA_KEY, self._raw))
 
 
-def _told(raw: bytes) -> OctetError:
+def _client_error(raw: bytes) -> OctetError:
     classify_failure(_Ended(raw), "build-0", was_open=True, accepted=False)
     return error_from_rpc(_Ended(raw), address="localhost:1")
 
@@ -136,7 +136,7 @@ def _of(name: str, example: Message, parse: Any, *refuses: type[Exception], shar
 
 
 PARSERS = [
-    _of("wire.error", _ERROR, _told),
+    _of("wire.error", _ERROR, _client_error),
     _of("wire.receipt", _RECEIPT, _shown(inference_pb2.Receipt, Receipt.from_wire), DecodeError),
     _of("wire.job", _JOB, _shown(jobs_pb2.Job, Job.from_wire), DecodeError),
     _of(

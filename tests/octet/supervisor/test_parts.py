@@ -117,7 +117,7 @@ def test_process_spec_is_fork_or_command() -> None:
         ProcessSpec("both", fork=lambda _: 0, command=("true",))
 
 
-class Glass(NonBlockingWriter):
+class FakeTerminal(NonBlockingWriter):
     """A terminal that keeps its visible text."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ EVENTS = st.one_of(
 
 @given(events=st.lists(EVENTS, max_size=15), rows=st.integers(3, 10))
 def test_rows_stay_below_the_log_lines(events: list[tuple[str, str, str]], rows: int) -> None:
-    glass = Glass()
+    glass = FakeTerminal()
     screen = LiveConsole(glass, ["a", "b", "c"], lambda: os.terminal_size((40, rows)))
     logged = []
     for kind, name, text in events:

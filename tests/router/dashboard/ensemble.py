@@ -54,7 +54,7 @@ class RunningEnsemble:
 
 
 @contextmanager
-def living(keys: Sequence[IssuedKey]) -> Iterator[RunningEnsemble]:
+def running_ensemble(keys: Sequence[IssuedKey]) -> Iterator[RunningEnsemble]:
     started: list[HttpHarness] = []
     failed: list[BaseException] = []
     ready, loop = Event(), asyncio.new_event_loop()

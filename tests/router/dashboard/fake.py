@@ -75,7 +75,7 @@ def app_of(fake: Fake) -> Starlette:
         fake.check(request)
         if fake.down:
             raise ApiError(503, "this router is ending", code="draining")
-        return StreamingResponse(_told(fake), media_type="text/event-stream")
+        return StreamingResponse(_overview_events(fake), media_type="text/event-stream")
 
     async def history(request: Request) -> Response:
         fake.check(request)
@@ -115,7 +115,7 @@ def app_of(fake: Fake) -> Starlette:
     )
 
 
-async def _told(fake: Fake) -> AsyncIterator[bytes]:
+async def _overview_events(fake: Fake) -> AsyncIterator[bytes]:
     yield named_event("history", message_to_json(fake.history))
     yield named_event("overview", message_to_json(fake.overview))
     seen, said = fake.changes, monotonic()

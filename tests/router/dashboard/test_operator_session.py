@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.router.dashboard.ensemble import POET, WRITER, RunningEnsemble, living
+from tests.router.dashboard.ensemble import POET, WRITER, RunningEnsemble, running_ensemble
 from tests.router.dashboard.page import watched
 from tests.router.keys.keyed import issue_key
 
@@ -18,7 +18,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnsemb
     """An ensemble with its own state folder, because module fixtures are set up before test fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        with living([CALLER, OPERATOR]) as found:
+        with running_ensemble([CALLER, OPERATOR]) as found:
             yield found
 
 

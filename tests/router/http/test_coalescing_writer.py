@@ -61,7 +61,7 @@ async def _before_an_end() -> None:
     assert transport.written == [b"head"] and joining.is_closing()
 
 
-async def _to_nobody() -> None:
+async def _to_a_closed_transport() -> None:
     transport, joining = _holding()
     joining.write(b"head")
     transport.close()
@@ -69,7 +69,7 @@ async def _to_nobody() -> None:
     assert transport.written == []
 
 
-@pytest.mark.parametrize("case", [_with_the_next, _without_a_next, _before_an_end, _to_nobody])
+@pytest.mark.parametrize("case", [_with_the_next, _without_a_next, _before_an_end, _to_a_closed_transport])
 def test_held_write_is_flushed(case: Any) -> None:
     asyncio.run(case())
 

@@ -10,7 +10,7 @@ from router.receipt_log import ReceiptCache
 MOST, SECONDS, MAX_BYTES = 5, 10.0, 400
 
 
-class Book(RuleBasedStateMachine):
+class ReceiptCacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
@@ -43,7 +43,7 @@ class Book(RuleBasedStateMachine):
         assert (len(self.book), self.book.num_bytes) == (len(wanted), self.num_bytes())
 
 
-TestBook = Book.TestCase
+TestBook = ReceiptCacheMachine.TestCase
 
 
 def test_old_sessions_expire_without_requests() -> None:

@@ -178,7 +178,7 @@ def test_the_sandbox_does_not_outlive_its_parent(mode: SandboxMode) -> None:
     )
 
     def sleeps() -> bool:
-        return any(_command(pid) == f"{program} {length}" for pid in _everybody())
+        return any(_command(pid) == f"{program} {length}" for pid in _all_pids())
 
     started = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[3])
     _poll(sleeps)
@@ -238,7 +238,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _everybody() -> list[int]:
+def _all_pids() -> list[int]:
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 

@@ -237,7 +237,7 @@ async def accept_and_fail(_: replica_wire.GenerateRequest, context: Context) -> 
 
 async def test_a_failed_over_request(capsys: Captured) -> None:
     async def check_explanation(routed: RouterHarness, failing: SpyReplica) -> None:
-        number = await asked_until(routed, lambda: bool(failing.asked))
+        number = await ask_until(routed, lambda: bool(failing.asked))
         text = await why(routed, f"r{number}", capsys)
         assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 failed", text)
         assert re.search(r"1\. writer-0 of writer: no answer after .*: the replica was lost \(replica_lost\)", text)
@@ -315,7 +315,7 @@ async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
         assert "its fallback editor is not serving either: requests are refused" in held[1].text
 
 
-async def asked_until(routed: RouterHarness, condition: Callable[[], bool]) -> int:
+async def ask_until(routed: RouterHarness, condition: Callable[[], bool]) -> int:
     """Send requests until the condition is true; return the number of the last request. The router picks replicas at
     random."""
     for number in range(200):

@@ -69,7 +69,7 @@ def expected_texts(explanation: wire.Story) -> Iterator[str]:
             enum_label(wire.ErrorReason.DESCRIPTOR, attempt.reason),
         )
     if receipt.HasField("accepted"):
-        yield from _at_the_door(receipt.accepted)
+        yield from _admission_texts(receipt.accepted)
     if receipt.HasField("usage"):
         yield f"Of {usage.prompt_tokens} prompt token"
         yield f"{usage.cache_hit_tokens} came from the cache"
@@ -92,7 +92,7 @@ def expected_texts(explanation: wire.Story) -> Iterator[str]:
     yield from _behind(explanation)
 
 
-def _at_the_door(accepted: Any) -> Iterator[str]:
+def _admission_texts(accepted: Any) -> Iterator[str]:
     before = {0: "nothing ahead", 1: "1 request ahead"}.get(
         accepted.queue_position, f"{accepted.queue_position} requests ahead"
     )
