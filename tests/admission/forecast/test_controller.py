@@ -23,7 +23,7 @@ def refused(controller: AdmissionController, asked: Booking, now: float = 0.0) -
     return verdict
 
 
-def test_an_idle_replica_says_how_long_it_will_take() -> None:
+def test_an_idle_replica_forecasts_the_duration() -> None:
     verdict = new_controller().decide(booking("a", prompt_tokens=100, max_tokens=11, deadline=5.0), 0.0)
     assert isinstance(verdict, Admit) and verdict.outlook is not None
     assert verdict.outlook.wait == 0
@@ -61,7 +61,7 @@ def test_a_request_that_waits_for_others_gets_a_retry_hint() -> None:
     assert shed is not None and 1.0 < shed < 3.3
 
 
-def test_a_lone_answer_that_may_be_short_needs_its_first_token_in_time_only() -> None:
+def test_a_lone_answer_of_unknown_length_needs_only_its_first_token_in_time() -> None:
     asked = booking("a", max_tokens=1000, exact=False, deadline=1.0)
     assert isinstance(new_controller().decide(asked, 0.0), Admit)
     assert isinstance(new_controller().decide(replace(asked, exact=True), 0.0), Refuse)
@@ -79,7 +79,7 @@ def with_long_answers(controller: AdmissionController) -> AdmissionController:
     return controller
 
 
-def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
+def test_many_requests_run_at_once_while_lengths_are_unknown() -> None:
     controller = new_controller()
     several = [booking(f"k{i}", max_tokens=1024, exact=False, deadline=5.0) for i in range(4)]
     admit_all(controller, *several)
@@ -93,7 +93,7 @@ def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
         "its first token is in time, and the length of its answer is unknown"
     )
     slow = replace(several[0], key="slow", prompt_tokens=2000)
-    assert refused(controller, slow).reason == "deadline_unreachable", "its first token comes too late"
+    assert refused(controller, slow).reason == "deadline_unreachable", "the first token is too late"
 
 
 shadowed = st.lists(
@@ -140,7 +140,7 @@ def callers(controller: AdmissionController) -> set[str]:
     return {entry.booking.key for entry in controller.bookings.active if not entry.booking.shadow}
 
 
-def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
+def test_a_shadow_does_not_count_beside_a_lone_request() -> None:
     controller = with_long_answers(new_controller())
     shadow = booking("shadow", shadow=True, priority=-(2**62), max_tokens=400)
     admit_all(controller, shadow)
@@ -148,7 +148,7 @@ def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
     assert isinstance(controller.decide(booking("a", max_tokens=1000, exact=False, deadline=1.0), 0.0), Admit)
 
 
-def test_shadows_leave_if_a_request_would_be_late_beside_them() -> None:
+def test_shadows_are_shed_if_they_would_make_a_request_late() -> None:
     controller = new_controller()
     shadows = [booking(f"s{i}", shadow=True, priority=-(2**62), max_tokens=400) for i in range(3)]
     admit_all(controller, *shadows)
@@ -159,7 +159,7 @@ def test_shadows_leave_if_a_request_would_be_late_beside_them() -> None:
     assert isinstance(far, Admit) and far.displaced == ()
 
 
-def test_after_a_slow_period_an_idle_replica_admits_one_to_measure_again() -> None:
+def test_after_a_slow_period_an_idle_replica_admits_a_request_to_measure_again() -> None:
     controller = new_controller()
     for number in range(200):
         for shape in (StepShape(True, 32, 320), StepShape(False, 4, 400)):
@@ -197,7 +197,7 @@ def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
         assert (verdict.outlook.wait > 0) is waits
 
 
-def test_what_is_found_in_the_cache_is_not_computed() -> None:
+def test_cached_tokens_are_not_computed() -> None:
     cold = new_controller().decide(booking("a", prompt_tokens=320), 0.0)
     warm = new_controller().decide(booking("a", prompt_tokens=320, hit_tokens=304), 0.0)
     assert isinstance(cold, Admit) and cold.outlook is not None
@@ -229,7 +229,7 @@ def test_a_pool_that_will_be_full_preempts() -> None:
     assert totals[1] > 1.2 * totals[0]
 
 
-def test_a_shadow_needs_free_blocks_as_well_as_a_seat() -> None:
+def test_a_shadow_needs_free_blocks_and_a_free_slot() -> None:
     controller = new_controller(num_blocks=40, headroom=0)
     admit_all(controller, booking("a", prompt_tokens=500))
     run_at_once(controller, "a")
@@ -264,7 +264,7 @@ def full_queue(seed: int, deadline: float | None) -> AdmissionController:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_those_far_behind_are_foreseen_well_enough_without_following_each(
+def test_requests_far_back_in_the_queue_are_forecast_without_simulating_each(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = full_queue(seed, None)
@@ -356,21 +356,21 @@ def test_a_request_that_would_make_another_late_is_refused() -> None:
     assert isinstance(controller.decide(booking("short", prompt_tokens=1, max_tokens=1, deadline=20.0), 0.0), Admit)
 
 
-def test_without_the_check_of_others_it_would_be_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_of_others_the_request_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     controller = new_controller()
     run_request_with_little_slack(controller)
     assert isinstance(controller.decide(booking("late", prompt_tokens=300, deadline=20.0), 0.0), Admit)
 
 
-def test_a_higher_priority_displaces_only_what_it_makes_late() -> None:
+def test_a_higher_priority_displaces_only_requests_that_it_makes_late() -> None:
     controller = new_controller()
     run_request_with_little_slack(controller)
     admit_all(controller, booking("patient", prompt_tokens=2, max_tokens=4, deadline=60.0))
-    verdict = controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0)
+    verdict = controller.decide(booking("urgent", priority=5, prompt_tokens=300, deadline=20.0), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("early",)
-    controller.book(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), verdict, 0.0)
-    assert {entry.booking.key for entry in controller.bookings.active} == {"patient", "boss"}
+    controller.book(booking("urgent", priority=5, prompt_tokens=300, deadline=20.0), verdict, 0.0)
+    assert {entry.booking.key for entry in controller.bookings.active} == {"patient", "urgent"}
 
 
 def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
@@ -378,20 +378,20 @@ def book_urgent_request_that_suspends(controller: AdmissionController) -> Bookin
     suspended."""
     admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
-    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
-    verdict = controller.decide(boss, 0.0)
+    urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.0)
+    verdict = controller.decide(urgent, 0.0)
     assert isinstance(verdict, Admit) and (verdict.displaced, verdict.suspended) == ((), ("patient",))
-    controller.book(boss, verdict, 0.0)
+    controller.book(urgent, verdict, 0.0)
     assert [entry.booking.key for entry in controller.bookings.suspended] == ["patient"] and len(
         controller.bookings
     ) == 1
-    return boss
+    return urgent
 
 
 def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     controller = new_controller()
     book_urgent_request_that_suspends(controller)
-    run_at_once(controller, "boss")
+    run_at_once(controller, "urgent")
     controller.report_preempted("patient")
     controller.report_tokens("boss", 1)
     assert controller.sweep(0.1).resumed == (), 'beside the resumed request, "boss" would be late'
@@ -401,7 +401,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     assert [entry.booking.key for entry in controller.bookings.line] == ["patient"]
 
 
-def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
+def test_a_request_resumed_before_it_left_its_slot_keeps_the_slot() -> None:
     controller = new_controller()
     book_urgent_request_that_suspends(controller)
     controller.report_ended("boss", whole=False, cut=True, now=0.0)
@@ -418,11 +418,11 @@ def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
     controller = new_controller()
     admit_all(controller, booking("patient", priority=3, max_tokens=200))
     run_at_once(controller, "patient")
-    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
-    verdict = controller.decide(boss, 0.0)
+    urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.0)
+    verdict = controller.decide(urgent, 0.0)
     assert isinstance(verdict, Admit) and verdict.suspended == ("patient",)
-    controller.book(boss, verdict, 0.0)
-    controller.report_ended("boss", whole=True, cut=True, now=0.7)
+    controller.book(urgent, verdict, 0.0)
+    controller.report_ended("urgent", whole=True, cut=True, now=0.7)
     admit_all(controller, booking("small", max_tokens=100, deadline=1.7), now=0.7)
     assert controller.sweep(0.7).resumed == ("patient",)
 
@@ -430,7 +430,7 @@ def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
 def test_no_shadow_runs_while_a_caller_is_suspended() -> None:
     controller = new_controller()
     book_urgent_request_that_suspends(controller)
-    controller.report_ended("boss", whole=True, cut=True, now=0.1)
+    controller.report_ended("urgent", whole=True, cut=True, now=0.1)
     assert isinstance(controller.decide(booking("shadow", shadow=True, priority=-(2**62)), 0.1), Refuse)
 
 
@@ -447,18 +447,18 @@ def test_suspended_requests_count_in_a_full_queue_and_yield_to_higher_ones() -> 
 def test_equals_are_not_displaced() -> None:
     controller = new_controller()
     run_request_with_little_slack(controller, priority=5)
-    assert isinstance(controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0), Refuse)
+    assert isinstance(controller.decide(booking("urgent", priority=5, prompt_tokens=300, deadline=20.0), 0.0), Refuse)
 
 
 def test_no_request_is_displaced_without_effect() -> None:
     controller = new_controller()
     run_request_with_little_slack(controller)
-    verdict = refused(controller, booking("boss", priority=5, max_tokens=5000, deadline=2.0))
+    verdict = refused(controller, booking("urgent", priority=5, max_tokens=5000, deadline=2.0))
     assert verdict.reason == "deadline_unreachable"
     assert controller.bookings.get("early") is not None
 
 
-def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
+def test_a_full_queue_refuses_equal_and_admits_higher_priorities() -> None:
     controller = new_controller(max_running=1, max_waiting=2)
     admit_all(controller, booking("a"), booking("b", arrival=1.0), booking("c", arrival=2.0))
     full = controller.refuse_if_full(0, 0.0, shadow=False)
@@ -471,7 +471,7 @@ def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
     )
 
 
-def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
+def test_a_shadow_needs_a_free_slot_and_is_shed_first() -> None:
     controller = new_controller(max_running=1)
     shadow = booking("shadow", shadow=True, priority=-(2**62))
     admit_all(controller, shadow)
@@ -534,20 +534,20 @@ def test_a_hopeless_request_is_shed() -> None:
 def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float | None, waits: bool) -> None:
     """A displaced request is suspended if it has time, and shed if it does not."""
     controller = new_controller()
-    boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
-    admit_all(controller, boss, booking("low", max_tokens=100, deadline=deadline))
-    run_at_once(controller, "boss", "low")
+    urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.3)
+    admit_all(controller, urgent, booking("low", max_tokens=100, deadline=deadline))
+    run_at_once(controller, "urgent", "low")
     assert controller.sweep(0.0) == QueueSweep()
     sweep, why = controller.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
     assert (sweep.suspended, sweep.shed) == ((("low",), ()) if waits else ((), ("low",))), why
-    assert sweep.beneficiary == "boss" and not sweep.resumed
+    assert sweep.beneficiary == "urgent" and not sweep.resumed
     assert [entry.booking.key for entry in controller.bookings.suspended] == list(sweep.suspended)
 
 
 def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     controller = new_controller()
-    admit_all(controller, booking("boss", priority=9, max_tokens=100, deadline=1.0))
-    run_at_once(controller, "boss")
+    admit_all(controller, booking("urgent", priority=9, max_tokens=100, deadline=1.0))
+    run_at_once(controller, "urgent")
     admit_all(controller, booking("tiny", priority=1, max_tokens=2, deadline=60.0))
     run_at_once(controller, "tiny")
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=2.0), Admit(None), 0.0)
@@ -556,7 +556,7 @@ def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
         '"boss" has no time to spare for "middle", and "tiny" delays no request'
     )
     low = booking("low", priority=3, prompt_tokens=1, max_tokens=300, deadline=60.0)
-    controller.report_ended("boss", whole=True, cut=True, now=1.0)
+    controller.report_ended("urgent", whole=True, cut=True, now=1.0)
     controller.book(low, Admit(None), 1.0)
     run_at_once(controller, "low")
     sweep = controller.sweep(1.4)
@@ -568,8 +568,8 @@ def test_a_suspended_request_that_became_hopeless_is_shed() -> None:
     controller = new_controller()
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=3.0), Admit(None), 0.0)
     controller.bookings.suspend("middle")
-    admit_all(controller, booking("boss", priority=9, max_tokens=400, deadline=3.5))
-    run_at_once(controller, "boss")
+    admit_all(controller, booking("urgent", priority=9, max_tokens=400, deadline=3.5))
+    run_at_once(controller, "urgent")
     assert controller.sweep(1.0).shed == ()
     assert controller.sweep(2.8).shed == ("middle",)
 
@@ -664,5 +664,5 @@ def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int
 
 @given(steps)
 @settings(max_examples=150, deadline=None)
-def test_bookings_and_decisions_are_consistent_whatever_happens(moves: list[tuple[str, int, int, float]]) -> None:
+def test_bookings_and_decisions_stay_consistent(moves: list[tuple[str, int, int, float]]) -> None:
     assert play(moves) == play(moves)

@@ -22,7 +22,7 @@ def shapes(rng: Random, count: int) -> list[StepShape]:
 
 @given(st.tuples(*[costs] * 2), st.tuples(*[costs] * 2), st.integers(0, 2**32))
 @settings(max_examples=30, deadline=None)
-def test_from_nothing_it_learns_any_prices(
+def test_prices_are_learnt_without_a_first_guess(
     prefill: tuple[float, float], decode: tuple[float, float], seed: int
 ) -> None:
     truth = StepPrices(*prefill, 1e-7, *decode, 1e-7)
@@ -48,7 +48,7 @@ def test_no_price_is_ever_negative_and_the_margin_keeps_its_bounds(
         assert 0 < estimator.margin <= 0.5
 
 
-def test_no_price_is_named_before_both_kinds_of_step_were_seen() -> None:
+def test_no_price_is_known_before_both_kinds_of_step_were_measured() -> None:
     estimator = Estimator()
     for _ in range(5):
         estimator.add(StepShape(False, 1, 10), 0.01)
@@ -59,7 +59,7 @@ def test_no_price_is_named_before_both_kinds_of_step_were_seen() -> None:
     assert estimator.prices is not None
 
 
-def test_a_machine_that_gets_slower_is_followed_and_one_stall_is_not() -> None:
+def test_estimates_follow_a_slower_machine_but_not_a_single_stall() -> None:
     estimator = Estimator(PRICES)
     rng = Random(1)
     some = [shape for shape in shapes(rng, 1000) if not shape.prefill]
@@ -76,7 +76,7 @@ def test_a_machine_that_gets_slower_is_followed_and_one_stall_is_not() -> None:
     assert 2.7 < slower.seconds(probe) / PRICES.seconds(probe) < 3.3
 
 
-def test_a_change_of_adapters_has_a_price_of_its_own() -> None:
+def test_a_change_of_adapters_has_its_own_price() -> None:
     estimator = Estimator(PRICES)
     for i in range(200):
         shape = StepShape(False, 4, 40, switched=i % 4 == 0)

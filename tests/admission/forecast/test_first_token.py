@@ -58,7 +58,7 @@ def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
     )
 
 
-def test_a_first_token_that_is_there_is_late_no_more() -> None:
+def test_a_generated_first_token_cannot_be_late() -> None:
     controller = new_controller(max_running=1)
     admit_all(controller, booking("first", max_tokens=100, first_deadline=0.2))
     run_at_once(controller, "first")
@@ -81,8 +81,8 @@ def test_a_hopeless_first_token_is_shed() -> None:
 
 def test_lower_requests_are_displaced_for_a_first_token() -> None:
     controller = one_seat(300)
-    boss = booking("boss", priority=5, deadline=60.0, first_deadline=0.5)
-    verdict = asked(controller, boss)
+    urgent = booking("urgent", priority=5, deadline=60.0, first_deadline=0.5)
+    verdict = asked(controller, urgent)
     assert isinstance(verdict, Admit) and verdict.suspended == ("first",)
     assert verdict.outlook is not None and verdict.outlook.slack is not None and 0 < verdict.outlook.slack < 0.5
 
@@ -92,14 +92,14 @@ def test_a_request_late_for_its_first_token_is_rescued() -> None:
     computed."""
     controller = new_controller(max_running=2)
     for each in (
-        booking("boss", priority=5, prompt_tokens=200, max_tokens=20, deadline=60.0, first_deadline=0.7),
+        booking("urgent", priority=5, prompt_tokens=200, max_tokens=20, deadline=60.0, first_deadline=0.7),
         booking("low", max_tokens=600),
         booking("next", max_tokens=600),
     ):
         controller.book(each, Admit(None), 0.0)
     run_at_once(controller, "low")
     swept = [controller.sweep(now) for now in (0.0, 0.02, 0.04, 0.06, 0.08)]
-    assert any(sweep.beneficiary == "boss" and sweep.suspended for sweep in swept)
+    assert any(sweep.beneficiary == "urgent" and sweep.suspended for sweep in swept)
 
 
 times = st.none() | st.floats(0.05, 20.0)
@@ -116,7 +116,7 @@ def crowded(line: list[tuple[int, float | None, float | None, int, int]]) -> Adm
 
 @given(lines, st.integers(0, 3), times, st.integers(1, 60), st.integers(1, 80))
 @settings(max_examples=60, deadline=None)
-def test_a_first_token_that_may_come_any_time_changes_nothing(
+def test_no_first_token_deadline_changes_nothing(
     line: list[tuple[int, float | None, float | None, int, int]],
     priority: int,
     deadline: float | None,
@@ -136,7 +136,7 @@ def test_a_first_token_that_may_come_any_time_changes_nothing(
 
 @given(lines, times, st.floats(0.05, 20.0), st.floats(1.0, 5.0), st.integers(1, 60), st.integers(1, 80))
 @settings(max_examples=60, deadline=None)
-def test_among_equals_at_the_end_more_time_never_hurts(
+def test_more_time_never_hurts_the_last_of_equal_requests(
     line: list[tuple[int, float | None, float | None, int, int]],
     deadline: float | None,
     first: float,

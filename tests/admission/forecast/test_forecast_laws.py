@@ -35,8 +35,8 @@ def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionControll
     """Return a controller whose request "boss" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
     beside another request, and 0.64 s alone."""
     controller = new_controller(max_running=2)
-    enter(controller, booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
-    run_at_once(controller, "boss", "low")
+    enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
+    run_at_once(controller, "urgent", "low")
     enter(controller, *(booking(f"next{i}", arrival=0.1, max_tokens=300) for i in range(num_lower)))
     return controller
 
@@ -47,31 +47,33 @@ def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now:
     """Suspending a request does not help "boss" if the next request in the queue takes its slot."""
     controller = controller_with_late_urgent_request(num_lower=num_lower)
     sweep = controller.sweep(now)
-    assert sweep.beneficiary == "boss" and sweep.suspended[0] == "low"
+    assert sweep.beneficiary == "urgent" and sweep.suspended[0] == "low"
     trial = controller.forecast(now)
-    boss = controller.bookings.get("boss")
-    assert trial is not None and boss is not None
+    urgent = controller.bookings.get("urgent")
+    assert trial is not None and urgent is not None
     timeline = trial.simulate()
-    end = timeline[boss].finish_at
+    end = timeline[urgent].finish_at
     assert now + end < 1.3
-    assert all(timeline[other].begun_at >= end for other in controller.bookings.active if other is not boss)
+    assert all(timeline[other].begun_at >= end for other in controller.bookings.active if other is not urgent)
 
 
-def test_a_hopeless_request_takes_no_help_from_the_next() -> None:
+def test_a_hopeless_request_does_not_prevent_the_rescue_of_the_next() -> None:
     controller = new_controller(max_running=3)
     lost = booking("lost", priority=9, max_tokens=50, deadline=0.35)
-    enter(controller, lost, booking("boss", priority=5, max_tokens=100, deadline=1.35), booking("low", max_tokens=300))
-    run_at_once(controller, "lost", "boss", "low")
+    enter(
+        controller, lost, booking("urgent", priority=5, max_tokens=100, deadline=1.35), booking("low", max_tokens=300)
+    )
+    run_at_once(controller, "lost", "urgent", "low")
     sweep = controller.sweep(0.3)
     assert (sweep.beneficiary, sweep.suspended) == ("boss", ("low",)), "no suspension makes 50 steps finish in 50 ms"
 
 
-def test_no_request_leaves_for_one_that_is_late_in_any_case() -> None:
+def test_no_request_is_suspended_for_a_request_that_is_late_anyway() -> None:
     controller = controller_with_late_urgent_request(num_lower=1)
     assert not controller.sweep(0.8).suspended and not suspended_keys(controller), "99 steps take 0.64 s even alone"
 
 
-def test_the_margin_is_lost_and_the_deadline_is_not() -> None:
+def test_a_request_within_the_margin_of_its_deadline_is_rescued() -> None:
     controller = controller_with_late_urgent_request()
     assert controller.sweep(0.62).suspended == ("low",), "0.64 s of work in 0.68 s leaves less than the margin"
 
@@ -79,13 +81,13 @@ def test_the_margin_is_lost_and_the_deadline_is_not() -> None:
 def test_as_few_go_as_help_enough() -> None:
     """Three lower requests run beside "boss". It is in time once one of them is suspended."""
     controller = new_controller(max_running=4)
-    enter(controller, booking("boss", priority=5, max_tokens=100, deadline=1.6))
+    enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.6))
     enter(controller, *(booking(f"low{i}", arrival=i / 10, max_tokens=300) for i in range(3)))
     run_at_once(controller, "boss", "low0", "low1", "low2")
     assert controller.sweep(0.0).suspended == ("low2",), "the newest request is suspended"
 
 
-def test_a_request_that_begins_later_need_not_leave() -> None:
+def test_a_request_that_starts_later_is_not_suspended() -> None:
     controller = new_controller(max_running=2)
     boss, low = booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
     enter(controller, boss, booking("peer", priority=5, max_tokens=140), low)
@@ -97,8 +99,8 @@ def test_a_request_that_begins_later_need_not_leave() -> None:
 
 def test_a_request_without_a_deadline_keeps_no_timed_one_suspended() -> None:
     controller = new_controller()
-    enter(controller, booking("boss", priority=9, max_tokens=100, deadline=1.1))
-    run_at_once(controller, "boss")
+    enter(controller, booking("urgent", priority=9, max_tokens=100, deadline=1.1))
+    run_at_once(controller, "urgent")
     enter(controller, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60), aside=True)
     enter(controller, booking("timed", priority=4, prompt_tokens=1, max_tokens=2, deadline=0.5), aside=True)
     assert controller.sweep(0.0).resumed == ("timed",)
@@ -109,18 +111,20 @@ def test_a_request_without_a_deadline_keeps_no_timed_one_suspended() -> None:
 def test_a_suspended_request_keeps_no_other_from_being_served(deadline: float | None) -> None:
     controller = new_controller()
     enter(
-        controller, booking("boss", priority=9, max_tokens=100, deadline=1.0), booking("tiny", priority=1, max_tokens=2)
+        controller,
+        booking("urgent", priority=9, max_tokens=100, deadline=1.0),
+        booking("tiny", priority=1, max_tokens=2),
     )
-    run_at_once(controller, "boss", "tiny")
+    run_at_once(controller, "urgent", "tiny")
     enter(controller, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60, deadline=deadline), aside=True)
     sweep = controller.sweep(0.0)
     assert not sweep.suspended and not sweep.resumed and not sweep.shed
 
 
-def test_of_two_that_could_resume_alone_only_the_first_does() -> None:
+def test_of_two_resumable_requests_only_the_first_is_resumed() -> None:
     controller = new_controller()
-    enter(controller, booking("boss", priority=9, max_tokens=100, deadline=1.25))
-    run_at_once(controller, "boss")
+    enter(controller, booking("urgent", priority=9, max_tokens=100, deadline=1.25))
+    run_at_once(controller, "urgent")
     enter(controller, booking("a", max_tokens=200), booking("b", arrival=1.0, max_tokens=200), aside=True)
     assert controller.sweep(0.0).resumed == ("a",), (
         "99 steps take 0.89 s with two requests and 1.14 s with three, without the margin"
@@ -129,7 +133,7 @@ def test_of_two_that_could_resume_alone_only_the_first_does() -> None:
 
 @given(st.integers(0, 12), st.integers(0, 2**16))
 @settings(max_examples=30, deadline=None)
-def test_all_come_back_to_an_idle_replica_a_few_at_a_time(count: int, seed: int) -> None:
+def test_an_idle_replica_resumes_all_requests_a_few_at_a_time(count: int, seed: int) -> None:
     rng, controller = Random(seed), new_controller(max_waiting=16)
     enter(
         controller,
@@ -149,15 +153,15 @@ def test_a_sweep_is_due_after_a_suspension_or_with_only_suspended_requests() -> 
     controller = new_controller()
     due = [controller.is_sweep_due]
     enter(controller, booking("low"))
-    controller.book(booking("boss", priority=5, max_tokens=100, deadline=0.9), Admit(None, suspended=("low",)), 0.0)
-    run_at_once(controller, "boss")
+    controller.book(booking("urgent", priority=5, max_tokens=100, deadline=0.9), Admit(None, suspended=("low",)), 0.0)
+    run_at_once(controller, "urgent")
     due.append(controller.is_sweep_due)
     enter(controller, booking("another", priority=5, max_tokens=100))
     due.append(controller.is_sweep_due)
     controller.report_ended("another", whole=True, cut=True, now=0.0)
     assert not controller.sweep(0.1).resumed
     due.append(controller.is_sweep_due)
-    controller.report_ended("boss", whole=True, cut=True, now=0.0)
+    controller.report_ended("urgent", whole=True, cut=True, now=0.0)
     due.append(controller.is_sweep_due)
     assert controller.sweep(0.1).resumed == ("low",)
     assert [*due, controller.is_sweep_due] == [False, True, True, False, True, False]
@@ -165,7 +169,7 @@ def test_a_sweep_is_due_after_a_suspension_or_with_only_suspended_requests() -> 
 
 def test_a_suspended_request_counts_in_a_full_queue() -> None:
     controller = new_controller(max_running=1, max_waiting=1)
-    enter(controller, booking("boss", priority=5))
+    enter(controller, booking("urgent", priority=5))
     enter(controller, booking("patient", priority=1), aside=True)
     full = controller.refuse_if_full(1, 0.0, shadow=False)
     assert full is not None and full.reason == "queue_full" and controller.is_refusing(0.5)
@@ -182,7 +186,7 @@ def test_a_shadow_at_a_full_replica_is_not_counted_as_refused() -> None:
 
 def test_a_hopeless_request_gets_no_retry_hint() -> None:
     controller = new_controller()
-    enter(controller, booking("boss", priority=9, max_tokens=100, deadline=0.9))
+    enter(controller, booking("urgent", priority=9, max_tokens=100, deadline=0.9))
     enter(controller, booking("timed", priority=4, max_tokens=60, deadline=30.0), aside=True)
     verdict = controller.decide(booking("low", max_tokens=1000, deadline=2.0), 0.0)
     assert isinstance(verdict, Refuse) and verdict.reason == "deadline_unreachable" and verdict.retry_after is None
@@ -195,7 +199,7 @@ def test_a_suspended_request_is_not_compared_with_its_estimate() -> None:
     enter(controller, booking("low"), booking("other"))
     for key in ("low", "other"):
         run_at_once(controller, key)
-    controller.book(booking("boss", priority=5), Admit(None, suspended=("low",)), 0.0)
+    controller.book(booking("urgent", priority=5), Admit(None, suspended=("low",)), 0.0)
     controller.bookings.resume("low")
     controller.report_ended("low", whole=True, cut=False, now=9.0)
     assert controller.accuracy._num_requests == 0
@@ -245,7 +249,7 @@ def test_a_late_report_of_a_start_leaves_a_request_suspended() -> None:
     assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "it may still hold its slot"
 
 
-def test_a_retry_hint_is_shared_by_its_kind_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_one_kind_share_a_retry_hint_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     controller, hints = new_controller(), iter(range(1, 10_000))
     monkeypatch.setattr(controller, "_seconds_after_shedding", lambda booking, now: float(next(hints)) / 1000)
     timed, patient = booking("a", deadline=9.0), booking("b")
@@ -358,14 +362,14 @@ def test_a_request_shed_from_a_full_queue_waits_for_a_free_place() -> None:
     assert told is not None and trial is not None and told >= trial.seconds_to_first_end() > 1
 
 
-def test_of_the_lowest_a_request_without_a_deadline_leaves_first() -> None:
+def test_of_the_lowest_requests_one_without_a_deadline_is_displaced_first() -> None:
     controller = new_controller(max_running=1, max_waiting=1)
     enter(controller, booking("patient"), booking("timed", arrival=1.0, deadline=30.0))
     verdict = controller.decide(booking("above", priority=1, max_tokens=1), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("patient",)
 
 
-def test_as_many_shadows_go_as_seats_and_blocks_are_needed() -> None:
+def test_as_many_shadows_are_shed_as_slots_and_blocks_are_needed() -> None:
     controller = new_controller(max_running=4, num_blocks=32, headroom=0)
     for i in range(2):
         enter(controller, booking(f"s{i}", shadow=True, priority=-(2**62), arrival=float(i), prompt_tokens=160))
@@ -375,7 +379,7 @@ def test_as_many_shadows_go_as_seats_and_blocks_are_needed() -> None:
     assert forecasts.remaining_shadows(("s1",), controller.bookings) == ("s0",)
 
 
-def test_a_possibly_short_answer_is_hopeless_only_by_its_first_token() -> None:
+def test_an_answer_of_unknown_length_is_hopeless_only_by_its_first_token() -> None:
     controller = new_controller(max_running=1)
     enter(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, exact=False, deadline=0.8))
     run_at_once(controller, "a")
@@ -384,7 +388,7 @@ def test_a_possibly_short_answer_is_hopeless_only_by_its_first_token() -> None:
     assert controller.sweep(0.31).shed == ("b",), "the second sweep that finds it late sheds it"
 
 
-def test_alone_is_judged_with_the_margin_too() -> None:
+def test_the_margin_also_applies_to_a_lone_request() -> None:
     controller = new_controller()
     enter(controller, booking("a", max_tokens=100, deadline=0.7), booking("b", max_tokens=100, deadline=0.75))
     trial = controller.forecast(0.0)
@@ -392,7 +396,7 @@ def test_alone_is_judged_with_the_margin_too() -> None:
     assert late == [True, False], "each needs 0.68 s alone, and a margin"
 
 
-def test_what_others_delayed_is_not_held_against_the_forecast() -> None:
+def test_delays_by_other_requests_do_not_count_as_forecast_errors() -> None:
     controller = new_controller()
     enter(controller, booking("a"), booking("b", priority=1))
     for key in ("a", "b"):

@@ -12,7 +12,7 @@ ended = st.lists(st.tuples(st.integers(1, 300), st.booleans()), max_size=80)
 
 @given(ended, st.integers(1, 400), st.integers(0, 399))
 @settings(deadline=None)
-def test_never_less_than_there_is_nor_more_than_there_may_be(
+def test_an_estimate_is_between_the_tokens_so_far_and_the_limit(
     answers: list[tuple[int, bool]], most: int, so_far: int
 ) -> None:
     so_far = min(so_far, most - 1)
@@ -25,7 +25,7 @@ def test_never_less_than_there_is_nor_more_than_there_may_be(
     assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "a higher limit must not shorten the estimate"
 
 
-def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
+def test_without_history_the_estimated_rest_is_modest() -> None:
     lengths = AnswerLengths()
     for _ in range(100):
         lengths.add(50, cut=True)
@@ -36,7 +36,7 @@ def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
 
 @given(st.lists(st.integers(1, 39), min_size=300, max_size=600))
 @settings(deadline=None, max_examples=8)
-def test_short_limits_do_not_push_out_what_was_learnt(cuts: list[int]) -> None:
+def test_short_limits_do_not_replace_learnt_lengths(cuts: list[int]) -> None:
     lengths = AnswerLengths()
     for _ in range(50):
         lengths.add(40, cut=False)
@@ -48,7 +48,7 @@ def test_short_limits_do_not_push_out_what_was_learnt(cuts: list[int]) -> None:
     assert lengths.known, "cut answers must not evict the answers that ended by themselves"
 
 
-def test_those_that_ended_by_themselves_tell() -> None:
+def test_estimates_follow_answers_that_ended_on_their_own() -> None:
     lengths, rng = AnswerLengths(), Random(3)
     for _ in range(256):
         lengths.add(rng.randrange(10, 31), cut=False)
