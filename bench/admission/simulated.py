@@ -46,14 +46,14 @@ class OpenAdmission:
     """No admission control: a request is admitted if a place is free. `ask` may be called while a step runs, all other
     methods only between two steps."""
 
-    def __init__(self, loop: StepLoop, seats: int) -> None:
+    def __init__(self, loop: StepLoop, slots: int) -> None:
         self._loop = loop
-        self._seats = seats
+        self._slots = slots
         self._inbox: deque[Request] = deque()
 
     def ask(self, request: Request) -> Refused | None:
         """Return None if the request is admitted."""
-        if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._seats:
+        if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._slots:
             return Refused("queue full", None)
         self._inbox.append(request)
         return None

@@ -197,7 +197,7 @@ def test_retry_after_is_right_within_a_factor_of_two_and_wrong_if_missing() -> N
 
 def test_open_admission_admits_as_many_requests_as_seats() -> None:
     crowd = [offer(number, at=0.001 * number, patience=1000.0) for number in range(20)]
-    play = LoadSimulation(crowd, lambda clock: OpenAdmission(step_loop(PLANT, clock, 1), seats=12))
+    play = LoadSimulation(crowd, lambda clock: OpenAdmission(step_loop(PLANT, clock, 1), slots=12))
     ends = Counter(outcome.end for outcome in play.run())
     assert ends == {"in time": 12, "refused": 8}
 
@@ -215,7 +215,7 @@ def test_answer_ends_at_its_own_length(answer: int, limit: int) -> None:
             emitted += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
             return events
 
-    play = LoadSimulation([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), seats=12))
+    play = LoadSimulation([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), slots=12))
     assert [each.end for each in play.run()] == ["in time"]
     assert emitted == answer
 

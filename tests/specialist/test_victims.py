@@ -94,12 +94,12 @@ def test_no_sequence_grows_at_the_cost_of_a_higher_priority() -> None:
     assert choose_growth_victim([high], [low, high], pool) is high
 
 
-@pytest.mark.parametrize("lack", ["seats", "blocks"])
+@pytest.mark.parametrize("lack", ["slots", "blocks"])
 @pytest.mark.parametrize(("priority", "preempted"), [(0, []), (2, ["r2"])])
 def test_only_a_higher_priority_preempts_for_its_admission(lack: str, priority: int, preempted: list[str]) -> None:
     scheduler = Scheduler(
-        BlockPool(100 if lack == "seats" else 7, 2),
-        SchedulerConfig(BARE, max_running=2 if lack == "seats" else 9, watermark=0.0),
+        BlockPool(100 if lack == "slots" else 7, 2),
+        SchedulerConfig(BARE, max_running=2 if lack == "slots" else 9, watermark=0.0),
         ManualClock(),
     )
     for name in ("r1", "r2"):

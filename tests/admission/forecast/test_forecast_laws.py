@@ -309,23 +309,23 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
 
 
 @given(
-    seats=st.integers(1, 4),
+    slots=st.integers(1, 4),
     runners=st.integers(1, 4),
     tokens=st.integers(100, 3000),
     spare=st.floats(0.1, 3.0),
     first=st.booleans(),
 )
-@example(seats=4, runners=3, tokens=1200, spare=0.1, first=False)
-@example(seats=4, runners=3, tokens=1200, spare=0.7, first=False)
+@example(slots=4, runners=3, tokens=1200, spare=0.1, first=False)
+@example(slots=4, runners=3, tokens=1200, spare=0.7, first=False)
 def test_a_request_that_follows_its_hints_is_admitted_before_long(
-    seats: int, runners: int, tokens: int, spare: float, first: bool
+    slots: int, runners: int, tokens: int, spare: float, first: bool
 ) -> None:
     """The request waits for a slot, or shares steps with the running requests."""
     runners = min(seats, runners)
     a_step = PRICES.decode_step + runners * PRICES.decode_token
     at, asked = 0.0, booking("x", max_tokens=100)
     for _ in range(6):
-        controller = new_controller(max_running=seats)
+        controller = new_controller(max_running=slots)
         left = tokens - round(at / a_step)
         for each in range(runners if left > 2 else 0):
             controller.book(booking(f"r{each}", max_tokens=tokens), Admit(None), 0.0)

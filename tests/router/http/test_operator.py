@@ -126,12 +126,12 @@ async def test_started_change_finishes_after_the_caller_disconnects() -> None:
         memory.slow = asyncio.Event()
         body = json.dumps({"hold": "open", **SIGNED}).encode()
         head = f"POST /v1/breakers/stl/hold HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n"
-        desk = fronted.routed.server.operator_api
+        api = fronted.routed.server.operator_api
         async with fronted.connected(f"{head}content-type: application/json\r\n\r\n".encode() + body):
-            await fronted.routed.until(lambda: desk.num_changes == 1)
+            await fronted.routed.until(lambda: api.num_changes == 1)
         await fronted.routed.until(lambda: fronted.connections == 0)
         memory.slow.set()
-        await fronted.routed.until(lambda: not desk.num_changes)
+        await fronted.routed.until(lambda: not api.num_changes)
         assert [entry.what for entry in memory.entries] == ["hold_breaker"]
 
 

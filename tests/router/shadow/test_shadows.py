@@ -289,14 +289,14 @@ async def test_the_budget_holds_in_a_burst(why: str, most: int) -> None:
 
 
 def test_shadows_in_flight_are_limited_by_free_slots_and_by_configuration() -> None:
-    async def scenario(allowed: int, seats: int) -> None:
+    async def scenario(allowed: int, slots: int) -> None:
         async with running_shadows(shadow=hang, max_inflight=allowed) as (harness, _, shadow):
             await harness.send_last_report(shadow)
             for _ in range(20):
                 await harness.ask(harness.make_task())
-                assert harness.shadows.num_inflight <= min(allowed, seats)
-            await harness.until(lambda: shadow.num_live == min(allowed, seats))
-            assert harness.shadows.counters.shed == 20 - min(allowed, seats)
+                assert harness.shadows.num_inflight <= min(allowed, slots)
+            await harness.until(lambda: shadow.num_live == min(allowed, slots))
+            assert harness.shadows.counters.shed == 20 - min(allowed, slots)
             harness.check_sums()
 
     run(scenario(3, 8))

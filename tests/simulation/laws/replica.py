@@ -64,7 +64,7 @@ class ReplicaLaws:
 
     def _turned(self) -> None:
         self._check_ends()
-        self._check_seats()
+        self._check_slots()
         events, self._events = self._events, []
         self._checker.try_all(lambda: self._laws.after_event(events))
 
@@ -92,7 +92,7 @@ class ReplicaLaws:
             self._checker.require(not left, "an ended request is not computed", self._name, left)
             self._ended.clear()
 
-    def _check_seats(self) -> None:
+    def _check_slots(self) -> None:
         spec, ledger = self._replica.spec, self._scheduler.ledger
         most = spec.max_running + spec.max_waiting
         self._checker.require(len(ledger.live) <= most, "no more wait than may", self._name, len(ledger.live), most)
@@ -179,6 +179,6 @@ class ReplicaLaws:
         there = [
             entry.booking for entry in self._replica.controller.bookings.active if entry.booking.key not in leaving
         ]
-        has_seat = len(there) < self._replica.spec.max_running
+        has_slot = len(there) < self._replica.spec.max_running
         stays = any(other.shadow for other in (*there, booking))
-        self._checker.require(has_seat or not stays, "no shadow sits where a caller could", self._name, booking)
+        self._checker.require(has_slot or not stays, "no shadow sits where a caller could", self._name, booking)
