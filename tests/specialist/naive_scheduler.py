@@ -120,8 +120,8 @@ class NaiveScheduler:
         leaving: list[NaiveSequence] = []
 
         def fits() -> bool:
-            has_seat = len(self.running) - len(leaving) < self.config.max_running
-            return has_seat and self._room(leaving, hit) >= needed
+            has_slot = len(self.running) - len(leaving) < self.config.max_running
+            return has_slot and self._room(leaving, hit) >= needed
 
         lower = [seq for seq in self.running if seq.request.priority < head.request.priority]
         for seq in sorted(lower, key=victim_order):
