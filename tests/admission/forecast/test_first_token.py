@@ -26,10 +26,10 @@ def asked(controller: AdmissionController, one: Booking, now: float = 0.0) -> Ad
     return verdict
 
 
-@pytest.mark.parametrize(("first", "let_in"), [(0.6, False), (0.9, True)])
-def test_a_late_first_token_is_refused(first: float, admit_all: bool) -> None:
+@pytest.mark.parametrize(("first", "is_admitted"), [(0.6, False), (0.9, True)])
+def test_a_late_first_token_is_refused(first: float, is_admitted: bool) -> None:
     verdict = asked(one_seat(), booking("x", deadline=60.0, first_deadline=first))
-    assert isinstance(verdict, Admit) is admit_all
+    assert isinstance(verdict, Admit) is is_admitted
     if isinstance(verdict, Refuse):
         assert (verdict.reason, verdict.deadline) == ("deadline_unreachable", "first")
         assert "its first token takes" in verdict.arithmetic and "due in 0.6 s" in verdict.arithmetic
