@@ -374,7 +374,7 @@ def test_a_higher_priority_displaces_only_requests_that_it_makes_late() -> None:
 
 
 def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
-    """Admit "boss", which would be late beside the running request "patient". "patient" has no deadline and is
+    """Admit "urgent", which would be late beside the running request "patient". "patient" has no deadline and is
     suspended."""
     admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
@@ -393,9 +393,9 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     book_urgent_request_that_suspends(controller)
     run_at_once(controller, "urgent")
     controller.report_preempted("patient")
-    controller.report_tokens("boss", 1)
-    assert controller.sweep(0.1).resumed == (), 'beside the resumed request, "boss" would be late'
-    controller.report_ended("boss", whole=True, cut=True, now=0.7)
+    controller.report_tokens("urgent", 1)
+    assert controller.sweep(0.1).resumed == (), 'beside the resumed request, "urgent" would be late'
+    controller.report_ended("urgent", whole=True, cut=True, now=0.7)
     assert controller.is_sweep_due
     assert controller.sweep(0.7).resumed == ("patient",)
     assert [entry.booking.key for entry in controller.bookings.line] == ["patient"]
@@ -404,7 +404,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
 def test_a_request_resumed_before_it_left_its_slot_keeps_the_slot() -> None:
     controller = new_controller()
     book_urgent_request_that_suspends(controller)
-    controller.report_ended("boss", whole=False, cut=True, now=0.0)
+    controller.report_ended("urgent", whole=False, cut=True, now=0.0)
     controller.report_tokens("patient", 1)  # This token comes from the step that was in flight.
     assert controller.sweep(0.0).resumed == ("patient",)
     (patient,) = controller.bookings.running
@@ -553,7 +553,7 @@ def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     controller.book(booking("middle", priority=5, max_tokens=60, deadline=2.0), Admit(None), 0.0)
     controller.bookings.suspend("middle")
     assert controller.sweep(0.0) == QueueSweep(), (
-        '"boss" has no time to spare for "middle", and "tiny" delays no request'
+        '"urgent" has no time to spare for "middle", and "tiny" delays no request'
     )
     low = booking("low", priority=3, prompt_tokens=1, max_tokens=300, deadline=60.0)
     controller.report_ended("urgent", whole=True, cut=True, now=1.0)

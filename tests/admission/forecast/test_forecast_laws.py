@@ -32,7 +32,7 @@ def suspended_keys(controller: AdmissionController) -> list[str]:
 
 
 def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionController:
-    """Return a controller whose request "boss" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
+    """Return a controller whose request "urgent" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
     beside another request, and 0.64 s alone."""
     controller = new_controller(max_running=2)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
@@ -44,7 +44,7 @@ def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionControll
 @pytest.mark.parametrize("num_lower", [0, 1, 3, 7])
 @pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
 def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now: float) -> None:
-    """Suspending a request does not help "boss" if the next request in the queue takes its slot."""
+    """Suspending a request does not help "urgent" if the next request in the queue takes its slot."""
     controller = controller_with_late_urgent_request(num_lower=num_lower)
     sweep = controller.sweep(now)
     assert sweep.beneficiary == "urgent" and sweep.suspended[0] == "low"
@@ -65,7 +65,7 @@ def test_a_hopeless_request_does_not_prevent_the_rescue_of_the_next() -> None:
     )
     run_at_once(controller, "lost", "urgent", "low")
     sweep = controller.sweep(0.3)
-    assert (sweep.beneficiary, sweep.suspended) == ("boss", ("low",)), "no suspension makes 50 steps finish in 50 ms"
+    assert (sweep.beneficiary, sweep.suspended) == ("urgent", ("low",)), "no suspension makes 50 steps finish in 50 ms"
 
 
 def test_no_request_is_suspended_for_a_request_that_is_late_anyway() -> None:
@@ -79,21 +79,21 @@ def test_a_request_within_the_margin_of_its_deadline_is_rescued() -> None:
 
 
 def test_as_few_go_as_help_enough() -> None:
-    """Three lower requests run beside "boss". It is in time once one of them is suspended."""
+    """Three lower requests run beside "urgent". It is in time once one of them is suspended."""
     controller = new_controller(max_running=4)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.6))
     enter(controller, *(booking(f"low{i}", arrival=i / 10, max_tokens=300) for i in range(3)))
-    run_at_once(controller, "boss", "low0", "low1", "low2")
+    run_at_once(controller, "urgent", "low0", "low1", "low2")
     assert controller.sweep(0.0).suspended == ("low2",), "the newest request is suspended"
 
 
 def test_a_request_that_starts_later_is_not_suspended() -> None:
     controller = new_controller(max_running=2)
-    boss, low = booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
-    enter(controller, boss, booking("peer", priority=5, max_tokens=140), low)
-    run_at_once(controller, "boss", "peer")
+    urgent, low = booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
+    enter(controller, urgent, booking("peer", priority=5, max_tokens=140), low)
+    run_at_once(controller, "urgent", "peer")
     assert not controller.sweep(0.3).suspended, (
-        '"boss" is late beside its equal, and "low" does not start before "boss" ends'
+        '"urgent" is late beside its equal, and "low" does not start before "urgent" ends'
     )
 
 
@@ -321,7 +321,7 @@ def test_a_request_that_follows_its_hints_is_admitted_before_long(
     slots: int, runners: int, tokens: int, spare: float, first: bool
 ) -> None:
     """The request waits for a slot, or shares steps with the running requests."""
-    runners = min(seats, runners)
+    runners = min(slots, runners)
     a_step = PRICES.decode_step + runners * PRICES.decode_token
     at, asked = 0.0, booking("x", max_tokens=100)
     for _ in range(6):
