@@ -1,1 +1,1 @@
-"""The thirty faults of the reliability table, injected into live processes."""
+"""The faults of the table in docs/reliability.md, injected into live processes."""

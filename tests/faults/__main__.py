@@ -1,4 +1,4 @@
-"""`python -m tests.faults [--rows 1,2-5]`: run every test that a row of the reliability table names."""
+"""`python -m tests.faults [--rows 1,2-5]` runs every test that a row of docs/reliability.md names."""
 
 import argparse
 import os
@@ -22,7 +22,8 @@ def main(words: list[str]) -> None:
 
 
 def nodes_of(numbers: list[int]) -> list[str]:
-    """Tests in the order of the rows, each once. A whole file replaces its single tests."""
+    """Return the tests in the order of the rows, each once. If a row names a whole file, the file replaces its single
+    tests."""
     named = dict.fromkeys(test for row in ROWS if row.number in numbers for test in row.tests)
     return [test for test in named if test.partition("::")[0] not in named or "::" not in test]
 

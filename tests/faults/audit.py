@@ -12,7 +12,7 @@ from tests.faults.history import Account, History
 from tests.faults.verdict import disagreement
 
 _PAUSE = 0.2
-"""A receipt is written within this many seconds."""
+"""Seconds to wait before comparing, because a receipt may be written later than the answer."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Audit:
                 await self._compare(account)
 
     async def _compare(self, account: Account) -> None:
-        """Skipped if the router has ended meanwhile, because its receipts end with it."""
+        """Compare the account with its receipt, unless the router has ended meanwhile: then its receipts are lost."""
         if account.left:
             return
         try:

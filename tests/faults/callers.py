@@ -1,4 +1,4 @@
-"""Callers that send requests without pause and record everything they receive."""
+"""Callers that send requests without a pause and record everything they receive."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ _numbers = count(1)
 _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # Keep receive buffers small for callers that do not read.
+    # Keep receive buffers small, for callers that do not read.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 4096),
 )
@@ -34,7 +34,8 @@ class Line:
     """A connection to a router."""
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
-        """With `patient`, calls wait for a connection; a broken connection ends them as UNAVAILABLE."""
+        """With `patient`, a call waits for a connection instead of failing. A connection that breaks later still ends
+        its calls as UNAVAILABLE."""
         self._patient = patient
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._generate = self._channel.unary_stream(
@@ -45,7 +46,8 @@ class Line:
         await self._channel.close()
 
     async def ask(self, question: Question, *, leave_after: float | None = None, **fields: Any) -> Account:
-        """`leave_after` is in seconds and independent of what has arrived."""
+        """Send a request and return what its caller received. The caller leaves after `leave_after` seconds, whatever
+        has arrived."""
         is_connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
         account = Account(f"f-{next(_numbers)}", question, began=time.monotonic(), connected=is_connected)
         call = self._generate(
@@ -65,12 +67,12 @@ class Line:
         return account
 
     def unread(self, question: Question) -> tuple[str, Any]:
-        """A request id and a call that is never read."""
+        """Start a call that is never read. Return its request id and the call."""
         name = f"f-{next(_numbers)}"
         return name, self._generate(_request(name, question, timeout_ms=120_000))
 
     async def receipt(self, request_id: str) -> wire.Receipt | None:
-        """Return None for a request that was not admitted; the router keeps no receipt of it."""
+        """Return the receipt, or None for a request that was not admitted: the router keeps no receipt of it."""
         request = wire.GetReceiptRequest(request_id=request_id)
         try:
             return await self._call(_SERVICE + "GetReceipt", request, wire.Receipt)
@@ -119,19 +121,19 @@ async def line(address: str, *, patient: bool = False) -> AsyncIterator[Line]:
 
 
 async def golden_run(line: Line, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
-    """Answer every question once, alone, before any fault."""
+    """Ask every question once, alone, before any fault. Return the answers."""
     found: dict[tuple[str, str], tuple[int, ...]] = {}
     for specialist in specialists:
         for prompt in prompts:
             account = await line.ask(Question(specialist, prompt, LONGEST))
             assert account.is_answered and len(account.tokens) == LONGEST, account
             found[specialist, prompt] = tuple(account.tokens)
-    assert len(set(found.values())) == len(found), "equal answers would hide which lane answered"
+    assert len(set(found.values())) == len(found), "equal answers would not show which lane answered"
     return found
 
 
 class Callers:
-    """Each caller sends one request after the other. The client does not retry."""
+    """Callers that each send one request after another. Their client does not retry."""
 
     def __init__(self, line: Line, history: History, random: Random, *, pause: float = 0.0) -> None:
         self.line = line
@@ -143,7 +145,7 @@ class Callers:
 
     @asynccontextmanager
     async def calling(self, number: int, *, leave_share: float = 0.0) -> AsyncIterator["Callers"]:
-        """`leave_share` of the requests are abandoned by their callers."""
+        """Run `number` callers, which abandon this share of their requests."""
         tasks = [asyncio.create_task(self._call(leave_share)) for _ in range(number)]
         try:
             yield self
@@ -153,7 +155,7 @@ class Callers:
 
     @asynccontextmanager
     async def coming(self, gaps: Iterator[float]) -> AsyncIterator["Callers"]:
-        """Start a request every so many seconds, whether or not earlier requests have ended."""
+        """Start a request after each of these gaps, in seconds, whether or not earlier requests have ended."""
         arriving = asyncio.create_task(self._arrive(gaps))
         try:
             yield self
@@ -189,18 +191,18 @@ class Callers:
         return account
 
     async def settled(self) -> None:
-        """Wait for all requests that are running now."""
+        """Wait until all requests that run now have ended."""
         now = set(self._under_way)
         await until(lambda: now.isdisjoint(self._under_way))
 
     async def answered(self, more: int) -> None:
-        """Wait for this many more answers."""
+        """Wait until `more` further answers have arrived."""
         enough = len(self.history.answered) + more
         await until(lambda: len(self.history.answered) >= enough)
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
-    """Poll a condition, awaitable or not, until it is true, and return its value."""
+    """Poll the condition, awaitable or not, until it returns a true value. Return that value."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

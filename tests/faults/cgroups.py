@@ -1,4 +1,4 @@
-"""Limits of CPU and memory for processes."""
+"""CPU and memory limits for processes."""
 
 import os
 import time
@@ -21,13 +21,13 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A control group; its processes share its limits."""
+    """A control group. Its processes share its limits."""
 
     folder: Path
     is_v2: bool
 
     def allow_cpu(self, share: float | None) -> None:
-        """Share of one core, or None for no limit."""
+        """Limit the group to this share of one core, or remove the limit if it is None."""
         quota = None if share is None else round(share * _PERIOD)
         if self.is_v2:
             (self.folder / "cpu.max").write_text(f"{'max' if quota is None else quota} {_PERIOD}")
@@ -40,12 +40,12 @@ class Cgroup:
 
     @property
     def memory(self) -> int:
-        """Bytes in use."""
+        """Bytes of memory in use."""
         return int((self.folder / ("memory.current" if self.is_v2 else "memory.usage_in_bytes")).read_text())
 
     @property
     def num_killed(self) -> int:
-        """Processes killed for lack of memory."""
+        """Number of processes killed for lack of memory."""
         name = "memory.events" if self.is_v2 else "memory.oom_control"
         counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
         return int(counts["oom_kill"])
@@ -53,7 +53,8 @@ class Cgroup:
 
 @contextmanager
 def cgroup(controller: str) -> Iterator[Cgroup]:
-    """A new group with the `cpu` or `memory` controller, removed afterwards. Skips where none can be made."""
+    """Yield a new group with the `cpu` or `memory` controller, and remove it afterwards. Skip the test if no group can
+    be created."""
     if reason := why_no_cgroups(controller):
         pytest.skip(reason)
     made = _made(controller)
@@ -64,7 +65,7 @@ def cgroup(controller: str) -> Iterator[Cgroup]:
 
 
 def why_no_cgroups(*controllers: str) -> str:
-    """Why no group can be made here, or an empty string. Removes groups that killed runs have left."""
+    """Return why no group can be created here, or an empty string. Remove groups that killed runs have left behind."""
     if reason := want_of(root=True):
         return reason
     try:
@@ -94,7 +95,7 @@ def _top(controller: str) -> Path:
 
 
 def _remove_stale(top: Path) -> None:
-    """Remove groups of processes that no longer exist."""
+    """Remove the groups of test processes that no longer exist."""
     for folder in top.glob(f"{_NAME}-*-*"):
         pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
         if not Path("/proc", pid).exists() and not (folder / "cgroup.procs").read_text():
@@ -106,7 +107,7 @@ def _remove(folder: Path) -> None:
     while True:
         try:
             folder.rmdir()
-        except FileNotFoundError:  # another process removed it first
+        except FileNotFoundError:  # Another process removed it first.
             return
         except OSError:
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Run operating system commands, and say why a command cannot be used here."""
+"""Run operating system commands, and report why a command cannot be used here."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ def run(*words: str) -> str:
 
 
 def need(*programs: str, root: bool = False) -> None:
-    """Skip the test if a command is missing."""
+    """Skip the test if a command is missing, or if the test needs root rights and lacks them."""
     reason = want_of(*programs, root=root)
     if reason:
         pytest.skip(reason)
 
 
 def want_of(*programs: str, root: bool = False) -> str:
-    """Why the commands cannot be used here, or an empty string."""
+    """Return why the commands cannot be used here, or an empty string."""
     missing = [each for each in programs if shutil.which(each) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"

@@ -21,7 +21,7 @@ ASKED = Question("writer", "a harmless request", 8)
 
 
 async def p99(router: Line, number: int) -> float:
-    """Seconds per complete answer, one request after the other."""
+    """Return the 99th percentile of the seconds that a complete answer takes. The requests run one after another."""
     seconds = []
     for _ in range(number):
         account = await router.ask(ASKED)
@@ -31,7 +31,7 @@ async def p99(router: Line, number: int) -> float:
 
 
 async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float:
-    """How long the server tolerates the connection."""
+    """Return for how long, in seconds, the server tolerates the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     began = time.monotonic()
@@ -47,8 +47,8 @@ async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float
 
 
 async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
-    """Run a hostile caller in its own process until the server closes it. It runs at low CPU priority, as if on another
-    machine."""
+    """Run a hostile caller in its own process until the server closes its connection. It runs at low CPU priority, as
+    if on another machine."""
     words = ("nice", "-n", "19", sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
@@ -64,7 +64,7 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def asking_continuously(site: Site) -> AsyncIterator[list[float]]:
-    """Seconds that each well-behaved request took; all must be answered."""
+    """Send well-behaved requests, all of which must be answered. Yield the seconds that each of them took."""
     seconds: list[float] = []
     over = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def asking_continuously(site: Site) -> AsyncIterator[list[float]]:
 
 
 async def most_at_once(site: Site, over: asyncio.Event) -> float:
-    """Requests that hold a slot, of those allowed."""
+    """Return the largest share of the in-flight limit that requests used."""
     most = 0.0
     while not over.is_set():
         page = await scraped(site)
@@ -95,17 +95,18 @@ async def most_at_once(site: Site, over: asyncio.Event) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of well-behaved requests, one after the other."""
+    """The cost of well-behaved requests, sent one after another."""
 
     waits: Sequence[float]
     """Seconds to the end of each answer."""
     seconds: float
     of_router: float
-    """CPU seconds in total."""
+    """CPU seconds of the router for all requests together."""
     of_replica: float
 
     def replica_per_answer(self, idle: float) -> float:
-        """CPU seconds beyond the idle cost; `idle` is CPU seconds per second."""
+        """Return the replica's CPU seconds per answer beyond the cost of an idle replica, which is `idle` CPU seconds
+        per second."""
         return (self.of_replica - idle * self.seconds) / len(self.waits)
 
     @property
@@ -114,7 +115,7 @@ class Cost:
 
 
 async def cost(site: Site, over: Awaitable[object]) -> Cost:
-    """Until this time."""
+    """Measure well-behaved requests until `over` completes."""
     pids = site.router.pid, site.replicas[0].process.pid
     began, (router, replica) = time.monotonic(), map(cpu_seconds, pids)
     async with asking_continuously(site) as answered:
@@ -124,7 +125,7 @@ async def cost(site: Site, over: Awaitable[object]) -> Cost:
 
 
 async def idle_replica(site: Site, seconds: float) -> float:
-    """CPU seconds per second without requests."""
+    """Return the CPU seconds per second of a replica without requests."""
     pid = site.replicas[0].process.pid
     before = cpu_seconds(pid)
     await asyncio.sleep(seconds)

@@ -30,13 +30,13 @@ class Disk:
         (self.folder / "ballast").unlink()
 
     def forbid(self) -> None:
-        """Requires that no process has a file open for writing."""
+        """Make the disk read-only. No process may have a file open for writing."""
         run("mount", "-o", "remount,ro", str(self.folder))
 
 
 @contextmanager
 def disk(folder: Path, size: str = "1M") -> Iterator[Disk]:
-    """Mount a disk. Skips where mounting is not possible."""
+    """Mount a small disk. Skip the test if mounting is not possible."""
     need("mount", "umount", root=True)
     folder.mkdir()
     try:

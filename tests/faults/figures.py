@@ -1,4 +1,4 @@
-"""Figures that a fault must meet, written to the file that OCTET_FAULTS names."""
+"""Figures with bounds that the system must meet under a fault, written to the file that OCTET_FAULTS names."""
 
 import json
 import operator
@@ -11,7 +11,7 @@ from typing import Protocol
 from tests.forbidden import FORM
 
 VARIABLE = "OCTET_FAULTS"
-"""A file that gets one JSON line per figure, and with `python -m tests.faults` per test and run."""
+"""Names a file that gets one JSON line per figure. `python -m tests.faults` adds a line per test and per run."""
 COMMAND = "OCTET_FAULTS_COMMAND"
 """The command that started the run."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -25,8 +25,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 class Figure(Protocol):
     def __call__(self, row: int, what: str, value: float, unit: str, bound: str, *, short: str = "") -> None:
-        """`bound` is a text such as "< 2 s". `short`, if given, replaces it in the short form, which shares its machine
-        with other tests."""
+        """Record a figure and check it against `bound`, such as "< 2 s". In the short form, which shares its machine
+        with other tests, `short` replaces the bound if given."""
 
 
 def is_long() -> bool:
@@ -34,7 +34,7 @@ def is_long() -> bool:
 
 
 def holds(value: float, bound: str) -> bool:
-    """Raises ValueError for an invalid bound."""
+    """Return whether the value meets the bound. Raises ValueError for an invalid bound."""
     found = re.match(r"(<=|>=|==|<|>) (-?[0-9][0-9,]*(?:\.[0-9]+)?)(?: |$)", bound)
     if found is None:
         raise ValueError(f"a bound is like '< 2 s', got {bound!r}")
@@ -49,17 +49,17 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
 
 
 def put_seed(row: int, seed: int) -> None:
-    """Record the seed of a row, so that a run can be repeated."""
+    """Record the seed of a row, so that its run can be repeated."""
     _write({"row": row, "seed": seed})
 
 
 def put_test(node: str, *, passed: bool) -> None:
-    """`node` is pytest's name of the test."""
+    """Record whether a test passed. `node` is its pytest node id."""
     _write({"test": node, "passed": passed})
 
 
 def put_run(result: dict[str, object]) -> None:
-    """A bench result without its records."""
+    """Record a benchmark result without its records."""
     _write({"run": result})
 
 

@@ -1,4 +1,4 @@
-"""A hostile HTTP/2 client: `python -m tests.faults.flood ADDRESS KIND NUMBER` prints what it saw."""
+"""A hostile HTTP/2 client: `python -m tests.faults.flood ADDRESS KIND NUMBER` prints what it observed."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ REQUEST = wire.InferRequest(
 
 
 async def resets(connection: Connection, number: int) -> int:
-    """Open a stream and reset it at once."""
+    """Open streams and reset each immediately."""
     return await _each(number, lambda at: connection.send(headers(at, GENERATE) + reset(at)))
 
 
 async def requests(connection: Connection, number: int) -> int:
-    """Send a request and reset its stream."""
+    """Send requests and reset the stream of each immediately."""
     return await _each(number, lambda at: connection.send(headers(at, GENERATE) + message(at, REQUEST) + reset(at)))
 
 
@@ -36,7 +36,7 @@ async def pings(connection: Connection, number: int) -> int:
 
 
 async def _each(number: int, send: Callable[[int], Awaitable[bool]]) -> int:
-    """The number sent until the server closed the connection."""
+    """Return how many were sent before the server closed the connection."""
     for count in range(number):
         if not await send(2 * count + 1):
             return count

@@ -12,7 +12,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 
 Golden = Mapping[tuple[str, str], tuple[int, ...]]
-"""The correct answer by specialist and prompt. Partial answers are prefixes of it."""
+"""The correct answer by specialist and prompt. A partial answer must be a prefix of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Account:
     tokens: list[int] = field(default_factory=list)
     receipt: wire.Receipt | None = None
     codes: list[grpc.StatusCode] = field(default_factory=list)
-    """How the call ended; exactly one if all is well."""
+    """How the call ended. A correct call has exactly one status."""
     error: error_pb2.Error | None = None
     connected: bool = False
-    """Whether the channel had a connection when the call began; the router may already have been killed."""
+    """Whether the channel believed to be connected when the call began. The router may already have been killed."""
     left: bool = False
-    """The caller left, so it received no status."""
+    """Whether the caller left, so that it received no status."""
 
     @property
     def is_answered(self) -> bool:
@@ -62,7 +62,7 @@ class Account:
             self.receipt = event.receipt
 
     def refused(self, error: Any) -> None:
-        """`error` is a grpc.aio.AioRpcError."""
+        """Record that the call ended with `error`, a grpc.aio.AioRpcError."""
         self.codes.append(error.code())
         beside = dict(error.trailing_metadata() or ())
         if "octet-error-bin" in beside:
@@ -88,7 +88,7 @@ class History:
 
     @property
     def cut(self) -> list[Account]:
-        """Requests whose connection broke with a killed router; no process was left to give a reason."""
+        """Requests whose connection broke because the router was killed, so that no process could give a reason."""
         return [each for each in self.accounts if any(outage.cut(each) for outage in self.outages)]
 
     @property
@@ -106,7 +106,7 @@ class History:
 
 
 NOTICE_SECONDS = 1.0
-"""Seconds until a caller's channel knows that the router was killed."""
+"""Seconds until a caller's channel notices that the router was killed."""
 
 
 @dataclass(slots=True)
@@ -115,13 +115,13 @@ class Outage:
 
     began: float
     sudden: bool
-    """Whether the router was killed. A router that stops in order owes every caller a reason."""
+    """Whether the router was killed. A router that is shut down gracefully must give every caller a reason."""
     ended: float = inf
 
     def cut(self, account: Account) -> bool:
-        """Whether the request was on a connection that broke with the killed router, and ended once, without a reason,
-        before the router was back. A request that begins without a connection, or long after the kill, waits for one
-        and is owed a reason."""
+        """Return whether the request lost its connection to the killed router and ended once, without a reason, before
+        the router was back. A request that begins without a connection, or long after the kill, waits for a connection
+        and must get a reason."""
         noticed = self.began + (NOTICE_SECONDS if account.connected else 0.0)
         under_way = account.began <= noticed
         broke = account.ended is not None and self.began <= account.ended <= self.ended
@@ -131,7 +131,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A response that no caller may receive."""
+    """A response that no caller may receive, with its explanation."""
 
     request_id: str
     kind: Literal["end", "order", "tokens", "lane"]
@@ -149,7 +149,8 @@ def violations(account: Account, golden: Golden) -> list[Violation]:
 
 
 def _of_its_end(account: Account) -> list[str]:
-    """Exactly one terminal state, with a reason unless it is OK."""
+    """Return what is wrong with the end of the request: it must end exactly once, with a reason unless it was
+    answered."""
     if account.left:
         return ["it ended after its caller had gone"] if account.codes else []
     if len(account.codes) != 1:
@@ -194,7 +195,7 @@ def _of_its_tokens(account: Account, golden: Golden) -> list[str]:
 
 
 def diagnosis(tokens: tuple[int, ...], question: Question, golden: Golden) -> str:
-    """How the tokens differ from a prefix of the correct answer."""
+    """Describe how the tokens differ from a prefix of the correct answer."""
     for (specialist, prompt), other in golden.items():
         if (specialist, prompt) != (question.specialist, question.prompt) and tokens == other[: len(tokens)]:
             return f"they are {specialist}'s tokens to {prompt!r}"
@@ -218,7 +219,7 @@ def _of_its_lane(account: Account) -> list[str]:
 
 
 def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
-    """Compare what a caller received with the router's receipt of the same request."""
+    """Return the differences between what the caller received and the router's receipt for the same request."""
     ended = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
     if account.left:
         return []

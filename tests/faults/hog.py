@@ -1,4 +1,4 @@
-"""Allocate memory until a cgroup is nearly full, and hold it until the process ends."""
+"""Allocate memory until a cgroup is nearly full, and hold it until the process is killed."""
 
 import sys
 import time

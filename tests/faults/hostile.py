@@ -1,4 +1,4 @@
-"""Hostile callers of real processes, and the answers they get."""
+"""Hostile calls to real processes, and how the calls end."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.faults.site import Plan, Site
 
 SEED = "OCTET_FAULTS_SEED"
 FIRST = "OCTET_FAULTS_FIRST"
-"""Environment variables that repeat the cases from a given seed and case on."""
+"""Environment variables that repeat the cases, starting at a given seed and case."""
 INSTANT = CostModel(*(0.0,) * 8)
 DOCS = Path(__file__).parents[2] / "docs"
 _BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
@@ -29,16 +29,16 @@ NONSENSE = "nonsense"
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How one call ended."""
+    """How a call ended."""
 
     code: str
-    """gRPC's status name, HTTP's status code, or one of the constants below."""
+    """The name of the gRPC status, the HTTP status code, or one of the constants below."""
     is_typed: bool = True
-    """Whether a reason came with it."""
+    """Whether the call ended with a reason."""
 
 
 def small_site(**changes: Any) -> Plan:
-    """One replica whose steps take no time."""
+    """A plan with one replica whose steps take no time."""
     return Plan({"writer": 1}, **{"cost": INSTANT, **changes})
 
 
@@ -47,7 +47,7 @@ def seed_and_first(usual: int) -> tuple[int, int]:
 
 
 def documented_codes() -> frozenset[str]:
-    """gRPC status codes that docs/routing.md lists."""
+    """Return the gRPC status codes that docs/routing.md lists."""
     return frozenset(re.findall(r"^\| ([A-Z_]+) \| [A-Z_, ]+ \|", (DOCS / "routing.md").read_text(), re.MULTILINE))
 
 
@@ -79,7 +79,7 @@ class RawGrpc:
 
 
 async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
-    """Read the answer for at most this many seconds."""
+    """Send raw bytes to the HTTP port, and read the answer for at most this many seconds."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, end = b"", CLOSED
     try:
@@ -97,7 +97,7 @@ async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
 
 
 def parse_call_end(received: bytes, end: str) -> CallEnd:
-    """`end` says how the connection ended after `received`."""
+    """Return how a call ended that received these bytes. `end` says how its connection ended."""
     statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", received)
     final = [status.decode() for status in statuses if status != b"100"]
     if final:
@@ -106,7 +106,7 @@ def parse_call_end(received: bytes, end: str) -> CallEnd:
 
 
 def may_wait_for(sent: bytes) -> bool:
-    """Whether an HTTP request is incomplete, so that the server may still wait for it."""
+    """Return whether an HTTP request is incomplete, so that the server may still wait for the rest."""
     head, found, body = sent.partition(b"\r\n\r\n")
     if not found or re.search(rb"(?i)^transfer-encoding:.*chunked", head, re.MULTILINE):
         return True
@@ -119,7 +119,7 @@ def http_port(site: Site) -> int:
 
 
 async def scraped(site: Site) -> dict[str, float]:
-    """Counters of the router without labels."""
+    """Return the router's metrics that have no labels."""
     reader, writer = await asyncio.open_connection("127.0.0.1", http_port(site))
     writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     page = (await reader.read()).decode()

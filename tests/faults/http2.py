@@ -1,4 +1,4 @@
-"""Enough of HTTP/2 to misuse it: hand-made frames over a plain socket."""
+"""Hand-made HTTP/2 frames over a plain socket, enough to misuse the protocol."""
 
 import asyncio
 import struct
@@ -15,7 +15,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def headers(stream: int, path: str) -> bytes:
-    """Uncompressed headers of a call."""
+    """Return a HEADERS frame that opens a call, without header compression."""
     fields = {
         ":method": "POST",
         ":scheme": "http",
@@ -29,7 +29,7 @@ def headers(stream: int, path: str) -> bytes:
 
 
 def message(stream: int, raw: bytes) -> bytes:
-    """The call's only message."""
+    """Return a DATA frame with the call's only message."""
     return frame(DATA, _END_STREAM, stream, b"\x00" + struct.pack(">I", len(raw)) + raw)
 
 
@@ -46,7 +46,7 @@ def _text(value: str) -> bytes:
 
 
 class Connection:
-    """Counts the server's frames and ignores what they say."""
+    """Counts the server's frames by type and ignores their content."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -63,7 +63,7 @@ class Connection:
         return made
 
     async def send(self, raw: bytes) -> bool:
-        """False once the server has closed the connection."""
+        """Send raw frames. Return False once the server has closed the connection."""
         try:
             self._writer.write(raw)
             await self._writer.drain()

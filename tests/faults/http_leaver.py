@@ -9,7 +9,8 @@ _AT_ONCE = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 
 async def dial(http: str, max_tokens: int, *, window: int = 0) -> socket.socket:
-    """Start a stream. `window` is the size of the kernel's receive buffer."""
+    """Start a streamed request and return its socket. `window` is the size of the kernel's receive buffer; 0 leaves the
+    default."""
     place = urlsplit(http)
     assert place.hostname is not None and place.port is not None
     made = socket.socket()
@@ -31,7 +32,7 @@ def _request(host: str, max_tokens: int) -> bytes:
 
 
 async def is_answered(http: str) -> bool:
-    """Whether the request is answered at all."""
+    """Return whether the server answers a request with status 200."""
     made = await dial(http, 4)
     try:
         return (await asyncio.get_running_loop().sock_recv(made, 100)).startswith(b"HTTP/1.1 200 ")
@@ -40,7 +41,7 @@ async def is_answered(http: str) -> bool:
 
 
 async def slam(http: str, seconds: float) -> None:
-    """Close abruptly, so that the server's socket is reset."""
+    """Start a request and reset its connection after `seconds`."""
     made = await dial(http, 64)
     await asyncio.sleep(seconds)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
@@ -48,7 +49,7 @@ async def slam(http: str, seconds: float) -> None:
 
 
 async def half_close(http: str, seconds: float) -> None:
-    """Close the sending half, then leave."""
+    """Start a request, close the sending half of its connection after `seconds`, and the rest after as long again."""
     made = await dial(http, 64)
     await asyncio.sleep(seconds)
     made.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Which tests show what the rows about hostile input and access demand."""
+"""The tests for the rows of docs/reliability.md about hostile input and access."""
 
 from types import MappingProxyType
 
@@ -92,4 +92,4 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""By the row's number in the table of faults."""
+"""Tests by the row's number."""

@@ -1,4 +1,4 @@
-"""Latencies of callers, with and without a fault."""
+"""Latencies that callers measure, with and without a fault."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -14,35 +14,37 @@ from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
 
 FLOOR = 0.1
-"""Seconds."""
+"""Seconds. In the short form, a smaller baseline latency counts as this much."""
 AGAINST = "relative"
-"""Baseline latency is measured half before and half after the fault, because the machine's own speed drifts."""
+"""Names a ratio to the baseline. Half of the baseline is measured before and half after the fault, because the
+machine's speed drifts."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
-"""Baseline latencies, and those with the fault."""
+"""Latencies without the fault, and with it."""
 _WHATEVER = "<= 2"
-"""Bound of a ratio that slow periods of the machine may have caused."""
+"""The bound of a ratio that includes slow periods of the machine."""
 
 
 def against(after: float, before: float, *, long: bool) -> float:
-    """Ratio of two latencies. The short form counts latencies below FLOOR as FLOOR."""
+    """Return the ratio of a latency to its baseline. In the short form, a baseline below FLOOR counts as FLOOR."""
     return after / max(before, 0.0 if long else FLOOR)
 
 
 @contextmanager
 def record_slow_periods_if(long: bool) -> Iterator[SlowPeriods | None]:
-    """The short form counts all latencies and has wide bounds, because it shares its machine with other tests."""
+    """Record slow periods in the long form only. The short form counts all latencies and has wide bounds, because it
+    shares its machine with other tests."""
     with record_slow_periods() if long else nullcontext() as slow_periods:
         yield slow_periods
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Latencies with and without a fault."""
+    """Compares latencies with and without a fault and records the ratios."""
 
     row: int
     figure: Figure
     slow_periods: SlowPeriods | None
-    """Slow periods of the machine, or None if not recorded."""
+    """Slow periods of the machine, or None if they were not recorded."""
     long: bool
 
     @property
@@ -50,13 +52,14 @@ class Comparison:
         return "" if self.slow_periods is None else ", outside slow periods"
 
     def put_lasting(self, before: History, after: History) -> None:
-        """The baseline after the fault must not be slower than before, or it would hide the fault."""
+        """Record that the baseline after the fault is not slower than before it. A slow baseline would hide the effect
+        of the fault."""
         usual, now = (undisturbed(waits(each.answered), self.slow_periods) for each in (before, after))
         longer = against(_part(now, 50), _part(usual, 50), long=self.long)
         self.figure(self.row, f"p50 TTFT afterwards, relative{self.where}", longer, "", "<= 1.2", short="<= 10")
 
     def put_longer(self, what: str, percent: int, usual: History, now: History, bound: str) -> None:
-        """Record the ratio of a percentile."""
+        """Record how much a percentile grew, as a ratio."""
         both = waits(usual.answered), waits(now.answered)
         self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.slow_periods, bound)
         if self.slow_periods is not None:
@@ -75,12 +78,13 @@ def _part(intervals: Sequence[Interval], percent: int) -> float:
 
 
 def waits(accounts: Sequence[Account]) -> list[Interval]:
-    """Seconds to the first token, of requests that got a token."""
+    """Return when each request began and when it got its first token, for requests that got a token."""
     return [(each.began, each.first) for each in accounts if each.first is not None]
 
 
 def undisturbed(intervals: Sequence[Interval], slow_periods: SlowPeriods | None) -> list[Interval]:
-    """Requests that began neither in a slow period nor shortly before; all if slow periods were not recorded."""
+    """Return the requests that began neither in a slow period nor shortly before one, or all of them if slow periods
+    were not recorded."""
     return [each for each in intervals if slow_periods is None or not slow_periods.meets(each[0])]
 
 
@@ -98,6 +102,6 @@ async def call_at_rate(rate: float, router: Line, golden: Golden, seconds: float
 
 
 def by(history: History, answers: Callable[[str], bool]) -> History:
-    """Requests that this replica answered."""
+    """Return the part of the history that the matching replicas answered."""
     mine = [each for each in history.answered if each.receipt is not None and answers(each.receipt.replica)]
     return History(history.golden, mine)

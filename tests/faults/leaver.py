@@ -1,4 +1,4 @@
-"""A caller with many streams, to be killed: `python -m tests.faults.leaver ADDRESS N`."""
+"""A caller with many streams, which a test kills: `python -m tests.faults.leaver ADDRESS N`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Mutated real requests. A seed and a number identify every case."""
+"""Mutated real requests. A seed and a number identify each case."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 @dataclass(frozen=True, slots=True)
 class Case:
     door: str
-    """`router` or `replica` for gRPC, or `http`."""
+    """Where the case is sent: `router` or `replica` over gRPC, or `http`."""
     method: str
     """The gRPC method or the HTTP path."""
     sent: bytes
@@ -65,7 +65,7 @@ def _inference() -> list[tuple[str, Any]]:
 
 
 def _others() -> list[tuple[str, Any]]:
-    """Mutations that change nothing."""
+    """Requests to the router's other services: jobs, reads by an operator, health and reflection."""
     job = jobs_pb2.SubmitJobRequest(request=wire.InferRequest(prompt="later", **_BOUNDED), idempotency_key="k")
     return [
         ("/octet.v1.Jobs/SubmitJob", job),
@@ -117,7 +117,7 @@ _GRPC = [
 
 
 def case(seed: int, number: int) -> Case:
-    random = Random(f"{seed}:{number}")  # text: neighbouring values are unrelated
+    random = Random(f"{seed}:{number}")  # A string as seed makes neighbouring cases unrelated.
     if random.random() < 0.5:
         door, method, raw = random.choice(_GRPC)
         return Case(door, method, _spoiled(raw, random, _MESSAGES))
@@ -170,7 +170,7 @@ def _repeat(raw: bytes, random: Random) -> bytes:
 
 
 def _other_type(raw: bytes, random: Random) -> bytes:
-    """The low bits of a tag are the wire type."""
+    """Change the wire type, the low bits of a tag, in a random byte."""
     spoiled = bytearray(raw or b"\x08")
     at = random.randrange(len(spoiled))
     spoiled[at] = (spoiled[at] & 0xF8) | random.randrange(8)
@@ -178,7 +178,7 @@ def _other_type(raw: bytes, random: Random) -> bytes:
 
 
 def _nest(raw: bytes, random: Random) -> bytes:
-    """Nest the message in itself, deeper than any parser allows."""
+    """Nest the message in itself, up to deeper than a parser allows."""
     tag = random.choice((0x0A, 0x12, 0x1A, 0x22, 0x7A))
     for _ in range(random.choice((3, 50, 150))):
         raw = bytes((tag,)) + _varint(len(raw)) + raw
@@ -186,7 +186,7 @@ def _nest(raw: bytes, random: Random) -> bytes:
 
 
 def _huge(raw: bytes, random: Random) -> bytes:
-    """The largest number: an unknown enum value or an impossible length."""
+    """Insert a field with a large number: an unknown enum value or an impossible length."""
     number = random.choice((2**31 - 1, 2**32, 2**63 - 1, 2**64 - 1, 127, 10_000))
     start = random.randint(0, len(raw))
     return raw[:start] + bytes((random.randrange(1, 256),)) + _varint(number) + raw[start:]
@@ -225,7 +225,7 @@ _HEADERS = (
 
 
 def _other_word(raw: bytes, random: Random) -> bytes:
-    """Replace a value by another one."""
+    """Replace a JSON value or a header value."""
     places = [at for at, byte in enumerate(raw) if byte == ord(":")]
     if not places:
         return _put_in(raw, random)

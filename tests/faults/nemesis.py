@@ -1,4 +1,4 @@
-"""Random faults from one seed: which process, which fault, when and how long."""
+"""Random faults from a seed: which process, which fault, when and for how long."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from random import Random
 
 from tests.faults.cgroups import Cgroup
 from tests.faults.history import Outage
-from tests.faults.network import Cable
+from tests.faults.network import VirtualLink
 from tests.faults.process import PATIENCE, Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
@@ -19,13 +19,13 @@ from tests.faults.site import Replica
 Act = Callable[[], None]
 ROUTER = "router"
 ORDERLY = "is stopped in order"
-"""Used for routers in the long form only: requests that arrive at that moment may be cancelled
-(docs/reliability.md)."""
+"""Used for routers in the long form only, because requests that arrive during a shutdown may be cancelled (see
+docs/reliability.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one process that can be undone."""
+    """A fault that can be injected into a process and undone."""
 
     what: str
     victim: str
@@ -34,20 +34,21 @@ class Fault:
 
     @property
     def kind(self) -> str:
-        """`replica` or `router`."""
+        """The fault and whether it hits a replica or the router, such as "a replica is killed"."""
         return f"{'the router' if self.victim == ROUTER else 'a replica'} {self.what}"
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """At most `most` processes have a fault at once, and at least one replica of each specialist has none."""
+    """Injects random faults. At most `most` processes are faulty at a time, and `spared` must permit their
+    combination."""
 
     faults: Sequence[Fault]
     random: Random
     spared: Callable[[set[str]], bool]
-    """Whether these processes may have faults together."""
+    """Returns whether these processes may be faulty at the same time."""
     longest: float = 3.0
-    """The longest duration in seconds; at most a third of it passes before the next fault."""
+    """The longest duration of a fault, in seconds. The next fault follows after at most a third of it."""
     most: int = 2
     log: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -77,7 +78,7 @@ class Nemesis:
 
 
 def _nothing() -> None:
-    """A fault that ends by itself."""
+    """The undo of a fault that ends by itself."""
 
 
 def of_process(name: str, process: Process) -> list[Fault]:
@@ -97,7 +98,7 @@ def of_process(name: str, process: Process) -> list[Fault]:
 
 
 def of_router(process: Process, outages: list[Outage]) -> list[Fault]:
-    """All faults of a process; its ends are noted in `outages`."""
+    """All faults of a router. Each period without a router is recorded in `outages`."""
     killed, stopped, ended = of_process(ROUTER, process)
     return [_noted(killed, outages, sudden=True), stopped, _noted(ended, outages, sudden=False)]
 
@@ -114,12 +115,12 @@ def _noted(fault: Fault, outages: list[Outage], *, sudden: bool) -> Fault:
     return replace(fault, do=do, undo=undo)
 
 
-def of_cable(replica: Replica, cable: Cable) -> list[Fault]:
+def of_link(replica: Replica, link: VirtualLink) -> list[Fault]:
     return [
-        Fault("is cut off", replica.name, cable.cut, cable.mend),
-        Fault("cannot send", replica.name, cable.silence, cable.unsilence),
-        Fault("receives nothing", replica.name, cable.deafen, cable.undeafen),
-        Fault("has 64 kbit/s", replica.name, cable.slow, cable.quicken),
+        Fault("is cut off", replica.name, link.cut, link.mend),
+        Fault("cannot send", replica.name, link.silence, link.unsilence),
+        Fault("receives nothing", replica.name, link.deafen, link.undeafen),
+        Fault("has 64 kbit/s", replica.name, link.slow, link.quicken),
     ]
 
 
@@ -144,7 +145,7 @@ def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Fault]:
 
 
 def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
-    """Another process takes the rest of the memory."""
+    """A fault in which another process uses up the memory of the replica's cgroup."""
     hogs: list[Process] = []
 
     def take() -> None:
@@ -158,5 +159,5 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
 
 
 def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
-    """At least one process of each group has no fault; a group of one is exempt."""
+    """Return a predicate: at least one process of each group is not faulty. A group of one process is exempt."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

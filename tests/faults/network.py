@@ -1,4 +1,4 @@
-"""Separate networks for replicas, each behind a cable that can be cut, cut in one direction, or slowed."""
+"""A separate network for each replica, behind a virtual link that can be cut, cut in one direction, or slowed."""
 
 import os
 import re
@@ -18,41 +18,41 @@ from tests.forbidden import forbidden
 
 _numbers = count()
 _OURS = "88"
-"""Marks the routes of this program, so that it can find them again."""
+"""Marks the routes that these tests create, so that they can find them again."""
 SLOW = ("tbf", "rate", "64kbit", "burst", "1600", "limit", "8000")
 
 
 @dataclass(frozen=True, slots=True)
-class Cable:
-    """Connects this machine's network with another one."""
+class VirtualLink:
+    """A virtual link between the main network and a network namespace."""
 
     name: str
-    """Name of the other network and of the interface here."""
+    """Name of the namespace, and of the link's interface in the main network."""
     here: str
     there: str
-    """Addresses of both ends."""
+    """Addresses of both ends of the link."""
 
     @property
     def before(self) -> tuple[str, ...]:
-        """Command prefix that runs a program in the other network."""
+        """Command prefix that runs a program in the namespace."""
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:
-        """Drop packets at the other end: the route exists and nothing answers."""
-        run("ip", "-n", self.name, "link", "set", "cable", "down")
+        """Take the far end of the link down. The route still exists, so packets get no reply."""
+        run("ip", "-n", self.name, "link", "set", "veth0", "down")
 
     def mend(self) -> None:
-        run("ip", "-n", self.name, "link", "set", "cable", "up")
+        run("ip", "-n", self.name, "link", "set", "veth0", "up")
 
     def silence(self) -> None:
-        """Drop packets from there to here."""
+        """Drop packets from the namespace to the main network."""
         run("ip", "-n", self.name, "route", "add", "blackhole", f"{self.here}/32")
 
     def unsilence(self) -> None:
         run("ip", "-n", self.name, "route", "del", "blackhole", f"{self.here}/32")
 
     def deafen(self) -> None:
-        """Drop packets from here to there."""
+        """Drop packets from the main network to the namespace."""
         run("ip", "route", "add", "blackhole", f"{self.there}/32", "proto", _OURS)
 
     def undeafen(self) -> None:
@@ -61,68 +61,69 @@ class Cable:
     def slow(self) -> None:
         """Limit both directions to 64 kbit/s."""
         run("tc", "qdisc", "add", "dev", self.name, "root", *SLOW)
-        run(*self.before, "tc", "qdisc", "add", "dev", "cable", "root", *SLOW)
+        run(*self.before, "tc", "qdisc", "add", "dev", "veth0", "root", *SLOW)
 
     def quicken(self) -> None:
         run("tc", "qdisc", "del", "dev", self.name, "root")
-        run(*self.before, "tc", "qdisc", "del", "dev", "cable", "root")
+        run(*self.before, "tc", "qdisc", "del", "dev", "veth0", "root")
 
 
-def why_no_cables() -> str:
-    """Why no network can be made here, or an empty string."""
+def why_no_virtual_links() -> str:
+    """Return why virtual network links cannot be created here, or an empty string."""
     return want_of("ip", "tc", root=True) or _trial()
 
 
 @cache
 def _trial() -> str:
-    """In a container, root may lack the right and the kernel the device type."""
+    """Return why creating a link failed, or an empty string. In a container, root may lack the permission, and the
+    kernel the device type."""
     try:
-        with _cable() as cable:
-            cable.slow()
-            cable.quicken()
+        with _virtual_link() as link:
+            link.slow()
+            link.quicken()
     except CommandFailed as error:
-        return forbidden(f"no cable can be laid: {error}")
+        return forbidden(f"no virtual network link can be created: {error}")
     return ""
 
 
 @contextmanager
-def cables(number: int) -> Iterator[list[Cable]]:
-    """Cables that are removed afterwards, with their routes. Skips where they cannot be made."""
-    if reason := why_no_cables():
+def virtual_links(number: int) -> Iterator[list[VirtualLink]]:
+    """Create virtual links, and remove them and their routes afterwards. Skip the test if they cannot be created."""
+    if reason := why_no_virtual_links():
         pytest.skip(reason)
     _remove_stale()
     with ExitStack() as stack:
-        yield [stack.enter_context(_cable()) for _ in range(number)]
+        yield [stack.enter_context(_virtual_link()) for _ in range(number)]
 
 
 @contextmanager
-def _cable() -> Iterator[Cable]:
+def _virtual_link() -> Iterator[VirtualLink]:
     number, pid = next(_numbers), os.getpid()
     name = f"of{pid}-{number}"
     begin = _begin(pid)
-    cable = Cable(name, f"{begin}.{4 * number + 1}", f"{begin}.{4 * number + 2}")
+    link = VirtualLink(name, f"{begin}.{4 * number + 1}", f"{begin}.{4 * number + 2}")
     run("ip", "netns", "add", name)
     try:
-        run("ip", "link", "add", name, "type", "veth", "peer", "name", "cable", "netns", name)
-        run("ip", "addr", "add", f"{cable.here}/30", "dev", name)
+        run("ip", "link", "add", name, "type", "veth", "peer", "name", "veth0", "netns", name)
+        run("ip", "addr", "add", f"{link.here}/30", "dev", name)
         run("ip", "link", "set", name, "up")
-        run("ip", "-n", name, "addr", "add", f"{cable.there}/30", "dev", "cable")
-        cable.mend()
-        yield cable
+        run("ip", "-n", name, "addr", "add", f"{link.there}/30", "dev", "veth0")
+        link.mend()
+        yield link
     finally:
         run("ip", "netns", "del", name)
 
 
 def _begin(pid: int) -> str:
-    """An address range that depends on the process id."""
+    """Return an address prefix that depends on the process id."""
     return f"10.{64 + pid % 128}.{pid // 128 % 256}"
 
 
 def _remove_stale() -> None:
-    """Remove networks and routes that killed runs have left. One process at a time."""
+    """Remove networks and routes that killed runs have left behind. A lock admits one process at a time."""
     with Path(gettempdir(), "octet-faults.lock").open("w") as lock:
         flock(lock, LOCK_EX)
-        # Routes first: a route is made after its network.
+        # List the routes first: a route is created after its network, so every listed route's network is in the list.
         routes = re.findall(r"^blackhole (\S+)", run("ip", "route", "show", "proto", _OURS), re.MULTILINE)
         networks = re.findall(r"^(of(\d+)-\d+)\b", run("ip", "netns", "list"), re.MULTILINE)
         living = {pid for _, pid in networks if Path("/proc", pid).exists()}

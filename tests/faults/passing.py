@@ -1,5 +1,5 @@
-"""A pytest plugin that records in the figures' file which tests passed or failed, where and when. Skipped tests are
-left out."""
+"""A pytest plugin that records which tests passed or failed, and where and when, in the file of figures. Skipped tests
+are left out."""
 
 import os
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Replicas that one prompt kills, restarted at once: `python -m tests.faults.poisoned SOCKET ...`."""
+"""Replicas that a certain prompt kills and that are then restarted: `python -m tests.faults.poisoned SOCKET ...`."""
 
 import asyncio
 import os
@@ -18,13 +18,13 @@ from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 POISON = "kill at once"
 SLOW_POISON = "kill after a delay"
-"""The replica dies after a few tokens."""
+"""With this prompt, the replica dies after a few tokens."""
 DIED = "died of it"
 _STATUS = 139
 _A_WHILE = 5
 _PACE = CostModel(0.001, 0.00001, 0.0, 0.01, 0.0002, 0.0, 0.0, 0.0)
 _PAUSE_SECONDS = 0.3
-"""Seconds before the restart: long enough to be noticed."""
+"""Seconds before the restart: long enough for the router to notice."""
 
 
 def die_on_poisoned_prompt() -> FaultSource:
@@ -42,7 +42,7 @@ def die_on_poisoned_prompt() -> FaultSource:
 
 
 async def serve(socket: Path) -> None:
-    """Run until the parent has gone."""
+    """Serve until the parent process has ended."""
     parent = os.getppid()
     settings = ReplicaSettings(name="writer", engine="sim", num_blocks=512)
     server = ReplicaServer(

@@ -17,7 +17,7 @@ OCTET = (sys.executable, "-m", "octet.cli")
 
 
 class Process:
-    """Prints one line when it is ready, and ends with its parent."""
+    """A child process that prints a line when it is ready, and is killed if its parent ends."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Process:
         cgroups: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`cgroups` are folders that the process joins before it runs."""
+        """`cgroups` are folders of groups that the process joins before it runs."""
         enter = "".join(f"echo 0 > {shlex.quote(str(folder / 'cgroup.procs'))} && " for folder in cgroups)
         self._words = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", f'{enter}exec "$@"', "sh", *words]
         self._log = log
@@ -48,7 +48,7 @@ class Process:
         return self.popen.poll() is None
 
     def ready(self, pattern: str = r"ready on (\S+)") -> "re.Match[str]":
-        """Whether the process has reported ready since its last start."""
+        """Wait until the process has reported ready since its last start. Return the match."""
         found: list[re.Match[str]] = []
 
         def look() -> bool:
@@ -73,7 +73,7 @@ class Process:
         self.popen.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Stop in order, or kill after a timeout."""
+        """Terminate the process, or kill it after a timeout."""
         if self.is_alive:
             self.go_on()
             self.terminate()
@@ -84,7 +84,7 @@ class Process:
         self.popen.wait()
 
     def begin_again(self, log: Path | None = None) -> None:
-        """Start again after the end. Output goes to `log` if given."""
+        """Start again after the process has ended. Output goes to `log` if given."""
         self.popen.wait()
         self._log = log or self._log
         self.popen = self._begin()

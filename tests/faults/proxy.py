@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 _CHUNK = 16 << 10
 _AT_ONCE = b"\x01\x00\x00\x00\x00\x00\x00\x00"
-"""Linger for zero seconds: the other end gets a reset."""
+"""SO_LINGER with zero seconds: closing the socket sends a reset."""
 
 
 class Proxy:
-    """Belongs to the event loop."""
+    """A TCP proxy to a replica's Unix socket."""
 
     def __init__(self, target: str) -> None:
-        """`target` is the path of a Unix socket."""
         self._target = target
         self.delay = 0.0
         """Delay in seconds, in both directions."""
@@ -25,7 +24,7 @@ class Proxy:
         return len(self._writers) // 2
 
     def reset(self) -> int:
-        """Reset every connection; return how many there were."""
+        """Reset every connection. Return how many there were."""
         number = self.num_open
         for writer in self._writers:
             end: socket.socket = writer.get_extra_info("socket")
@@ -49,7 +48,7 @@ class Proxy:
             self._writers -= {writer, to_there}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):  # the proxy reset it
+        with suppress(ConnectionError):  # The proxy reset the connection.
             while data := await reader.read(_CHUNK):
                 if self.delay:
                     await asyncio.sleep(self.delay)

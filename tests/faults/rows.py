@@ -1,4 +1,4 @@
-"""The thirty faults: what happens, what is required, and which tests show it."""
+"""The faults of docs/reliability.md: what happens, what is required, and which tests show it."""
 
 import re
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Row:
     fault: str
     demand: str
     elsewhere: tuple[str, ...] = ()
-    """Tests outside this folder that show a part of the row, by pytest's names."""
+    """Pytest node ids of tests outside this folder that show a part of the row."""
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Tests of this folder are named for their row."""
+        """Tests in this folder whose name starts with the row's number, then those elsewhere."""
         return (*(name for name in names_here() if re.search(rf"::test_{self.number}_", name)), *self.elsewhere)
 
 

@@ -12,13 +12,13 @@ from tests.faults.commands import need
 from tests.faults.process import OCTET, Process
 
 PACE = CostModel(0.001, 0.00001, 0.0, 0.004, 0.0002, 0.0, 0.0, 0.0)
-"""An answer of 24 tokens takes a tenth of a second: long enough for a fault in the middle."""
+"""With these costs, an answer of 24 tokens takes a tenth of a second: long enough for a fault in its middle."""
 NUM_BLOCKS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a process runs, and how others reach it."""
+    """Where a process runs, and how other processes reach it."""
 
     before: tuple[str, ...] = ()
     """Command prefix that selects the network."""
@@ -26,10 +26,10 @@ class Host:
     """host:port, or empty for a Unix socket."""
     cgroups: tuple[Path, ...] = ()
     seen_as: str = ""
-    """The address that the router uses, if a proxy stands between."""
+    """The address that the router uses instead, if a proxy stands in between."""
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
-    """Where its output goes, if not to the common log."""
+    """Where the process's output goes, if not to the common log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Replica:
     name: str
     specialist: str
     address: str
-    """The router's name of the replica."""
+    """The address under which the router knows the replica."""
     socket: str
-    """Its Unix socket; empty if it has a port."""
+    """The replica's Unix socket, or an empty string if it has a port."""
     process: Process
 
 
@@ -77,26 +77,26 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The processes to start."""
+    """The processes to start, and their configuration."""
 
     specialists: Mapping[str, int]
     """Number of replicas by specialist."""
     settings: str = ""
-    """More of the ensemble's configuration, as YAML."""
+    """Further configuration of the ensemble, as YAML."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """Configuration of a specialist, as YAML."""
+    """Configuration of each specialist, as YAML."""
     cost: CostModel = PACE
     hosts: Mapping[str, Host] = field(default_factory=dict)
-    """Hosts by replica; `router` names the router's. Other processes run here, behind a Unix socket."""
+    """Hosts by replica name; `router` is the router's. Processes without a host run locally, behind a Unix socket."""
     options: tuple[str, ...] = ()
-    """More arguments for every replica."""
+    """Further arguments for every replica."""
     router_options: tuple[str, ...] = ()
 
     def host(self, name: str) -> Host:
         return self.hosts.get(name, Host())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Specialist and replica, as the router names them."""
+        """Yield the specialist and the name of each replica, as the router names them."""
         for specialist, number in self.specialists.items():
             for index in range(number):
                 yield specialist, f"{specialist}-{index}"
@@ -104,7 +104,7 @@ class Plan:
 
 @contextmanager
 def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
-    """Start all processes and wait until they are ready, unless `wait` is false; no process is left afterwards."""
+    """Start all processes and wait until they are ready, unless `wait` is false. All are stopped afterwards."""
     need("setpriv")
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)

@@ -117,7 +117,7 @@ class Run:
         return "; ".join(said)
 
     def outcomes(self, test: str) -> list[bool]:
-        """Return the outcomes of a test; a test with parameters has several."""
+        """Return the outcomes of a test. A parametrized test and a whole file have several."""
         return [
             passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
         ]

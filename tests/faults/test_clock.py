@@ -1,4 +1,5 @@
-"""Row 16: the wall clock of every process is set an hour ahead, an hour back, and beyond 2038."""
+"""Row 16 of docs/reliability.md: the wall clock of every process is set an hour ahead, an hour back, and beyond
+2038."""
 
 import asyncio
 import time
@@ -23,7 +24,7 @@ STEPS = (HOUR, -HOUR, int(2_200_000_000 - time.time()), 0)
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """A wall clock of its own for processes that are started with it."""
+    """A separate wall clock for the processes that are started with its environment."""
 
     file: Path
     library: Path
@@ -60,7 +61,7 @@ def test_16_a_wall_clock_step_changes_nothing(long: bool, wall: Wall, figure: Fi
                     receipt = history.answered[-1].receipt
                     assert receipt is not None
                     off = receipt.created_unix_ms / 1000 - time.time()
-                    assert abs(off - seconds) < 60, "the processes have seen the step"
+                    assert abs(off - seconds) < 60, "the processes did not see the step"
                     assert set((await states(router)).values()) == {("serving", "closed")}
             await put_verdict(16, router, history, figure)
             figure(16, "requests failed by a clock step", len(history.failed), "requests", "== 0")

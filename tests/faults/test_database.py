@@ -1,4 +1,4 @@
-"""The store's database is restarted and killed; the router keeps serving."""
+"""Row 15 of docs/reliability.md: the store's database is restarted and killed; the router keeps serving."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Row 15: the disk of the store and the logs is full, then read-only."""
+"""Row 15 of docs/reliability.md: the disk that holds the store and the logs is full, then read-only."""
 
 import asyncio
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_15_a_full_and_a_read_only_disk_fail_no_request(long: bool, tmp_path: Pa
 
 
 async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
-    """A router that starts on a read-only disk says so and serves."""
+    """Check that a router started on a read-only disk reports its store as unavailable and serves."""
     site.router.end()
     disk.forbid()
     site.router.begin_again(site.folder / "router-again.log")

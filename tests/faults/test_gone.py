@@ -1,4 +1,5 @@
-"""Row 8: a thousand callers leave mid-stream: they cancel, are killed, close one half, or never read."""
+"""Row 8 of docs/reliability.md: a thousand callers leave mid-stream: they cancel, are killed, close one half, or never
+read."""
 
 import asyncio
 import re
@@ -21,7 +22,7 @@ from tests.faults.verdict import put_verdict
 
 STALL = "dispatch: {stall_seconds: 3s}\n"
 LONG_ANSWER = 3000
-"""Tokens: many more than the kernel and gRPC buffer for a caller that does not read."""
+"""Tokens of a long answer: many more than the kernel and gRPC buffer for a caller that does not read."""
 
 
 @pytest.mark.slow
@@ -48,7 +49,7 @@ def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure
 
 
 async def _gone(site: Site, router: Line, history: History, random: Random, number: int) -> None:
-    """Sixteen at a time."""
+    """Run callers that leave mid-stream, sixteen at a time."""
     turns = asyncio.Semaphore(16)
 
     async def one() -> None:
@@ -67,7 +68,7 @@ async def _gone(site: Site, router: Line, history: History, random: Random, numb
 
 
 async def _killed(site: Site, number: int) -> None:
-    """Caller processes with ten streams each."""
+    """Start caller processes with ten streams each, and kill them."""
     for index in range(number):
         words = [sys.executable, "-m", "tests.faults.leaver", site.address, "10"]
         leaver = Process(words, site.folder / f"leaver-{index}.log")
@@ -77,7 +78,7 @@ async def _killed(site: Site, number: int) -> None:
 
 
 async def _cut(site: Site, router: Line) -> float:
-    """Seconds until all callers that never read are given up, though they are still connected."""
+    """Return the seconds until the router has given up all callers that never read, although they stay connected."""
     began = time.monotonic()
     silent = [await dial(site.http, LONG_ANSWER, window=2048) for _ in range(2)]
     unread = [router.unread(Question("writer", PROMPTS[0], LONG_ANSWER)) for _ in range(2)]
@@ -104,7 +105,7 @@ async def _num_running(router: Line, number: int) -> bool:
 
 
 def _sizes(site: Site) -> list[int]:
-    """Resident bytes."""
+    """Return the resident bytes of the router and of each replica."""
     pids = [site.router.pid, *(each.process.pid for each in site.replicas)]
     return [_resident(pid) for pid in pids]
 

@@ -1,4 +1,4 @@
-"""The checker finds every kind of wrong history, and accepts a correct one."""
+"""The checker finds every kind of invalid history, and accepts a valid one."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ def receipt(tokens: int = 4, **fields: Any) -> wire.Receipt:
 
 
 def account(*tokens: int, code: grpc.StatusCode = OK, **fields: Any) -> Account:
-    """A request to the poet for four tokens."""
+    """Return an account of a request to the poet for four tokens."""
     made = Account("x", Question("poet", "a", 4), codes=[code])
     made.add_event(wire.InferEvent(routed=wire.Receipt()), 0.0)
     for token in tokens:
@@ -68,7 +68,7 @@ def test_wrong_tokens_are_found_and_named(tokens: tuple[int, ...], words: str) -
     assert found.kind == "tokens" and words in found.words
     if found.words[0] not in "35":
         (found,) = violations(lost(*tokens), GOLDEN)
-        assert words in found.words, "holds for an answer that was cut off, too"
+        assert words in found.words, "the same holds for an answer that was cut off"
 
 
 def test_another_count_in_the_receipt_is_found() -> None:
@@ -91,7 +91,7 @@ def test_missing_double_and_unexplained_ends_are_found() -> None:
         made = account(1, 2, 3, 4)
         made.receipt = wrong
         assert kinds(made) == ["end"]
-    assert kinds(account(1, 2, 3, 4), account(1, 2, 3, 4)) == ["end"], "two requests with one id"
+    assert kinds(account(1, 2, 3, 4), account(1, 2, 3, 4)) == ["end"], "two requests have the same id"
 
 
 def test_only_a_killed_router_may_end_requests_without_a_reason() -> None:
@@ -102,16 +102,20 @@ def test_only_a_killed_router_may_end_requests_without_a_reason() -> None:
         return [each.kind for each in History(GOLDEN, [made], list(outages)).violations()]
 
     assert found(Outage(1.5, True, 3.0)) == found(Outage(1.5, True)) == []
-    assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "a router that stops in order owes a reason"
-    assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], "the router was running"
-    assert found(Outage(1.5, True, 1.9)) == ["end"], "the router was running again"
+    assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "a router that is shut down must give a reason"
+    assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], (
+        "the router was running when the request ended"
+    )
+    assert found(Outage(1.5, True, 1.9)) == ["end"], "the router was running again when the request ended"
     assert found(Outage(0.5, True, 3.0)) == ["end"], "a request without a connection waits for one"
-    assert found(Outage(0.5, True, 3.0), made=replace(cut, connected=True)) == [], "the channel did not know yet"
+    assert found(Outage(0.5, True, 3.0), made=replace(cut, connected=True)) == [], (
+        "the channel had not noticed the kill yet"
+    )
     assert found(Outage(0.5, False, 3.0), made=replace(cut, connected=True)) == ["end"]
     late = replace(cut, connected=True, began=1.6)
-    assert found(Outage(0.5, True, 3.0), made=late) == ["end"], "by then every channel knew"
+    assert found(Outage(0.5, True, 3.0), made=late) == ["end"], "every channel had noticed the kill by then"
     wrong = replace(cut, tokens=[9])
-    assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "the tokens it sent were right"
+    assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "tokens sent before the kill must be correct"
     twice = replace(cut, codes=[*cut.codes, OK])
     assert "end" in found(Outage(1.5, True, 3.0), made=twice)
 

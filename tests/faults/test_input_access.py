@@ -1,4 +1,5 @@
-"""Rows 22 and 24: latency reveals nothing of another tenant's prompts; only the right certificate is served."""
+"""Rows 22 and 24 of docs/reliability.md: latency reveals nothing about other tenants' prompts; only valid certificates
+are accepted."""
 
 import asyncio
 import ssl
@@ -44,7 +45,8 @@ basicConstraints = critical, CA:FALSE
 
 @pytest.fixture(scope="module")
 def chains(pki: Path) -> Path:
-    """Invalid certificates: expired, signed by another authority, self-signed, and for another address."""
+    """Return a folder with invalid certificates: expired, signed by another authority, self-signed, and for another
+    address."""
     (pki / "authority.cnf").write_text(_AUTHORITY)
     (pki / "index.txt").touch()
     (pki / "serial").write_text("01\n")
@@ -74,7 +76,7 @@ async def _is_served(served: ReplicaHarness, ca: Path, name: str) -> bool:
 
 
 async def _is_used(chains: Path, shown: str) -> bool:
-    """Whether a router calls a replica that shows this certificate."""
+    """Return whether a router calls a replica that presents this certificate."""
     tls = Tls(chains / f"{shown}.pem", chains / f"{shown}.key", client_ca=chains / "ca.pem")
     trust = ReplicaTls(chains / "ca.pem", chains / "caller.pem", chains / "caller.key")
     async with (
@@ -107,14 +109,14 @@ async def test_24_only_the_right_certificate_chain_is_accepted(chains: Path, fig
         by_caller = {name: await _is_served(served, chains / "ca.pem", name) for name in callers}
         assert not await _answers_without_tls(served)
     by_replica = {name: await _is_used(chains, name) for name in ("replica", "elsewhere", "stranger", "expired")}
-    assert by_caller.pop("caller") and by_replica.pop("replica"), "the right certificates pass"
+    assert by_caller.pop("caller") and by_replica.pop("replica"), "the valid certificates must be accepted"
     let_in = sum(by_caller.values()) + sum(by_replica.values())
     figure(24, "invalid certificate chains tried", len(by_caller) + len(by_replica), "chains", ">= 5 chains")
     figure(24, "accepted chains", let_in, "chains", "== 0 chains")
 
 
 def test_24_the_expired_certificate_is_otherwise_valid(chains: Path) -> None:
-    """Without this, the expired certificate might be refused for another reason."""
+    """Control: otherwise the expired certificate might be refused for another reason."""
     shown = ssl.create_default_context(cafile=str(chains / "ca.pem"))
     shown.load_cert_chain(chains / "expired.pem", chains / "expired.key")
     expired = ssl._ssl._test_decode_cert(str(chains / "expired.pem"))  # type: ignore[attr-defined]

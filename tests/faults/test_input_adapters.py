@@ -1,4 +1,4 @@
-"""Rows 18 and 19: a replica refuses damaged and hostile adapters and keeps the one it has."""
+"""Rows 18 and 19 of docs/reliability.md: a replica refuses damaged and hostile adapters and keeps the one it has."""
 
 import json
 import pickle
@@ -85,7 +85,7 @@ BYTES: dict[str, Damage] = {
 
 
 def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """Complete files with wrong numbers."""
+    """Return complete adapter files with invalid tensors."""
     good = random_tensors(model=model)
     a = good[Q_A]
     return {
@@ -106,7 +106,8 @@ WHY = {
     "another shape": "must be [4, 64] for this model and rank, got [4, 65]",
     "whole numbers": "must be float32, float16 or bfloat16, got torch.int32",
 }
-"""Cases without a digest. A flipped bit makes another valid adapter, which only a digest detects."""
+"""Cases that are refused even without a digest. A flipped bit makes a different valid adapter, which only a digest
+detects."""
 
 
 async def _refused(served: ReplicaHarness, path: str, digest: str = "") -> error_pb2.Error | None:
@@ -168,7 +169,7 @@ async def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
         assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
         figure(18, "damaged adapters, each refused with its reason", len(WHY), "cases", ">= 12 cases")
         figure(18, "refusals that changed the serving adapter", num_changed, "refusals", "== 0")
-        assert await _refused(served, "a key twice", digest) is None, "equal numbers are the same adapter"
+        assert await _refused(served, "a key twice", digest) is None, "equal tensors must be the same adapter"
         assert await _refused(served, "a flipped bit") is None and await _answer(served) != before
 
 
@@ -194,7 +195,7 @@ async def test_19_hostile_adapters_are_refused(stories_dir: Path, tmp_path: Path
         assert await _answer(served) == before
         (root / "good" / "adapter_model.bin").write_bytes(pickle.dumps("beside"))
         (root / "good" / "evil.py").write_text("raise SystemExit")
-        assert await _refused(served, "good", digest) is None, "files beside it are not opened"
+        assert await _refused(served, "good", digest) is None, "other files in the folder must not be opened"
         assert await _answer(served) == before
 
 

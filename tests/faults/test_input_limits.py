@@ -1,4 +1,5 @@
-"""Rows 13 and 14: a prompt that can never fit is refused at once, and text made to be slow to parse is not slow."""
+"""Rows 13 and 14 of docs/reliability.md: a prompt that can never fit is refused immediately, and text designed to be
+slow to parse is not slow."""
 
 import time
 
@@ -37,7 +38,9 @@ def test_14_a_megabyte_of_nested_templates_is_parsed_fast(piece: str, figure: Fi
     seconds = []
     for _ in range(3):
         began = time.process_time()
-        page = ScannedText(routing_text((wire.Message(role=USER, content=text),)))  # only the part that decides
+        page = ScannedText(
+            routing_text((wire.Message(role=USER, content=text),))
+        )  # only the part that decides the routing
         for detect in DETECTORS.values():
             detect(page)
         seconds.append(time.process_time() - began)

@@ -1,4 +1,4 @@
-"""Row 10: a hundred thousand mutated requests to real processes."""
+"""Row 10 of docs/reliability.md: a hundred thousand mutated requests to real processes."""
 
 import asyncio
 from collections import Counter
@@ -33,9 +33,9 @@ NUM_CASES = {"short": 2_000, "long": 100_000}
 USUAL_SEED = 8
 AT_ONCE = 32
 PATIENCE = 1.0
-"""Seconds until a caller abandons an incomplete request. The server's own limits are longer."""
+"""Seconds until the client abandons an incomplete request. The server's own limits are longer."""
 TOGETHER = 500
-"""Cases between two checks that a well-behaved request is answered as before."""
+"""Cases between two checks that a well-behaved request still gets the same answer."""
 
 
 class Storm:
@@ -66,7 +66,7 @@ class Storm:
             return
         is_healths = ended.code == "NOT_FOUND" and made.method.startswith(
             "/grpc.health."
-        )  # the protocol has no more detail
+        )  # the health protocol has no error details
         if ended.code not in self._allowed[made.door] or not (ended.is_typed or is_healths):
             self.wrong.append(f"seed {seed}, case {number}: {ended}: {made}")
 
@@ -77,7 +77,7 @@ class Storm:
 
 
 async def _left(site: Site) -> dict[str, float]:
-    """Open requests and connections, except the probe's own."""
+    """Return the number of open requests and connections, without the connection of this check."""
     page = await scraped(site)
     return {"requests": page["octet_inflight_requests"], "connections": page["octet_http_connections"] - 1}
 
@@ -153,4 +153,4 @@ def test_10_only_an_incomplete_request_may_get_no_answer() -> None:
     assert not may_wait_for(whole) and not may_wait_for(whole + b"more") and may_wait_for(whole[:-1])
     assert may_wait_for(whole[:20]) and may_wait_for(whole.replace(b"Content-Length: 2", b"transfer-encoding: chunked"))
     waits = sum(may_wait_for(case(8, number).sent) for number in range(2000) if case(8, number).door == "http")
-    assert 50 < waits < 700, "most of them must be answered"
+    assert 50 < waits < 700, "most mutated requests must be answered"

@@ -1,5 +1,5 @@
-"""Row 11: NaN, infinities and out-of-range numbers in every numeric field over gRPC and HTTP, beside a well-behaved
-request."""
+"""Row 11 of docs/reliability.md: NaN, infinities and out-of-range numbers in every numeric field, over gRPC and HTTP,
+beside a well-behaved request."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ NEIGHBOUR = infer_request("the neighbour", max_tokens=400, ignore_eos=True, samp
 
 
 def _numeric(kind: Any) -> set[str]:
-    """All numeric fields of a wire message, found by reflection."""
+    """Return all numeric fields of a message type."""
     numbers = {"int32", "int64", "uint32", "uint64", "float", "double"}
     types = {number: name.removeprefix("TYPE_").lower() for name, number in _types(kind)}
     return {each.name for each in kind.DESCRIPTOR.fields if types[each.type] in numbers}
@@ -59,7 +59,7 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
             place = {"": request, "sampling": request.sampling, "sampling.logit_bias": wire.LogitBias()}[owner]
             try:
                 setattr(place, name, value)
-            except (TypeError, ValueError):  # the wire cannot carry it
+            except (TypeError, ValueError):  # The field cannot hold the value.
                 continue
             if owner == "sampling.logit_bias":
                 request.sampling.logit_bias.append(place)
@@ -67,7 +67,7 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
 
 
 def _is_right(field: str, value: Any, received: CallResult) -> bool:
-    """A value in range is served; for others the error names the field."""
+    """Return whether a value in range was served, and any other was refused with an error that names the field."""
     if value in RANGES[field] and received.code is grpc.StatusCode.OK:
         return True
     ended, is_refused = received.error, received.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -87,7 +87,7 @@ async def _over_grpc(fronted: HttpHarness) -> tuple[int, list[str]]:
 
 
 def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
-    """Path, field, literal and body."""
+    """Yield path, field, literal and body."""
     own = [INFER_FIELD_NAMES.get(field, field) for field in RANGES if not field.startswith("sampling.logit_bias")]
     for name, literal in product(own, LITERALS):
         body = json.dumps({"prompt": "hello", "force_specialists": ["writer"], "max_tokens": 4} | {name: 7777})

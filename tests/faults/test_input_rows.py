@@ -1,4 +1,4 @@
-"""Every test that a row of hostile input names exists."""
+"""Every test that a row about hostile input names exists."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rows 1 and 27: replicas are killed, and restarted in order, under load."""
+"""Rows 1 and 27 of docs/reliability.md: replicas are killed, and are restarted gracefully, under load."""
 
 import asyncio
 import time
@@ -18,12 +18,12 @@ from tests.faults.verdict import put_verdict, until_serving
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 FASTER = 4.0
-"""Speed relative to the trace's own."""
+"""Speed-up relative to the trace."""
 
 
 @pytest.fixture
 def gaps(long: bool, request: pytest.FixtureRequest) -> Iterator[float]:
-    """Seconds between requests: the trace's, or bursty random ones in the short form."""
+    """Return the seconds between requests: from a trace, or bursty and random in the short form."""
     if not long:
         random = Random(1)
         return (random.expovariate(200.0) if random.random() < 0.8 else random.expovariate(8.0) for _ in range(100_000))
@@ -58,7 +58,7 @@ def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Ite
 
 
 async def _kill(victim: Replica, router: Line, history: History) -> tuple[float, float]:
-    """The time, and the seconds until a caller that retries has an answer."""
+    """Kill the replica. Return the time, and the seconds until a caller that retries has an answer."""
     victim.process.kill()
     killed = time.monotonic()
 

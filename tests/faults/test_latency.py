@@ -1,4 +1,4 @@
-"""Latencies are compared outside slow periods of the machine."""
+"""Latencies are compared outside the machine's slow periods."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ def history(*waits: tuple[float, float]) -> History:
 
 USUAL = history((0, 0.1), (1, 0.1))
 SLOW = history((10, 0.2), (11, 0.9), (12, 0.2), (13, 0.2))
-"""One of the requests falls into a slow period."""
+"""One of these requests falls into a slow period."""
 SLOW_PERIODS = SlowPeriods([(10.9, 11.1)])
 
 

@@ -1,4 +1,4 @@
-"""A run removes networks and cgroups that killed runs have left, and no others."""
+"""A run removes networks and cgroups that killed runs have left behind, and no others."""
 
 import os
 import re
@@ -8,23 +8,23 @@ import pytest
 
 from tests.faults import cgroups
 from tests.faults.commands import run
-from tests.faults.network import cables, why_no_cables
+from tests.faults.network import virtual_links, why_no_virtual_links
 from tests.forbidden import FORM, NO_SKIP, forbidden, may_skip, note_missing
 
 UNUSED_PID = 4_194_304
-"""No process has this id: it is the first that is too large."""
+"""No process has this id: it is one more than the largest."""
 
 
 def test_networks_and_routes_of_dead_processes_are_removed() -> None:
-    if reason := why_no_cables():
+    if reason := why_no_virtual_links():
         pytest.skip(reason)
     stale, route = f"of{UNUSED_PID}-0", "10.64.128.2"
     run("ip", "netns", "add", stale)
     run("ip", "route", "add", "blackhole", f"{route}/32", "proto", "88")
-    with cables(1) as (first,):
+    with virtual_links(1) as (first,):
         assert stale not in run("ip", "netns", "list") and route not in run("ip", "route", "show")
         first.deafen()
-        with cables(1):
+        with virtual_links(1):
             assert first.name in run("ip", "netns", "list") and f"blackhole {first.there}" in run("ip", "route", "show")
         first.undeafen()
     assert not re.findall(rf"of{os.getpid()}-", run("ip", "netns", "list"))
@@ -53,7 +53,7 @@ def test_only_what_the_machine_forbids_may_skip(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_read_only_cgroups_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file stands where the folder would be; the kernel's message is reported."""
+    """A file is in the place of the folder, so the kernel reports an error."""
     (tmp_path / "cpu").write_text("")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
     reason = cgroups.why_no_cgroups("cpu")

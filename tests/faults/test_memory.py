@@ -1,4 +1,4 @@
-"""Row 26: another process takes the memory of a replica, then of the router."""
+"""Row 26 of docs/reliability.md: another process takes the memory of a replica, then of the router."""
 
 import asyncio
 import sys
@@ -17,9 +17,9 @@ from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict
 
 ROOM = 96 << 20
-"""Bytes that each process may use beyond its start."""
+"""Bytes that each process may use in addition to what it uses after its start."""
 TAKEN = 0.96
-"""Share of the limit that the hog takes."""
+"""Share of the memory limit that is taken."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def test_26_new_requests_are_refused_before_a_process_is_killed(long: bool, figu
                     await asyncio.sleep(seconds)
                     await callers.answered(10)
                 await until(lambda: _answers(router, history, "writer-0"))
-                assert history.failed == [], "another replica could answer"
+                assert history.failed == [], "the other replica could have answered"
                 with hogged(of_router, site.folder):
                     refused = await until(lambda: history.failed)
                     await asyncio.sleep(seconds)

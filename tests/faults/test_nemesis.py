@@ -1,4 +1,5 @@
-"""Row 17 and all other faults together: random faults for ten minutes, from a seed that is printed."""
+"""Row 17 of docs/reliability.md, and all other faults together: random faults for ten minutes, from a seed that is
+printed."""
 
 import asyncio
 import os
@@ -16,8 +17,8 @@ from tests.faults.callers import Callers, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup, why_no_cgroups
 from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
-from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, of_router, one_is_spared
-from tests.faults.network import Cable, cables, why_no_cables
+from tests.faults.nemesis import Nemesis, of_cpu, of_link, of_memory, of_process, of_proxy, of_router, one_is_spared
+from tests.faults.network import VirtualLink, virtual_links, why_no_virtual_links
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
@@ -27,36 +28,36 @@ from tests.ports import free_port
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Environment variables that repeat a run: its seed and duration."""
 FOR_ALL = 300.0
-"""Seconds in which every kind of fault occurs."""
+"""Seconds after which every kind of fault must have occurred."""
 ROOM = 96 << 20
-"""Bytes of memory that the second poet may use beyond its start."""
+"""Bytes of memory that the second poet may use in addition to what it uses after its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSite:
     site: Site
-    cable: Cable | None
-    """To the first writer."""
+    link: VirtualLink | None
+    """The link to the first writer."""
     port: int
     """Port of the proxy to the last writer."""
     cgroups: dict[str, Cgroup]
     memory: Cgroup | None
-    """Of the second poet."""
+    """The memory cgroup of the second poet."""
 
 
 @pytest.fixture
 def fault_site() -> Iterator[FaultSite]:
-    """A writer behind a cable, one on the local network, one behind a proxy, and two poets. Parts that the machine
+    """Yield a writer behind a virtual link, a local one, one behind a proxy, and two poets. Parts that the machine
     forbids are left out and reported."""
     with ExitStack() as stack:
         port = free_port()
         hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}
-        cable, memory, cgroups = None, None, {}
-        if reason := why_no_cables():
+        link, memory, cgroups = None, None, {}
+        if reason := why_no_virtual_links():
             note_missing(reason)
         else:
-            (cable,) = stack.enter_context(cables(1))
-            hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151")
+            (link,) = stack.enter_context(virtual_links(1))
+            hosts["writer-0"] = Host(link.before, f"{link.there}:50151")
         if reason := why_no_cgroups("cpu", "memory"):
             note_missing(reason)
         else:
@@ -67,7 +68,7 @@ def fault_site() -> Iterator[FaultSite]:
         door = ("--port", str(free_port()), "--http-port", str(free_port()))
         plan = Plan({"writer": 3, "poet": 2}, settings, hosts=hosts, router_options=door)
         made = stack.enter_context(site(plan, wait=False))
-        yield FaultSite(made, cable, port, cgroups, memory)
+        yield FaultSite(made, link, port, cgroups, memory)
 
 
 def test_17_no_caller_receives_anything_wrong_under_random_faults(fault_site: FaultSite, figure: Figure) -> None:
@@ -90,8 +91,8 @@ async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, fig
         faults += of_router(site.router, history.outages)
         faults += of_proxy(behind, proxy)
         faults += [fault for name, each in fault_site.cgroups.items() for fault in of_cpu(replicas[name], each)]
-        if fault_site.cable is not None:
-            faults += of_cable(replicas["writer-0"], fault_site.cable)
+        if fault_site.link is not None:
+            faults += of_link(replicas["writer-0"], fault_site.link)
         if fault_site.memory is not None:
             fault_site.memory.allow_memory(fault_site.memory.memory + ROOM)
             faults += of_memory(replicas["poet-1"], fault_site.memory, site.folder)
@@ -105,7 +106,7 @@ async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, fig
             lasted = time.monotonic() - began
             await until_serving(router, *site.replicas)
             await callers.answered(20)
-            # A busy machine may have spent the time on starting processes.
+            # On a busy machine, starting processes may have taken the time.
             await until(lambda: audit.num_compared >= seconds and len(history.accounts) >= 20 + seconds, 120)
         print(*nemesis.log, sep="\n")
         figure(17, "duration of random faults", lasted, "s", f">= {seconds:g} s")

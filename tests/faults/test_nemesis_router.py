@@ -1,4 +1,4 @@
-"""The nemesis notes exactly the ends of a router, so that no other fault is excused."""
+"""The nemesis records an outage only when the router ends, so that no other fault excuses a violation."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Row 17: the network between the router and a replica is cut, cut in one direction, and slowed."""
+"""Row 17 of docs/reliability.md: the network between the router and a replica is cut, cut in one direction, and
+slowed."""
 
 import asyncio
 import time
@@ -10,56 +11,56 @@ import pytest
 from tests.faults.callers import Callers, Line, golden_run, line, until
 from tests.faults.figures import Figure
 from tests.faults.history import History
-from tests.faults.network import Cable, cables
+from tests.faults.network import VirtualLink, virtual_links
 from tests.faults.site import Host, Plan, Replica, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
-Doing = Callable[[Cable], None]
+Doing = Callable[[VirtualLink], None]
 CUTS: dict[str, tuple[Doing, Doing]] = {
-    "cut link": (Cable.cut, Cable.mend),
-    "lost answers": (Cable.silence, Cable.unsilence),
-    "lost requests": (Cable.deafen, Cable.undeafen),
+    "cut link": (VirtualLink.cut, VirtualLink.mend),
+    "lost answers": (VirtualLink.silence, VirtualLink.unsilence),
+    "lost requests": (VirtualLink.deafen, VirtualLink.undeafen),
 }
 
 
-def plan_behind(cables: list[Cable]) -> Plan:
-    hosts = {f"writer-{index}": Host(cable.before, f"{cable.there}:50151") for index, cable in enumerate(cables)}
-    return Plan({"writer": 1 + len(cables)}, hosts=hosts)
+def plan_behind(links: list[VirtualLink]) -> Plan:
+    hosts = {f"writer-{index}": Host(link.before, f"{link.there}:50151") for index, link in enumerate(links)}
+    return Plan({"writer": 1 + len(links)}, hosts=hosts)
 
 
 @pytest.mark.slow
 def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure: Figure) -> None:
-    async def scenario(site: Site, cable: Cable) -> None:
+    async def scenario(site: Site, link: VirtualLink) -> None:
         async with line(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             victim = site.replicas[0]
             async with Callers(router, history, Random(17), pause=0.02).calling(8) as callers:
                 for what, (do, undo) in CUTS.items():
                     for _ in range(3 if long else 1):
-                        noticed, back = await _cut(router, victim, cable, callers, do, undo)
+                        noticed, back = await _cut(router, victim, link, callers, do, undo)
                         figure(17, f"{what}: until the breaker opened", noticed, "s", "< 3 s", short="< 20 s")
                         figure(17, f"{what}: until the replica serves again", back, "s", "< 20 s", short="< 60 s")
                 await _slow_cable(cable, callers, victim, 20.0 if long else 2.0)
                 await until_serving(router, victim)
             await put_verdict(17, router, history, figure)
 
-    with cables(1) as (cable,), site(plan_behind([cable])) as made:
-        asyncio.run(scenario(made, cable))
+    with virtual_links(1) as (link,), site(plan_behind([link])) as made:
+        asyncio.run(scenario(made, link))
 
 
 async def _cut(
-    router: Line, victim: Replica, cable: Cable, callers: Callers, do: Doing, undo: Doing
+    router: Line, victim: Replica, link: VirtualLink, callers: Callers, do: Doing, undo: Doing
 ) -> tuple[float, float]:
     await until_serving(router, victim)
     await callers.answered(20)
-    do(cable)
+    do(link)
     began = time.monotonic()
     try:
         await until(lambda: _is_open(router, victim))
         noticed = time.monotonic() - began
         await callers.answered(20)
     finally:
-        undo(cable)
+        undo(link)
     mended = time.monotonic()
     await until_serving(router, victim)
     return noticed, time.monotonic() - mended
@@ -75,4 +76,4 @@ async def _slow_cable(cable: Cable, callers: Callers, victim: Replica, seconds: 
         await asyncio.sleep(seconds)
         await callers.answered(20)
     finally:
-        cable.quicken()
+        link.quicken()

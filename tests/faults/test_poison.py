@@ -1,4 +1,4 @@
-"""Row 28: a request that kills its replica kills two, and is then quarantined."""
+"""Row 28 of docs/reliability.md: a request that kills its replica kills two, and is then quarantined."""
 
 import asyncio
 import sys
@@ -61,7 +61,7 @@ async def asked_among(routed: RouterHarness, poison: str, prompts: list[str]) ->
 async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
     poison: str, same: bool, replicas: Replicas, figure: Figure
 ) -> None:
-    """The other requests retry together; if the replica dies late, they differ each time."""
+    """The other requests are the same in every round, or new ones if the replica dies late."""
     before, numbers = replicas.num_deaths, count()
     async with running_router(replicas.places) as routed:
         reasons: list[int] = []

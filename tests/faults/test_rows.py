@@ -1,4 +1,4 @@
-"""Every row of the table exists, and every test that it names."""
+"""Every row of the table exists, and so does every test that it names."""
 
 import json
 import os

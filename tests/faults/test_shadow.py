@@ -1,4 +1,4 @@
-"""Row 30: a shadow specialist hangs and dies; callers of the primary do not notice."""
+"""Row 30 of docs/reliability.md: a shadow specialist hangs and dies; callers of the primary do not notice."""
 
 import asyncio
 from random import Random
@@ -21,7 +21,8 @@ ABOUT = {
     "left": '{describe: Numbers., examples: ["question number seven", "question number eight"], fallback: right}',
     "right": '{describe: Recipes., examples: ["bake a cake", "cook a soup"]}',
 }
-"""Prompts that the router sends to the left specialist almost certainly, with a shadow copy to the right one."""
+"""Specialists whose examples make the router send these requests to the left one almost certainly, with a shadow copy
+to the right one."""
 
 
 @pytest.mark.slow
@@ -35,7 +36,7 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
             with record_slow_periods_if(long) as slow_periods:
                 usual = await _send_unnamed_requests(router, golden, seconds / 2, seed=1)
                 sent = await _num_sent(router)
-                assert sent > 0, "there are copies"
+                assert sent > 0, "no shadow copies were sent"
                 shadow.process.stop()
                 try:
                     hung = await _send_unnamed_requests(router, golden, seconds, seed=2)

@@ -1,4 +1,4 @@
-"""Rows 3 and 4: one replica gets a tenth of a core; all replicas of one specialist are gone."""
+"""Rows 3 and 4 of docs/reliability.md: one replica gets a tenth of a core; all replicas of a specialist are gone."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.faults.verdict import put_verdict, states, until_serving
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 RATE = 40.0
-"""Requests a second: a tenth of a core is too little for its share."""
+"""Requests a second. A tenth of a core is too little for a replica's share of them."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Row 2: a replica is stopped under load and resumes half a minute later."""
+"""Row 2 of docs/reliability.md: a replica is suspended under load and continues half a minute later."""
 
 import asyncio
 import time
@@ -32,7 +32,8 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, fi
 
 
 async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float) -> float:
-    """Seconds until its breaker opens. It stays stopped for `stay` and is probed before it gets other requests."""
+    """Suspend the replica for `stay` seconds after its breaker opened, and check that it is probed before it gets other
+    requests. Return the seconds until the breaker opened."""
     victim.process.stop()
     stopped = time.monotonic()
     try:
@@ -40,7 +41,7 @@ async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float)
         noticed = time.monotonic() - stopped
         await asyncio.sleep(stay)
         assert (await states(router))[victim.name][0] in ("hung", "connecting"), (
-            "by then its connection may have been closed"
+            "the replica must be unusable; its connection may have been closed meanwhile"
         )
     finally:
         victim.process.go_on()
@@ -51,7 +52,7 @@ async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float)
     probe, *others = _answered_by(victim, callers, went_on)
     assert probe.receipt is not None and probe.receipt.breaker == "half_open"
     assert all(_dispatched(other) >= _first_token(probe) for other in others), (
-        "no request is sent there before the probe"
+        "no request may be sent to the replica before the probe is answered"
     )
     return noticed
 
@@ -61,14 +62,14 @@ async def _is(router: Line, victim: Replica, *state: str) -> bool:
 
 
 def _answered_by(victim: Replica, callers: Callers, since: float) -> list[Account]:
-    """In the order of dispatch."""
+    """Return the answers that the replica gave after `since`, in the order of dispatch."""
     accounts = [each for each in callers.history.answered if each.began > since - 60 and (each.first or 0) > since]
     there = [each for each in accounts if each.receipt is not None and each.receipt.replica == victim.name]
     return sorted(there, key=_dispatched)
 
 
 def _dispatched(account: Account) -> float:
-    """Seconds on the router's clock, comparable within one router."""
+    """Return when the router dispatched the request, in seconds of the router's clock."""
     assert account.receipt is not None
     began: float = account.receipt.attempts[-1].began
     return account.receipt.created_unix_ms / 1000 + began

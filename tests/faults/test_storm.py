@@ -1,4 +1,4 @@
-"""Row 6: callers retry at once against a specialist that always fails."""
+"""Row 6 of docs/reliability.md: callers retry immediately against a specialist that always fails."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ CALLERS = 16
 
 async def test_6_a_retry_storm_adds_little_load_on_replicas(long: bool, figure: Figure) -> None:
     async def fail(_: specialist_pb2.GenerateRequest, context: Context) -> None:
-        await asyncio.sleep(0.02)  # as many requests run as there are callers
+        await asyncio.sleep(0.02)  # long enough that all callers have a request running
         raise engine_failed("x")
 
     async with (

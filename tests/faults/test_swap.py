@@ -1,4 +1,4 @@
-"""Row 20: an adapter gets new weights under its name every two seconds under load."""
+"""Row 20 of docs/reliability.md: an adapter name gets new weights every two seconds under load."""
 
 import asyncio
 import time
@@ -47,7 +47,7 @@ def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path:
 
 
 async def _golden(site: Site, router: Line) -> Golden:
-    """Keyed by digest and prompt: the answer of every content alone, before any swap."""
+    """Return the answers by digest and prompt, with each adapter alone, before any swap."""
     found = {}
     for number in range(NUM_CONTENTS):
         await _load(site.replicas, number)
@@ -55,7 +55,9 @@ async def _golden(site: Site, router: Line) -> Golden:
             account = await router.ask(Question("writer", prompt, LONGEST), adapters=["style"])
             assert account.is_answered
             found[_digest(account), prompt] = tuple(account.tokens)
-    assert len(set(found.values())) == NUM_CONTENTS * len(PROMPTS), "equal answers would hide which weights answered"
+    assert len(set(found.values())) == NUM_CONTENTS * len(PROMPTS), (
+        "equal answers would not show which weights answered"
+    )
     return found
 
 
@@ -91,6 +93,6 @@ def _digest(account: Account) -> str:
 
 
 def _golden_of(account: Account, golden: Golden) -> Golden:
-    """The answer with the weights that the receipt names."""
+    """Return the expected answer with the weights that the receipt names."""
     prompt = account.question.prompt
     return {("writer", prompt): golden[_digest(account), prompt]}

@@ -17,7 +17,7 @@ BACK = '{"row": 91, "what": "back", "figure": %s, "unit": "s", "bound": "%s", "h
 
 
 def seen(folder: Path, *lines: str) -> list[str]:
-    """By row."""
+    """Return the result column of the table, by row."""
     path = folder / "faults.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines))
     return [
@@ -64,7 +64,7 @@ def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
 
 
 def of_a_run(command: str, *lines: str) -> tuple[str, ...]:
-    """Ended as the suite ends it."""
+    """Return the lines of a complete run: these, and the line that ends it."""
     return (*lines, json.dumps({"run": asdict(RunMeter().result("faults", command, []))}))
 
 
@@ -83,4 +83,4 @@ def test_of_a_row_its_last_whole_run_counts_however_it_ended(tmp_path: Path) -> 
     cut = (BACK % ("0.1", "< 2 s", "true"),)
     assert seen(tmp_path, *good, *bad)[0] == "back: 3 s (**missed**: < 2 s); 1 of 1 tests **failed**"
     assert seen(tmp_path, *bad, *good)[0] == "back: 1 s"
-    assert seen(tmp_path, *good, *cut)[0] == "back: 1 s", "an incomplete run does not count"
+    assert seen(tmp_path, *good, *cut)[0] == "back: 1 s", "an interrupted run must not count"

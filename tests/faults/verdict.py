@@ -1,4 +1,4 @@
-"""Check a finished history and record the result as figures."""
+"""Check a finished history and record the results as figures."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ async def _disagreements(router: Line, accounts: Sequence[Account]) -> list[str]
 
 
 async def disagreement(router: Line, account: Account) -> list[str]:
-    """Whether the router's receipt equals the caller's."""
+    """Return the differences between the router's receipt and what the caller received."""
     if account.left:
         return []
     kept = await router.receipt(account.request_id)
@@ -43,7 +43,7 @@ async def disagreement(router: Line, account: Account) -> list[str]:
 
 
 async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:
-    """Blocks, waiting and running requests of all replicas, once they are stable."""
+    """Return the blocks and requests that all replicas still hold, once this number is zero or the time is over."""
     held = -1
 
     async def nothing() -> bool:
@@ -69,7 +69,7 @@ async def _held(router: Line) -> int:
 
 
 async def states(router: Line) -> dict[str, tuple[str, str]]:
-    """Status and health breaker by replica, now."""
+    """Return the current status and health breaker of each replica."""
     return {each.name: (each.status, each.health_breaker) for each in await router.replicas()}
 
 

@@ -25,7 +25,7 @@ _BY_TYPE: dict[int, st.SearchStrategy[Any]] = {
 
 
 def messages(kind: type[Message], most: int = 2) -> st.SearchStrategy[Any]:
-    """Draw messages of this type; `most` limits the length of every list."""
+    """Draw messages of this type whose lists have at most `most` items."""
     return _messages(kind.DESCRIPTOR, most)
 
 
@@ -40,7 +40,8 @@ def _whole(descriptor: Any) -> st.SearchStrategy[Any]:
 
 
 def _is_second_choice(field: FieldDescriptor) -> bool:
-    """Whether the field is in a oneof and is not its first field. Only the first field of a oneof is set."""
+    """Return whether the field belongs to a oneof but is not its first field. Only the first field of a oneof is
+    set."""
     group = field.containing_oneof
     return group is not None and group.fields[0] is not field
 

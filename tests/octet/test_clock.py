@@ -1,4 +1,4 @@
-"""No clock goes back, and a manual clock moves only by sleeps."""
+"""No clock goes back, and a manual clock moves only when it sleeps."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from octet.clock import Clock, ManualClock, SystemClock
 
 seconds = st.integers(0, 10**6).map(lambda ticks: ticks / 1024)
-"""Binary fractions, which add up without rounding."""
+"""Binary fractions, whose sums are exact."""
 
 
 @given(seconds, st.lists(seconds))

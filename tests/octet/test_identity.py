@@ -1,4 +1,4 @@
-"""Two lanes are equal exactly if they compute the same."""
+"""Two lanes are equal exactly if they compute the same answers."""
 
 from dataclasses import FrozenInstanceError, replace
 

@@ -1,4 +1,4 @@
-"""The commands for callers, without the rest of `octet`."""
+"""The commands for callers, without the other `octet` commands."""
 
 import argparse
 import sys

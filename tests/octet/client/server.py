@@ -1,4 +1,4 @@
-"""A scripted router that refuses, hangs or breaks off."""
+"""A scripted router that refuses calls, hangs or ends them early."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,24 +17,24 @@ _NUM_THREADS = 16
 
 @dataclass(frozen=True)
 class Act:
-    """The script of one call."""
+    """The script for a call."""
 
     words: tuple[str, ...] = ("one ", "two ", "three")
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: wire.Error | None = None
     with_receipt: bool = True
-    """Whether a receipt is sent, at the end or with the error."""
+    """Whether a receipt is sent with the last event or with the error."""
     is_routed: bool = True
     is_nobody: bool = False
-    """Whether the decision is that no specialist should answer."""
+    """Whether the router decides that no specialist should answer."""
     hangs: bool = False
-    """Whether the call hangs after the text until the caller disconnects."""
+    """Whether the call hangs after its text until the caller disconnects."""
 
 
 def refuse(
     code: grpc.StatusCode, reason: wire.ErrorReason | None = None, after_ms: int | None = None, **more: Any
 ) -> Act:
-    """Refuse the call; without a reason, the gRPC status has no details."""
+    """Return the script of a refusal. Without a reason, the gRPC status has no details."""
     error = wire.Error(reason=reason, message="no", retry_after_ms=after_ms, **more) if reason is not None else None
     return Act(words=(), code=code, error=error, is_routed=False, with_receipt=reason is not None)
 
@@ -45,7 +45,7 @@ def busy(after_ms: int | None = 1) -> Act:
 
 @dataclass
 class Call:
-    """One received call and how it ended."""
+    """A received call and how it ended."""
 
     request: Any
     metadata: dict[str, Any]
@@ -61,7 +61,7 @@ class Script:
         self.calls: list[Call] = []
         self.address = ""
         self.stop: Callable[[], None] = lambda: None
-        self.live = Event()  # Set when a call hangs.
+        self.live = Event()  # Set while a call hangs.
 
     def generate(self, request: wire.InferRequest, context: Any) -> Iterator[wire.InferEvent]:
         act, call = self._next(request, context)
@@ -161,7 +161,7 @@ def receipt_of(request: wire.InferRequest, act: Act) -> wire.Receipt:
 
 @contextmanager
 def scripted(*acts: Act, address: str = "127.0.0.1:0") -> Iterator[Script]:
-    """Each call takes the next act; without acts left, calls are answered normally."""
+    """Run a server. Each call follows the next script; when none is left, calls are answered normally."""
     script = Script(acts)
     server = grpc.server(ThreadPoolExecutor(_NUM_THREADS), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([handler(script)])

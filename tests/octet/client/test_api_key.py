@@ -1,4 +1,4 @@
-"""The API key that a client sends, and when it does not."""
+"""Which API key a client sends, and when it sends none."""
 
 import asyncio
 from collections.abc import Iterator

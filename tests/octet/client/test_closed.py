@@ -1,4 +1,4 @@
-"""Closed clients and dropped streams."""
+"""Clients after close, and streams that are dropped before their end."""
 
 import asyncio
 import gc

@@ -26,7 +26,7 @@ NO_SPECIALIST = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO
 
 
 def ask(command: str, *arguments: str, acts: Sequence[Act] = ()) -> tuple[int, list[Any]]:
-    """Returns the exit status and the messages that the router received."""
+    """Return the exit status and the messages that the router received."""
     with scripted(*acts) as script:
         status = octet(command, *arguments, "--address", script.address)
     return status, [call.request for call in script.calls]
@@ -288,7 +288,7 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
 
 
 def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Returns the exit status and stderr; stdout has been read already."""
+    """Return the exit status and stderr. Stdout has been read already."""
     if running.stdout is None or running.stderr is None:
         raise RuntimeError("no pipes")
     output = running.stderr.read()
@@ -299,7 +299,7 @@ def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 def test_closed_stdout_ends_the_command_quietly() -> None:
-    """As in `octet generate ... | head -1`."""
+    """The pipe is closed early, as by `octet generate ... | head -1`."""
     with scripted(Act(words=tuple(f"{number}\n" for number in range(200_000)))) as script:
         running = process("generate", "x", "--address", script.address)
         if running.stdout is None:
@@ -329,7 +329,7 @@ def test_router_lost_during_an_answer_is_one_line() -> None:
         assert running.stdout.readline() == "begun\n"
         script.stop()
         status, output = rest(running)
-    assert status == 4, "a retry would start the answer over"
+    assert status == 4, "a retry would repeat the beginning of the answer"
     assert (
         "the router at" in output
         and "was lost in the middle of the answer; the part that was received is valid" in output

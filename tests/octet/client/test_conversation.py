@@ -1,4 +1,4 @@
-"""Conversations keep complete turns only; sync and async alike."""
+"""Conversations keep only complete turns, with sync and async clients."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ class Step:
     text: str
     act: Act
     way: str
-    """`send`, `stream`, or `leave`: leave the stream after the first chunk."""
+    """`send`, `stream`, or `leave`, which leaves the stream after the first chunk."""
 
     @property
     def is_kept(self) -> bool:

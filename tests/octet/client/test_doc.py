@@ -1,4 +1,4 @@
-"""The examples and tables of docs/sdk.md are correct."""
+"""The examples and tables in docs/sdk.md are correct."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The operator's records contain every field, and its calls send their arguments."""
+"""The SDK's records for operators contain every field of their messages, and each call sends its arguments."""
 
 import json
 from typing import Any
@@ -27,8 +27,7 @@ KINDS: tuple[tuple[type[WireRecord], Any], ...] = (
 
 
 def unspecified_is_empty(found: Any) -> Any:
-    """Return the content with the SDK's label of an unspecified value, which is empty. The labels differ in nothing
-    else."""
+    """Replace the label "unspecified" by an empty string, as the SDK does. The labels differ in no other way."""
     if isinstance(found, dict):
         return {name: unspecified_is_empty(each) for name, each in found.items()}
     if isinstance(found, list):

@@ -39,7 +39,7 @@ def test_record_has_every_field_of_its_message(record: type) -> None:
 
 
 def test_types_of_the_records_are_up_to_date() -> None:
-    """`make proto` writes the types."""
+    """`make proto` writes the stub file."""
     assert Path(records.__file__).with_suffix(".pyi").read_text(encoding="utf-8") == write_stubs()
 
 
@@ -83,7 +83,7 @@ def test_operator_calls_end_to_end() -> None:
 
 
 def once_watched(at: OperatorHarness, change: Callable[[], object]) -> Thread:
-    """Make a change as soon as a watcher is connected."""
+    """Make the change as soon as a watcher is connected."""
 
     def wait_and_change() -> None:
         at.until(lambda: len(at.control.events) == 1)
@@ -161,7 +161,7 @@ def test_unreachable_router_and_server_without_operator_service() -> None:
 
 
 class Dying:
-    """Accepts calls and never answers."""
+    """A server that accepts calls and never answers them."""
 
     def __init__(self) -> None:
         self.calls = 0

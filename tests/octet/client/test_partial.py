@@ -1,4 +1,4 @@
-"""The partial text in the errors of broken-off answers."""
+"""The partial text in errors of answers that ended early."""
 
 import copy
 

@@ -16,7 +16,7 @@ from octet.v1 import inference_pb2 as wire
 
 RENAMED = {"accepted": "admission", "error.retry_after_ms": "retry_after"}
 DROPPED = {"admission.request_id", "admission.lane"}
-"""Fields that repeat fields of the receipt."""
+"""Fields that repeat other fields of the receipt."""
 _STRING, _MESSAGE, _ENUM, _DOUBLE = 9, 11, 14, 1
 
 
@@ -41,7 +41,7 @@ def filled(kind: Any) -> Any:
 
 
 def missing(message: Any, shown_as: Any, prefix: str = "") -> list[str]:
-    """Return the fields of the message that are missing in the dictionary."""
+    """Return the fields that are set in the message but missing from the dictionary."""
     found = []
     for field, _ in message.ListFields():
         name = RENAMED.get(f"{prefix}{field.name}", field.name)
@@ -99,7 +99,7 @@ def scalars(field: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def receipts(draw: st.DrawFn, kind: Any = wire.Receipt) -> Any:
-    """Arbitrary messages."""
+    """Draw arbitrary messages."""
     message = kind()
     for field in kind.DESCRIPTOR.fields:
         if draw(st.booleans()):
@@ -123,4 +123,4 @@ def test_any_receipt_can_be_formatted(message: wire.Receipt) -> None:
     assert format_decision(receipt.decision) in explain_decision(receipt)
     text = format_receipt(receipt)
     for name in (receipt.specialist, receipt.request_id, receipt.why):
-        assert name.rstrip() in text, "the text has no trailing blanks"
+        assert name.rstrip() in text, "the text must have no trailing spaces"

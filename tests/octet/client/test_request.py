@@ -1,4 +1,4 @@
-"""Every option sets its field, and unsendable values are refused before sending."""
+"""Every option sets its field, and invalid values are refused before sending."""
 
 import re
 from typing import Any, get_type_hints
@@ -100,7 +100,7 @@ def test_every_option_sets_its_field() -> None:
     assert prepared.message == EVERYTHING
     assert (prepared.timeout, prepared.first_timeout, prepared.metadata) == (20.0, 2.0, (("traceparent", TRACE),))
     unset = set(wire.InferRequest.DESCRIPTOR.fields_by_name) - {field.name for field, _ in EVERYTHING.ListFields()}
-    assert unset == {"timeout_ms", "first_token_timeout_ms"}, "an option sets every other field"
+    assert unset == {"timeout_ms", "first_token_timeout_ms"}, "an option must set every other field"
 
 
 @given(st.sets(st.sampled_from(sorted(EXAMPLES))))

@@ -1,4 +1,4 @@
-"""Retries: limited in number, time and budget."""
+"""Retries are limited in number, in time and by a budget."""
 
 import time
 from itertools import pairwise
@@ -43,7 +43,7 @@ def test_retries_stay_within_their_number_time_and_budget(
         error, before = data.draw(failures), budget.left
         wait = effort.wait_after(error)
         if wait is None:
-            assert budget.left == before, "giving up costs nothing"
+            assert budget.left == before, "giving up must cost no budget"
             break
         num_waits += 1
         assert isinstance(error, RETRIED)
@@ -55,7 +55,7 @@ def test_retries_stay_within_their_number_time_and_budget(
     assert num_waits <= max_retries and num_waits <= capacity
     left = min((each for each in effort.left() if each is not None), default=None)
     if isinstance(error, RETRIED) and error.retry_after is None and num_waits < max_retries and budget.left >= 1:
-        assert left is not None and left <= LONGEST_WAIT_S, "a further retry was allowed"
+        assert left is not None and left <= LONGEST_WAIT_S, "a further retry would have been allowed"
 
 
 def test_priority_below_the_floor_is_not_retried() -> None:
@@ -105,7 +105,9 @@ def test_retry_waits_for_the_retry_after_and_has_a_new_id(given_id: str | None) 
     assert all(later - earlier >= 0.15 for earlier, later in pairwise(arrivals))
     assert len({call.request.request_id for call in script.calls}) == (3 if given_id is None else 1)
     left = [call.request.timeout_ms for call in script.calls]
-    assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 30_000, "all attempts share one timeout"
+    assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 30_000, (
+        "all attempts must share the timeout"
+    )
     first = [call.request.first_token_timeout_ms for call in script.calls]
     assert first[0] > first[1] + 100 and first[1] > first[2] + 100 and first[2] > 20_000
 
@@ -121,7 +123,7 @@ def test_wait_beyond_the_timeout_fails_at_once(patience: dict[str, float], monke
 
 
 def test_client_stops_retrying_when_its_budget_is_spent() -> None:
-    """Of a hundred refused calls, at most the ten that the budget covers are retried."""
+    """A hundred calls are refused. At most ten of them are retried, because the budget covers ten retries."""
     with scripted(*[busy()] * 300) as script, Client(script.address) as client:
         for _ in range(100):
             with pytest.raises(Busy):

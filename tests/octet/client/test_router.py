@@ -1,4 +1,4 @@
-"""The SDK against a real router with a replica."""
+"""The SDK against a real router and replica."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def with_router(ask: Callable[[Client], object], cost: CostModel = QUICK) -> None:
-    """Run a blocking client in its own thread, and check afterwards that no block is lost."""
+    """Run a blocking client in its own thread. Check afterwards that no block has leaked."""
 
     async def scenario() -> None:
         async with running_replica(sim(cost)) as served, running_router({"writer": [served.address]}) as routed:
@@ -72,7 +72,9 @@ def test_refusals_are_typed_and_have_receipts() -> None:
             Busy,
             lambda: client.infer("x", force="writer", max_tokens=400, ignore_eos=True, timeout=3, request_id="late"),
         )
-        assert (late.reason, late.request_id) == ("deadline_unreachable", "late"), "the request is refused at once"
+        assert (late.reason, late.request_id) == ("deadline_unreachable", "late"), (
+            "the request must be refused immediately"
+        )
         assert late.receipt is not None and late.retry_after is None
         assert "even alone" in str(late) and str(late).endswith("allow more time, or ask for less")
 

@@ -1,4 +1,4 @@
-"""Streams and the ways in which they end."""
+"""Streams, and the ways in which they end."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ def test_basic_stream() -> None:
     )
     assert 19_000 < call.request.timeout_ms <= 20_000
     assert call.seconds is not None and 20 < call.seconds < 21, (
-        "the call outlasts the request's timeout, so that the server can report it"
+        "the call must outlast the request's timeout, so that the server can report it"
     )
     assert answer.request_id == answer.receipt.request_id == call.request.request_id
 
@@ -113,7 +113,7 @@ def test_cancelling_ends_a_wait_for_the_next_attempt() -> None:
         with pytest.raises(Cancelled):
             next(answer)
         canceller.join()
-        assert len(script.calls) == 1, "the cancelled wait must not end in a second call"
+        assert len(script.calls) == 1, "a wait that was cancelled must not lead to a second call"
 
 
 def test_cut_off_stream_keeps_its_part() -> None:
@@ -178,7 +178,7 @@ def test_threads_share_a_client() -> None:
 
 @pytest.mark.parametrize("keepalive", [None, 30.0])
 def test_every_channel_reconnects_within_a_second(keepalive: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sets gRPC's backoff options. By default gRPC waits up to two minutes between two attempts."""
+    """The client sets gRPC's backoff options. By default, gRPC waits up to two minutes between attempts."""
     given: list[dict[str, int]] = []
     for library in (grpc, grpc.aio):
         open_one = library.insecure_channel

@@ -88,7 +88,7 @@ def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: 
     assert stream_async(script) == result
     assert 1 <= result.num_calls <= MAX_RETRIES + 1
     for act in script[: result.num_calls - 1]:
-        assert not act.words, "no retry follows a chunk"
+        assert not act.words, "no retry may follow a chunk"
         assert act.code != grpc.StatusCode.OK
     if result.num_calls <= len(script):
         last = script[result.num_calls - 1]

@@ -1,4 +1,4 @@
-"""Calls that end as CANCELLED without a reason, as gRPC ends them when a router stops."""
+"""Calls that end as CANCELLED without a reason. gRPC ends calls in this way when a router stops."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

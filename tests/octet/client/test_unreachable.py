@@ -1,4 +1,4 @@
-"""Errors for unreachable servers say why and what to do."""
+"""Errors for unreachable servers name the cause and a remedy."""
 
 import socket
 from collections.abc import Iterator

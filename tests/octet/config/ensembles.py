@@ -1,4 +1,4 @@
-"""Random ensembles, drawn from the annotations, and files with the same content."""
+"""Random ensembles, drawn from the type annotations, and files with the same content."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -58,7 +58,7 @@ addresses = st.sampled_from(["a:1", "10.0.0.7:50151", "[::1]:9", "dns:///lane.lo
 
 
 def values(field: SchemaField) -> st.SearchStrategy[Any]:
-    """Values of a field that do not depend on other fields."""
+    """Draw values of a field without regard to other fields."""
     one = _one(field)
     return st.none() | one if field.optional else one
 
@@ -222,7 +222,8 @@ def _has_own_http_port(router: RouterConfig) -> bool:
 
 
 def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
-    """Write all keys to a file; a key of an only specialist may stand at the top level."""
+    """Return a file with all keys. If there is only one specialist, the key `at_the_top` is written at the top
+    level."""
     plain = _plain(ensemble)
     if at_the_top is not None:
         (specialist,) = plain["specialists"].values()

@@ -1,4 +1,4 @@
-"""Every difference of two ensembles is reported; the digest differs exactly if decisions may differ."""
+"""Every difference between two ensembles is reported. The digest differs exactly if decisions may differ."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +39,7 @@ DECIDES_NOTHING = {
     )),
 }  # fmt: skip
 NOT_LIVE = {"dispatch.transport"}
-"""Keys that need a restart, in sections that are otherwise live."""
+"""Keys that need a restart although the rest of their section is live."""
 LIVE = {
     "rules", "intents", "tasks", "default_specialist", "dispatch", "correctness", "shadow", "lanes", "escalation",
     "store.receipts", "store.comparisons", "store.audit", "store.queue",

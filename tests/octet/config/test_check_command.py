@@ -1,4 +1,4 @@
-"""`octet check` reports all problems, or a summary."""
+"""`octet check` reports all problems, or prints a summary."""
 
 import argparse
 import json

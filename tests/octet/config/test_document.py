@@ -55,7 +55,7 @@ WITHIN: dict[str, type] = {
     "router.tls": TlsConfig,
     "router.jobs": JobsConfig,
 }
-"""Nested mappings."""
+"""Classes of nested mappings."""
 
 
 def section(name: str) -> str:
@@ -63,7 +63,7 @@ def section(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> dict[str, list[str]]:
-    """Return the table that starts with this heading: the cells of each row by the name in its first cell."""
+    """Return the cells of the table with this heading, by the name in the first cell of each row."""
     table = re.search(rf"\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n?)+)", text)
     assert table is not None
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].splitlines()]
@@ -91,7 +91,7 @@ def shown_range(field: SchemaField) -> str | None:
 
 
 def items(name: str) -> dict[str, list[str]]:
-    """Return default, range and flags of the keys that the section lists."""
+    """Return the default, range and flags of each key that the section lists."""
     found = re.findall(r"^- `(\w+)` \((.*?)\): ", section(name), re.MULTILINE)
     return {key: [part.strip() for part in inner.split(";")] for key, inner in found}
 

@@ -1,4 +1,4 @@
-"""Every file is refused in bounded time."""
+"""Every hostile file is refused in bounded time."""
 
 import time
 
@@ -8,7 +8,7 @@ from octet.config.loader import parse_ensemble
 from octet.config.yaml_tree import MAX_BYTES, MAX_NODES, ConfigInvalid
 
 SECONDS = 10.0
-"""Limit of CPU time, far above the time of a bounded reader."""
+"""Limit on CPU seconds, far above what a bounded reader needs."""
 
 
 def filled(piece: str, before: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Short forms and their meaning."""
+"""The short forms of a configuration file, and what they mean."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A written ensemble is read back; any other file is read or refused with a line number."""
+"""A written ensemble is read back unchanged. Any other file is read, or refused with a line number."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A router reloads its file completely or not at all, and never during a write."""
+"""A router reloads its file completely or not at all, and never while it is being written."""
 
 import asyncio
 import os
@@ -69,13 +69,13 @@ async def following(path: Path, settle: float) -> AsyncIterator[Followed]:
     task = asyncio.create_task(followed.run())
     try:
         yield followed
-        assert not task.done(), "a watch never ends"
+        assert not task.done(), "a watch must not end"
     finally:
         task.cancel()
 
 
 def follow(path: Path, scenario: Callable[[Followed], Awaitable[None]], settle: float = SETTLE) -> None:
-    """Run the scenario in simulated time, so that a busy machine changes nothing."""
+    """Run the scenario in simulated time, so that a busy machine has no effect."""
 
     async def main() -> None:
         async with following(path, settle) as followed:
@@ -146,7 +146,7 @@ def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
 
 
 async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
-    """The file is valid, but its watcher refuses it."""
+    """The file is valid, but the router refuses to apply it."""
     watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=SETTLE)
     events = watch.events()
 
@@ -160,7 +160,7 @@ async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
     assert sorted((await reloaded()).changed) == sorted(both)
     watch.refused()
     watch.nudge()
-    assert sorted((await reloaded()).changed) == sorted(both), "a nudge reports the change again"
+    assert sorted((await reloaded()).changed) == sorted(both), "a nudge must report the change again"
     watch.refused()
     path.write_text(NEW)
     assert (await reloaded()).changed == ("specialists.sql.system",)
@@ -225,7 +225,7 @@ def test_relinked_file_is_reloaded(tmp_path: Path, path: Path) -> None:
 
 
 def test_edit_with_same_time_and_size_is_noticed(path: Path) -> None:
-    """In real time, because the kernel's time of the last change must differ."""
+    """The test uses real time, because the kernel's change time of the file must differ."""
 
     async def scenario() -> None:
         async with following(path, SETTLE) as followed:

@@ -1,1 +1,1 @@
-"""octet.rpc."""
+"""Tests of octet.rpc."""

@@ -15,7 +15,7 @@ Ask = Callable[[], Any]
 
 @asynccontextmanager
 async def connected(address: str, method: str, request: bytes) -> AsyncIterator[Ask]:
-    """Yield a function that sends calls over an open connection to a server in this loop."""
+    """Yield a function that sends a call over an open connection to a server in this event loop."""
     with grpc.insecure_channel(address) as channel:
         method_of = channel.unary_unary(method)
 

@@ -1,4 +1,4 @@
-"""Calls to a stopping server get a status instead of an unexplained cancellation."""
+"""Calls to a stopping server get a status with a reason instead of an unexplained cancellation."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ async def stop(server: Any, gate: DrainGate, grace: float = GRACE) -> None:
 
 
 def test_grpc_alone_cancels_calls_it_has_not_handed_over() -> None:
-    """The reason for the drain gate. If this fails, the gate may no longer be needed."""
+    """Control: this is why the drain gate exists. If this test fails, the gate may no longer be needed."""
 
     async def scenario() -> bool:
         server, _, address = await serving(_refuse)
@@ -64,7 +64,7 @@ async def test_calls_not_handed_over_get_a_status() -> None:
 
 
 async def test_blocked_loop_is_not_taken_for_quiet() -> None:
-    """A review found that all calls but one were cancelled."""
+    """Regression test: all calls but one used to be cancelled."""
     server, gate, address = await serving(_refuse)
     async with connected(address, ASK, b"") as ask:
         stopping = asyncio.create_task(stop(server, gate))
@@ -89,7 +89,7 @@ async def test_immediate_retries_are_never_cancelled() -> None:
             await asyncio.sleep(0.01)
         await stop(server, gate)
         await asyncio.gather(*asking)
-        assert all(len(answers) > 1 for answers in ends), "each caller is refused, and later finds the server gone"
+        assert all(len(answers) > 1 for answers in ends), "each caller must be refused, and find the server gone later"
         assert {code for answers in ends for code, _ in answers} == {grpc.StatusCode.UNAVAILABLE}
 
 
@@ -127,8 +127,8 @@ async def test_slow_loop_delays_the_shutdown_for_a_limited_time(monkeypatch: pyt
     standing = asyncio.create_task(stand_still())
     began = time.monotonic()
     await DrainGate().wait_until_quiet()
-    assert time.monotonic() - began >= 0.5, "a blocked loop is not taken for quiet"
-    assert num_turns < 12, "a dozen turns would count as a quarter of a second of quiet"
+    assert time.monotonic() - began >= 0.5, "a blocked loop must not be taken for a quiet one"
+    assert num_turns < 12, "the wait must not count loop iterations instead of time"
     standing.cancel()
 
 
@@ -160,7 +160,9 @@ async def test_grace_period_applies_to_running_calls() -> None:
         await inside.wait()
         began = time.monotonic()
         await stop(server, gate, 0.5)
-        assert time.monotonic() - began >= 0.7, "the shutdown takes a quarter of a second of quiet and the grace period"
+        assert time.monotonic() - began >= 0.7, (
+            "the shutdown must take the quiet period of a quarter of a second and the grace period"
+        )
         assert await call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 

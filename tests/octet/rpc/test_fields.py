@@ -1,4 +1,4 @@
-"""The fields of a message are counted before it is parsed."""
+"""The fields of a serialized message are counted before it is parsed."""
 
 from time import process_time
 from typing import Any
@@ -27,7 +27,7 @@ MESSAGES = st.builds(
 
 
 def fields_of(message: Any) -> int:
-    """Count the fields of the parsed message."""
+    """Count the fields of a parsed message."""
     count = 0
     for field, value in message.ListFields():
         for each in value if field.is_repeated else [value]:

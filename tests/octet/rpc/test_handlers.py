@@ -12,7 +12,7 @@ from octet.v1 import specialist_pb2 as wire
 
 
 class Slow:
-    """A context that is slow to send its headers."""
+    """A context that sends its headers slowly."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -42,7 +42,7 @@ async def test_initial_metadata_is_sent_completely_despite_cancellation(error: E
 
 
 async def test_call_that_ends_at_once_gets_its_status() -> None:
-    """Cancels at every moment of the start of a call, on a real server."""
+    """The call is cancelled at each step of its start-up, on a real server."""
     turns = iter(range(200))
 
     async def serve(_request: wire.GenerateRequest, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Public addresses of servers without API keys."""
+"""Public listen addresses of servers without API keys."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ def values(draw: st.DrawFn, field: FieldDescriptor, kind: Any, depth: int) -> An
 
 @st.composite
 def messages(draw: st.DrawFn, kind: Any, depth: int = 0) -> Any:
-    """Draw any combination of set fields; deep messages are small."""
+    """Draw messages with any combination of fields set. Deeply nested messages are small."""
     message = kind()
     for field in kind.DESCRIPTOR.fields:
         if not draw(st.booleans()):
@@ -81,7 +81,7 @@ def value_again(field: FieldDescriptor, content: Any) -> Any:
 
 
 def enum_again(field: FieldDescriptor, content: str) -> int:
-    """Return the enum value of a name without the prefix of its type."""
+    """Return the number of an enum value from its name without the prefix of its type."""
     named = {each.name.lower(): each.number for each in field.enum_type.values if each.name.lower().endswith(content)}
     return int(named[min(named, key=len)] if named else content)
 
@@ -114,9 +114,9 @@ def test_nothing_is_lost_on_the_way_through_json(message: Any) -> None:
     for field in message.DESCRIPTOR.fields:
         within = field.containing_oneof
         if within is None or within.name.startswith("_"):
-            assert field.name in content, "every field is present"
+            assert field.name in content, "every field must be present"
         else:
-            assert (field.name in content) == (field.name in chosen), "only the chosen field of a oneof is present"
+            assert (field.name in content) == (field.name in chosen), "only the chosen field of a oneof may be present"
 
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])

@@ -1,4 +1,4 @@
-"""Calls without a request and malformed requests, on a server without API keys."""
+"""Calls that send no request, and malformed requests, to a server without API keys."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from octet.v1 import specialist_pb2 as wire
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SECONDS = 1.5
-"""Seconds until a call without a request ends. Other tests have no such limit."""
+"""Seconds after which the server ends a call that sends no request. Other tests have no such limit."""
 MOST_CALLS = 64
 
 
@@ -90,7 +90,7 @@ async def test_calls_without_a_request_free_their_place() -> None:
 
 
 async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
-    """There are more pending calls than the server permits, and no call would end by itself."""
+    """There are more pending calls than the server permits, and none would end by itself."""
     async with served(RequestReader(60.0, max_pending=8)) as address, grpc.aio.insecure_channel(address) as channel:
         begin = channel.stream_stream("/octet.v1.Specialist/Generate")
         calls, received = [], []
@@ -100,7 +100,9 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
             described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
             assert wire.DescribeResponse.FromString(described).context == 7
         async with asyncio.timeout(60):
-            gone = await asyncio.gather(*received[:-7])  # The eighth from the end made room for the last Describe.
+            gone = await asyncio.gather(
+                *received[:-7]
+            )  # The eighth call from the end was refused to make room for the last Describe call.
         result = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
         assert set(gone) == {result} and not any(task.done() for task in received[-7:])
         for call in calls:
@@ -109,7 +111,7 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
 
 
 class Stubborn:
-    """A call that does not end at once when it is cancelled."""
+    """A call that ends some time after it is cancelled."""
 
     async def read(self) -> bytes:
         try:
@@ -137,7 +139,7 @@ async def test_expired_reads_do_not_count_as_pending() -> None:
     assert all(isinstance(each, Refusal) for each in received)
     crowd = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
     await asyncio.sleep(0)
-    assert await request_reader.read(Speaking()) == b"yes", "all slots are free again"
+    assert await request_reader.read(Speaking()) == b"yes", "every slot must be free again"
     received = await asyncio.gather(*crowd, return_exceptions=True)
     assert all(isinstance(each, Refusal) for each in received)
 

@@ -1,4 +1,4 @@
-"""grpc_status reads the retry delay from a refusal."""
+"""The grpc_status package can read the retry delay of a refusal."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ _ADDRESS = "127.0.0.1:0"
 
 
 async def refused_with(refusal: Refusal) -> Any:
-    """The rich status of a refused call, as grpc_status reads it."""
+    """Return the rich status of a refused call, as grpc_status parses it."""
 
     async def refuse(_: error_pb2.Error) -> error_pb2.Error:
         raise refusal

@@ -1,1 +1,1 @@
-"""The supervisor."""
+"""Tests of the supervisor."""

@@ -1,4 +1,4 @@
-"""Sets of processes that crash, hang, print and do not exit: `python -m tests.octet.supervisor.processes`."""
+"""Sets of processes that crash, hang, print much, or ignore signals: `python -m tests.octet.supervisor.processes`."""
 
 import itertools
 import os
@@ -18,7 +18,9 @@ from octet.supervisor.status import StatusReporter
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
-NUM_BEATS = 60  # Beats of 0.05 s each: longer than the hang and start timeouts of any process set.
+NUM_BEATS = (
+    60  # Each beat takes 0.05 s. Together they last longer than the hang and start timeouts of every process set.
+)
 NUM_WRITERS, NUM_LINES = 6, 1500
 
 
@@ -28,7 +30,7 @@ class ProcessSet(NamedTuple):
 
 
 class EventFile:
-    """Appends to the list of events that the test reads."""
+    """A file of events that processes append to and the test reads."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "events"
@@ -38,7 +40,7 @@ class EventFile:
             file.write(f"{entry}\n")
 
     def count(self, entry: str) -> int:
-        """Write the entry and return how often it has been written."""
+        """Write the entry. Return how often it has been written."""
         self.write(entry)
         return self._file.read_text().splitlines().count(entry)
 
@@ -87,7 +89,7 @@ def crashing(events: EventFile, how_often: int, status: StatusReporter) -> int:
 
 
 def wrong(events: EventFile, when: int, status: StatusReporter) -> int:
-    """Exits with status 2 at one start, and with 1 at earlier starts."""
+    """Exits with status 2 at start number `when`, and with 1 at earlier starts."""
     life = events.count("wrong started")
     if life <= when:
         print("block_size must be in [1, 1024], got 0", file=sys.stderr)
@@ -105,7 +107,7 @@ def stuck(events: EventFile, status: StatusReporter) -> int:
 
 
 def silent_at_start(events: EventFile, status: StatusReporter) -> int:
-    """Hangs before its first status message at its first start."""
+    """Hangs at its first start before it sends a status message."""
     if events.count("silent-at-start started") == 1:
         time.sleep(1000)
     for step in range(6):
@@ -115,14 +117,14 @@ def silent_at_start(events: EventFile, status: StatusReporter) -> int:
 
 
 def printing(events: EventFile, status: StatusReporter) -> int:
-    """Writes far more than a pipe holds, and exits three times."""
+    """Writes far more than a pipe holds, and exits at its first three starts."""
     life = events.count("printing started")
     print("much output " * 20_000)
     return 1 if life < 4 else steady(events, "printing", status)
 
 
 def silent(status: StatusReporter) -> int:
-    """Reports ready and sends no heartbeats."""
+    """Reports ready and then sends no heartbeats."""
     on_term(lambda: sys.exit(0))
     status.ready("only ready")
     return forever()

@@ -1,4 +1,4 @@
-"""Calls in a forked process."""
+"""Functions that are called in a forked process."""
 
 import subprocess
 import sys

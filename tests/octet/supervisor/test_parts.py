@@ -1,4 +1,4 @@
-"""Parts of the supervisor without processes: backoff, lines, status messages, console."""
+"""Parts of the supervisor, without processes: backoff, lines, status messages, console."""
 
 import itertools
 import json

@@ -65,7 +65,7 @@ class SupervisorProcess:
 
 @contextmanager
 def supervised(name: str, folder: Path) -> Iterator[SupervisorProcess]:
-    """Run a supervisor; none of its processes outlives the context."""
+    """Run a supervisor. None of its processes outlives the context."""
     process = SupervisorProcess(name, folder)
     try:
         yield process
@@ -79,7 +79,7 @@ def supervised(name: str, folder: Path) -> Iterator[SupervisorProcess]:
 
 
 def kill_all(pids: Sequence[int]) -> None:
-    """Kill processes that a broken supervisor left."""
+    """Kill the processes that a failed supervisor has left behind."""
     for pid in pids:
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
         assert running.events.count("crashing started") == 6
         assert running.logged.count("crashing was killed by SIGKILL") == 5
         assert "5 times in a row; restarting in" in running.logged
-        assert running.logged.count("crashing | last line\n") == 5, "an unfinished line is logged too"
+        assert running.logged.count("crashing | last line\n") == 5, "an incomplete last line must be logged too"
         victim = running.pids[0]
         os.kill(victim, signal.SIGKILL)
         running.until(lambda: running.events.count("crashing ready") == 2)
@@ -154,7 +154,7 @@ def test_hung_process_is_killed_and_restarted(tmp_path: Path) -> None:
         running.until(lambda: "stuck ready" in running.events)
         assert "stuck has not responded for 2 s: killing it" in running.logged
         running.until(lambda: "stuck still here" in running.events)
-        assert running.events.count("stuck started") == 2, "a process with heartbeats is not killed"
+        assert running.events.count("stuck started") == 2, "a process that sends heartbeats must not be killed"
         assert running.end() == 0
 
 
@@ -162,10 +162,10 @@ def test_process_hung_at_start_does_not_block_the_rest(tmp_path: Path) -> None:
     with supervised("silent-at-start", tmp_path) as running:
         running.until_ready()
         assert running.logged.count("has not responded for 2 s: killing it") == 1
-        assert running.events.count("silent-at-start started") == 2, "progress counts as a heartbeat"
+        assert running.events.count("silent-at-start started") == 2, "progress must count as a heartbeat"
         running.until(lambda: "front still here" in running.events)
         assert running.output.startswith("all ready: silent-at-start is ready, only ready, front is ready\n")
-        assert "silent was" not in running.logged, "a ready process without heartbeats is not killed"
+        assert "silent was" not in running.logged, "a ready process without heartbeats must not be killed"
         assert running.end() == 0
 
 
@@ -177,7 +177,7 @@ def test_processes_have_names(tmp_path: Path) -> None:
 
 
 def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
-    """As in `octet serve 2>&1 | less`, or after Ctrl-S: the pipe is full, and processes are still restarted."""
+    """The pipe is full, as in `octet serve 2>&1 | less` or after Ctrl-S. Processes must still be restarted."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     filled = 0
@@ -236,14 +236,14 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
         running.until(lambda: "front ended" in running.events)
         running.popen.send_signal(signal.SIGTERM)
         running.until(lambda: not is_pending(running.popen.pid, signal.SIGTERM))
-        assert running.popen.poll() is None, "running requests are finished first"
+        assert running.popen.poll() is None, "running requests must be finished first"
         os.killpg(running.popen.pid, signal.SIGINT)
         assert running.popen.wait(60) == 130
         assert not any(map(is_alive, running.pids))
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
-    """Whether the signal has not been delivered yet."""
+    """Return whether the signal is still pending."""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = re.findall(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
     return bool(int(mask, 16) >> (number - 1) & 1)
@@ -282,7 +282,7 @@ def test_programs_report_ready_by_status_or_log_line(tmp_path: Path) -> None:
     with supervised("programs", tmp_path) as running:
         running.until_ready()
         assert running.output.startswith("all ready: sent, a program ready on time\n")
-        assert running.end() == 0, "programs without a signal handler end at once"
+        assert running.end() == 0, "programs without a signal handler must end immediately"
 
 
 def test_missing_program_is_reported_at_every_start(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A supervisor at a real terminal: its rows, and the end of the terminal."""
+"""A supervisor in a real terminal: the rows that it draws, and what happens when the terminal is closed."""
 
 import os
 import pty
@@ -11,7 +11,7 @@ from tests.octet.supervisor.test_supervisor import ROOT, children_of, is_alive, 
 
 
 def at_terminal(folder: Path) -> tuple[int, int]:
-    """Start a supervisor; return its pid and the other end of its terminal."""
+    """Start a supervisor in a terminal. Return its process id and the other end of the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)

@@ -1,4 +1,4 @@
-"""Writing without waiting for a reader."""
+"""Writing without waiting for the reader."""
 
 import os
 import select
@@ -39,7 +39,7 @@ def test_writer_never_waits_for_its_reader(pipe: Pipe) -> None:
     lines = [f"{number} {'x' * 100}\n" for number in range(5_000)]
     assert all(map(outlet.write, lines))
     assert [outlet.is_waiting, read_all(reading, outlet), outlet.is_waiting] == [True, "".join(lines), False]
-    assert os.get_blocking(writing), "the descriptor stays blocking for other writers"
+    assert os.get_blocking(writing), "the descriptor must stay blocking for other writers"
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 2000))

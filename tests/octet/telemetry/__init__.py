@@ -1,1 +1,1 @@
-"""Telemetry."""
+"""Tests of telemetry."""

@@ -1,4 +1,4 @@
-"""A real OTLP server that may be slow or refuse."""
+"""A real OTLP server, which may be slow or refuse spans."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """A span as it came over the wire."""
+    """A span as it was received."""
 
     service: str
     resource: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Valid and invalid endpoints of traces."""
+"""Valid and invalid endpoints for traces."""
 
 import pytest
 
@@ -34,6 +34,6 @@ def test_an_invalid_endpoint_names_its_source(endpoint: str, complaint: str) -> 
     assert complaint in otlp_endpoint_error(endpoint)
     with pytest.raises(ValueError, match=r"^--otlp must") as refused:
         resolve_otlp_endpoint(endpoint, "", {})
-    assert "hunter2" not in str(refused.value), "the message never repeats a possible password"
+    assert "hunter2" not in str(refused.value), "the message must not repeat a possible password"
     with pytest.raises(ValueError, match=rf"^{VARIABLE} must"):
         resolve_otlp_endpoint(None, "", {VARIABLE: endpoint})

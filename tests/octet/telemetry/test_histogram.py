@@ -1,4 +1,4 @@
-"""A histogram equals a naive count and can be parsed."""
+"""A histogram equals a naive count, and its Prometheus text can be parsed."""
 
 from math import inf, isfinite, nan
 

@@ -1,4 +1,4 @@
-"""Log lines name their request on every thread and in every process; unused packages are not loaded."""
+"""Log lines name their request on every thread and in every process. Packages that are not needed are not loaded."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""An ensemble in its own processes: a request is one trace across them, and every log line is JSON."""
+"""An ensemble in separate processes: a request is one trace across them, and every log line is JSON."""
 
 import json
 from pathlib import Path
@@ -38,15 +38,15 @@ def test_one_request_is_one_trace_and_every_line_is_json(tmp_path: Path) -> None
             served.end()
         assert served.popen.returncode == 0
     errors = [check_trace(collector.of(receipt.trace_id), receipt) for receipt in receipts]
-    assert min(errors) < 0.05, "on a busy machine there are gaps between the stages of some requests"
+    assert min(errors) < 0.05, "the stages of no request add up; on a busy machine some requests have gaps"
     lines = [json.loads(line) for line in served.err.splitlines()]
     assert {line["process"] for line in lines} >= {"writer", "router", "serve"}
     assert all({"time", "level", "message", "process"} <= set(line) for line in lines)
 
 
 def check_trace(found: list[ReceivedSpan], receipt: wire.Receipt) -> float:
-    """Return the relative difference between the sum of the stages and the whole request."""
-    assert {span.name for span in found} == STAGES and len(found) == len(STAGES), "no span is lost at the end"
+    """Return the relative difference between the sum of the stages and the duration of the request."""
+    assert {span.name for span in found} == STAGES and len(found) == len(STAGES), "a span is missing or was sent twice"
     spans = {span.name: span for span in found}
     assert spans["octet.generate"].parent_id == spans["chat writer"].span_id == receipt.attempts[0].span_id
     assert {span.service for span in found} == {"octet-router", "octet-replica"}

@@ -1,4 +1,4 @@
-"""Quantiles are within the stated error for any samples, order and split."""
+"""Quantiles are within the stated error for any samples, in any order and split over any number of sketches."""
 
 import random
 from collections.abc import Callable

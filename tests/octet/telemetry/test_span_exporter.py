@@ -53,7 +53,7 @@ def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO):
         exporter.start()
         put(exporter, *range(1000))
-        assert exporter.num_waiting <= 50, "memory is bounded"
+        assert exporter.num_waiting <= 50, "memory must be bounded"
         exporter.close(0.2)
         put(exporter, 1)
     assert exporter.sent == 0 and exporter.dropped == 1001
@@ -71,7 +71,7 @@ def test_a_hung_collector_delays_no_request(caplog: pytest.LogCaptureFixture) ->
         assert exporter.num_waiting == 20
         began = time.monotonic()
         exporter.close(0.1)
-        assert time.monotonic() - began < 8, "closing does not wait for a send, which may take ten seconds"
+        assert time.monotonic() - began < 8, "closing must not wait for a send, which may take ten seconds"
         assert (exporter.sent, exporter.dropped) == (0, 500)
 
 

@@ -1,4 +1,4 @@
-"""A request is one correct trace across all processes."""
+"""A request is one valid trace across all processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -24,7 +24,7 @@ from tests.system.test_wiring import UnsureClassifier, has_lanes, set_knob, sett
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE}-{PARENT}-01"),)
 LONG = CostModel(0.1, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""The first token takes a tenth of a second; fifty tokens a second follow."""
+"""The first token takes a tenth of a second, then each token takes 20 ms."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ async def ensemble(collector: Collector, cost: CostModel = FREE, **options: Any)
 
 
 async def spans_of(collector: Collector, trace_id: str, *names: str) -> dict[str, ReceivedSpan]:
-    """Return the trace's spans by name, once the named spans have arrived."""
+    """Wait until the named spans have arrived. Return all spans of the trace, by name."""
     await asyncio.to_thread(collector.until, lambda: set(names) <= {span.name for span in collector.of(trace_id)})
     return {span.name: span for span in collector.of(trace_id)}
 
@@ -60,7 +60,8 @@ STAGES = (
 
 
 async def test_every_stage_has_its_parent_and_stages_add_up_to_the_whole(collector: Collector) -> None:
-    """The stages of four requests must add up. On a busy machine other requests have gaps between their stages."""
+    """The stages must add up to the whole for four of at most 24 requests. On a busy machine, a request may have gaps
+    between its stages."""
     shares: list[float] = []
     async with ensemble(collector, LONG) as routed:
         while sum(abs(share - 1) < 0.05 for share in shares) < 4:
@@ -77,17 +78,19 @@ async def trace_one(routed: RouterHarness, collector: Collector, number: int) ->
     spans = await spans_of(collector, trace_id, "octet.front_door", "chat writer", "octet.generate", *STAGES)
     front, attempt, generate = (spans[name] for name in ("octet.front_door", "chat writer", "octet.generate"))
     assert front.parent_id == PARENT and attempt.parent_id == front.span_id
-    assert generate.parent_id == attempt.span_id, "the parent is in another process"
+    assert generate.parent_id == attempt.span_id, "the parent span is in another process"
     for name in STAGES:
         mine = name in ("octet.route", "octet.pick", "octet.verify")
         assert spans[name].parent_id == (front if mine else generate).span_id
     assert len(spans) == len(collector.of(trace_id)) == 3 + len(STAGES)
     for inner, outer in ((attempt, front), (generate, attempt), (spans["octet.decode"], generate)):
-        assert outer.start <= inner.start <= inner.end <= outer.end, "the clocks of both processes agree"
+        assert outer.start <= inner.start <= inner.end <= outer.end, (
+            "an inner span must lie within its outer span, also across processes"
+        )
     check_attributes(spans, answered.receipt)
     assert {span.raw.trace_state for span in spans.values()} == {"vendor=1"}
     assert not any("hello" in str(span.attributes) for span in spans.values()), (
-        "no attribute contains text of the caller"
+        "no attribute may contain text from the caller"
     )
     return spans
 
@@ -131,7 +134,7 @@ async def test_each_attempt_of_a_failover_has_its_own_span_and_error(collector: 
         assert first.error is not None and first.attributes["error.type"] == first.error
         assert second.error is None and first.end <= second.start
         spoken = {header.split("-")[2] for spy in (bad, good) for header in trace_headers(spy, trace_id)}
-        assert spoken == {first.span_id, second.span_id}, "the replica receives the attempt's own id"
+        assert spoken == {first.span_id, second.span_id}, "the replica must receive the attempt's own span id"
         assert collector.named("octet.front_door", trace_id)[0].error is None
 
 
@@ -207,8 +210,10 @@ async def test_a_request_of_a_dead_engine_was_admitted(collector: Collector) -> 
         generate, admission = spans["octet.generate"], spans["octet.admission"]
         assert generate.error == spans["octet.front_door"].error == "replica_failed"
         assert admission.error is None and admission.attributes["octet.admission.result"] == "admitted"
-        assert admission.end < generate.end, "the request ran after its admission"
-        assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "these stages are unknown"
+        assert admission.end < generate.end, "the request continued after its admission"
+        assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), (
+            "a failed replica must not report these stages"
+        )
 
 
 async def test_shadows_and_late_verdicts_join_the_trace(collector: Collector) -> None:
@@ -267,7 +272,7 @@ async def test_the_callers_flag_decides_and_an_invalid_header_starts_a_new_trace
         sampled = "2" * 32
         await routed.ask(infer_request(), metadata=(("traceparent", f"00-{sampled}-{PARENT}-01"),))
         await spans_of(collector, sampled, "octet.front_door")
-        assert not collector.of(TRACE[::-1]), "an unsampled request is not traced"
+        assert not collector.of(TRACE[::-1]), "an unsampled request must not be traced"
         await routed.server.reload(replace(plain, telemetry=TelemetryConfig(sample=1.0)))
         answered = await routed.ask(infer_request())
         assert answered.receipt is not None and spy.metadata[-1]["traceparent"].endswith("-01")
@@ -298,7 +303,7 @@ async def test_http_responses_name_the_trace(collector: Collector) -> None:
         assert span_id == spans["octet.front_door"].span_id
         refused = await fronted.ask(model="octet/writer", priority=3, octet={"adapters": ["x" * 500]})
         assert refused.status == 400 and "traceresponse" not in refused.headers, (
-            "the request was refused before it was read"
+            "the request must be refused before it is read"
         )
         assert "traceresponse" not in (await fronted.get("/healthz")).headers
 

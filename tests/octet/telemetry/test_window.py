@@ -1,4 +1,4 @@
-"""A window holds only recent samples, in bounded memory, in any order of arrival."""
+"""A window holds only recent samples, in bounded memory, in whatever order they arrive."""
 
 import random
 import sys
@@ -32,7 +32,7 @@ def window() -> SlidingWindow[Sketch]:
 
 
 def size_of(found: SlidingWindow[Sketch]) -> int:
-    """Return the memory of the window in bytes."""
+    """Return the memory that the window uses, in bytes."""
     seen: set[int] = set()
 
     def size(item: object) -> int:
@@ -66,7 +66,7 @@ def test_recent_samples_count_and_old_samples_do_not(samples: list[tuple[float, 
 
 @given(SAMPLES, st.randoms(use_true_random=False))
 def test_order_of_arrival_does_not_matter(samples: list[tuple[float, float]], dice: random.Random) -> None:
-    """All samples arrive within a window's length. A sample that arrives later is dropped with its slice."""
+    """All samples are younger than the window. An older sample would be dropped together with its slice."""
     within = [(at % SECONDS, seconds) for at, seconds in samples]
     mixed = list(within)
     dice.shuffle(mixed)
@@ -80,7 +80,7 @@ def test_order_of_arrival_does_not_matter(samples: list[tuple[float, float]], di
 
 @given(SAMPLES)
 def test_cached_total_is_the_sum_of_the_slices(samples: list[tuple[float, float]]) -> None:
-    """This also holds if the clock steps back into a closed slice."""
+    """The test includes clocks that step back into a closed slice."""
     found = window()
     for at, seconds in samples:
         found.current(START + at).add(seconds)
@@ -155,7 +155,7 @@ def test_million_samples_stay_within_memory_and_error_bounds() -> None:
         if index % 49_999 == 0:
             found.total(at)
             largest = max(largest, size_of(found))
-    assert MOST_BYTES / 4 < largest < MOST_BYTES, "a much smaller size would mean that the measurement misses parts"
+    assert MOST_BYTES / 4 < largest < MOST_BYTES, "a much smaller size would mean that the measurement misses a part"
     measured, ordered = found.total(end), sorted(kept)
     assert measured.count == len(ordered) > number / 2
     for share in (0.5, 0.95, 0.99):
@@ -168,7 +168,7 @@ def test_samples_taken_while_the_clock_was_ahead_never_count_later() -> None:
     found.current(START + ahead).add(1.0)
     found.current(START).add(2.0)
     assert len(found) == 1 and found.total(START).count == 1
-    assert found.total(START + ahead).count == 0, "a sample of the time when the clock was ahead must not count later"
+    assert found.total(START + ahead).count == 0, "a sample from the time when the clock was ahead must not count later"
     found.current(START + MOST_AHEAD_SECONDS / 2).add(3.0)
     found.current(START + 1).add(4.0)
-    assert found.total(START + 1).count == 3, "a sample from slightly ahead counts"
+    assert found.total(START + 1).count == 3, "a sample from slightly ahead must count"

@@ -1,4 +1,4 @@
-"""A command in its own terminal, with typed keys."""
+"""A command in a terminal of its own, and the keys typed into it."""
 
 import codecs
 import os
@@ -37,7 +37,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def expect(self, text: str, seconds: float = 60.0) -> str:
-        """Wait for the text; return everything up to it."""
+        """Wait until the text appears. Return all output up to it."""
         end = time.monotonic() + seconds
         while text not in self._unread:
             assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
@@ -74,7 +74,7 @@ class Terminal:
             return False
         try:
             received = self._letters.decode(os.read(self._master, 65536))
-        except OSError:  # the other end is closed
+        except OSError:  # The other end of the terminal is closed.
             return False
         self._unread = _BRACKETS.sub("", self._unread + received)
         self.seen += received

@@ -1,4 +1,4 @@
-"""`octet chat` through a pipe: each line is a turn."""
+"""`octet chat` through a pipe: each input line is a turn."""
 
 import io
 import json

@@ -20,7 +20,7 @@ def messages(script: Script, number: int = -1) -> list[tuple[str, str]]:
 
 
 def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -> None:
-    """All turns run in one process."""
+    """All turns run in the same process."""
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     hostile = Act(words=("red \x1b[31m",))
     with (
@@ -39,7 +39,7 @@ def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -
         terminal.expect("half ")
         terminal.type(CTRL_C)
         terminal.expect("Cut short; the text so far is kept.")
-        assert script.calls[1].ended.wait(60), "the request is cancelled as well"
+        assert script.calls[1].ended.wait(60), "the request must be cancelled as well"
         terminal.expect("> ")
         terminal.type("half a line")
         terminal.expect("half a line")

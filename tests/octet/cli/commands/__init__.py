@@ -1,1 +1,1 @@
-"""Tests of all commands."""
+"""Tests that cover all commands."""

@@ -15,7 +15,7 @@ from tests.octet.cli.commands.tree import CommandNode, tree
 
 SHELLS = ("bash", "zsh", "fish")
 HERE = [shell for shell in SHELLS if shutil.which(shell)]
-"""bash is on every machine that runs these tests; the others may be missing."""
+"""The shells that are installed. bash always is; the others may be missing."""
 _BASH = """
 source "$1"; shift
 COMP_WORDS=(octet "$@"); COMP_CWORD=$#
@@ -76,7 +76,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bash(scripts: Path, *words: str) -> set[str]:
-    """Return the completions of the last word."""
+    """Return the completions of the last word in bash."""
     asked = ["bash", "--norc", "-c", _BASH, "bash", str(scripts / "octet.bash"), *words]
     ended = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert ended.stderr == ""
@@ -108,7 +108,7 @@ def test_bash_completes_words(scripts: Path, files: Path) -> None:
     assert bash(scripts, "check", "") == {"ensemble.yaml", "with space.yaml", "adapters"}
     assert bash(scripts, "generate", "why?", "--body", "w") == {"with space.yaml"}
     assert bash(scripts, "bench", "kv", "--json", "") == set(), (
-        "the value of --json is optional, so the word is completed like any other"
+        "the value of --json is optional, so no value is completed"
     )
     assert bash(scripts, "breaker", "hold", "stl", "--re") == {"--reason"}
     assert bash(scripts, "knobs", "--address", "set", "rel") == {"release"}, "`set` is the value of --address"
@@ -118,7 +118,7 @@ def test_bash_completes_words(scripts: Path, files: Path) -> None:
 
 
 def expected(command: CommandNode) -> tuple[set[str], set[str]]:
-    """Return the options, and the words that are offered while no option has been started."""
+    """Return the command's options, and the words offered where no option has been started."""
     options = {flag for flags in command.options for flag in flags}
     first = command.positionals[0] if command.positionals else ()
     return options, {below.path[-1] for below in command.commands} | set(first)
@@ -181,7 +181,7 @@ def test_fish_completes_words(shell: str, scripts: Path, files: Path) -> None:
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "zsh"])
 def test_zsh_completes_words(shell: str, scripts: Path, files: Path) -> None:
-    """Type the words and the completion key."""
+    """Type the words and the completion key into zsh."""
     env = {"ZDOTDIR": str(scripts), "PS1": "", "TERM": "dumb"}
     with in_terminal(shell, "-f", "-i", env=env, program=_RUN_IN) as terminal:
         terminal.type(f"cd {files}; autoload -U compinit; compinit -u -D; source {scripts}/octet.zsh; echo o''k\n")

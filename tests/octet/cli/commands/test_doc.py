@@ -1,4 +1,4 @@
-"""docs/cli.md lists every command with the text of its help."""
+"""docs/cli.md lists every command with its help text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""An error is one line with advice, and an exit status by kind."""
+"""An error is printed as one line with advice, and the exit status depends on its kind."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def error_line(capsys: Captured) -> str:
 
 @pytest.mark.parametrize("arguments", [("check",), ("completion", "bash"), ("generate", "--help")])
 def test_closed_pipe_ends_quietly(arguments: tuple[str, ...]) -> None:
-    """`octet check | head -1` closes its pipe like this."""
+    """The pipe is closed early, as by `octet check | head -1`."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -75,7 +75,7 @@ def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("command", "extra"), [("serve", "serve"), ("router --port 1", "router"), ("specialist --engine sim", "serve")]
 )
 def test_missing_package_names_the_install_command(command: str, extra: str) -> None:
-    """The package is missed when the arguments are parsed or when the command starts."""
+    """The missing package is noticed when the arguments are parsed, or when the command starts."""
     ended = bare(*command.split())
     assert ended.returncode == 2
     name = command.split()[0]
@@ -109,7 +109,7 @@ def test_every_grpc_address_form_is_accepted(address: str) -> None:
 
 
 def test_http_port_is_recognised(capsys: Captured) -> None:
-    """The port is usually the HTTP port of the same router."""
+    """Callers often give the HTTP port of the router instead of its gRPC port."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
 

@@ -15,7 +15,7 @@ def fresh(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_client_commands_load_no_serving_packages() -> None:
-    """One process loads the parsers of all client commands."""
+    """The parsers of all client commands are loaded in one process."""
     ended = fresh(f"""
 import sys
 from octet.cli import _parser

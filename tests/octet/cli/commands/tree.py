@@ -12,12 +12,12 @@ from octet.cli import whole_parser
 @dataclass(frozen=True, slots=True)
 class CommandNode:
     path: tuple[str, ...]
-    """The words of the command; empty for `octet` itself."""
+    """The words that select the command; empty for `octet` itself."""
     about: str
     options: tuple[tuple[str, ...], ...]
     """The flags of each option."""
     positionals: tuple[tuple[str, ...], ...]
-    """The choices of each positional argument; empty if any word is valid."""
+    """The choices of each positional argument, empty if any word is valid."""
     commands: tuple["CommandNode", ...]
     does_something: bool
     """Whether the command runs without a subcommand."""

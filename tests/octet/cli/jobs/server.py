@@ -1,4 +1,4 @@
-"""A router with scripted jobs, and connections that break at given events."""
+"""A router with scripted jobs, whose connections break after given events."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def done(text: str = "one two") -> wire.Job:
 
 
 def events(*contents: "wire.Job | str | int") -> list[wire.JobEvent]:
-    """Return one event per item: a job becomes a status, text a chunk, and a number a restart."""
+    """Return one event per item: a job becomes a status event, a string a chunk, and a number a restart."""
     made = []
     for number, each in enumerate(contents, 1):
         if isinstance(each, str):
@@ -48,7 +48,7 @@ class Jobs:
         self._stored = stored
         self._cut_as = cut_as
         self._cuts = list(cuts)
-        """The number of the last event before each connection breaks."""
+        """For each connection, the number of the last event before it breaks."""
         self.address = ""
         self.calls: list[Any] = []
         self.hangs = Event()

@@ -132,7 +132,7 @@ class ScriptedRouter:
         self.refusals: dict[str, Refused] = {}
         """Refusals by the name of the call."""
         self.overviews = [overview()]
-        """The messages of a watch in order. Then the stream is silent, or ends."""
+        """The messages that a watch gets, in order. After the last, the stream is silent or ends."""
         self.ends = False
         self.lately = receipts()
         self.released = Event()

@@ -1,4 +1,4 @@
-"""Every command of docs/operating.md works, in order."""
+"""Every command in docs/operating.md works, in the order of the page."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", DOCUMENT, 
 
 
 REPLICAS = ("stl-0", "template-0", "template-1", "debug-0")
-"""Replica names as a router assigns them."""
+"""Replica names in the form in which a router assigns them."""
 
 
 def test_every_documented_command_works(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def test_seen_receipts_are_bounded() -> None:
     made = [Receipt.from_wire(receipt(f"r{n}")) for n in range(6)]
     assert seen.add_new(made[:2]) == made[:2] and seen.add_new(made[:3]) == made[2:3]
     assert seen.add_new(made[3:6]) == made[3:6] and seen.add_new(made[3:6]) == []
-    assert seen.add_new(made[:1]) == made[:1], "memory is bounded, so the oldest receipt is forgotten"
+    assert seen.add_new(made[:1]) == made[:1], "memory is limited, so the oldest receipt is dropped"
 
 
 def test_why_shows_operators_all_and_callers_their_receipt(capsys: Captured) -> None:

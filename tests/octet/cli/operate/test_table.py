@@ -59,7 +59,7 @@ def test_a_table_is_as_wide_as_the_terminal(columns: str, width: int, monkeypatc
         return max(map(len, format_table(("a", "b"), [("word " * 100, "word " * 100)]).split("\n")))
 
     monkeypatch.setitem(os.environ, "COLUMNS", columns)
-    assert 110 < widest() <= DEFAULT_WIDTH, "COLUMNS is ignored if stdout is a pipe"
+    assert 110 < widest() <= DEFAULT_WIDTH, "COLUMNS must be ignored if stdout is a pipe"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert width - 10 < widest() <= width
 

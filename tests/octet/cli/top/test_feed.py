@@ -1,4 +1,4 @@
-"""The feed of the view: the latest overview, its age, and reconnection of a silent stream."""
+"""The feed of `octet top`: the latest overview, its age, and reconnection if the stream is silent."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_silent_stream_is_reopened() -> None:
     with router_served(router), feed_of(router, hands) as feed:
         assert feed.first(60.0) is not None
         feed.reopen_if_silent()
-        assert len(router.asked) == 1, "the stream has not been silent for long"
+        assert len(router.asked) == 1, "the stream has been silent only briefly"
         hands.sleep(60)
         feed.reopen_if_silent()
         known = feed.latest()

@@ -119,7 +119,7 @@ def test_unserved_requests_and_unmeasured_objectives_are_shown() -> None:
 def test_narrow_terminal_shows_two_lines_per_specialist() -> None:
     lines = text(known(), columns=80).splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert "…" not in text(known(), columns=80), "no text is cut"
+    assert "…" not in text(known(), columns=80), "text was cut"
     number = next(n for n, line in enumerate(lines) if line.startswith("  stl "))
     assert "60.0%" in lines[number] and "200 ms/250 ms" in lines[number + 1] and "closed" in lines[number + 1]
 
@@ -167,7 +167,7 @@ def test_rows_are_sorted_and_the_selection_stays() -> None:
         orders[view.sort] = names
         assert re.search(r"^> calm ", text(found, view), re.M)
         view = view.press("s", views(found))
-    assert view == TopView(selected="calm"), "the sort order is the first again"
+    assert view == TopView(selected="calm"), "the last key must lead back to the first sort order"
     assert orders["as configured"] == ["calm", "busy", "slow"]
     assert (orders["requests"][0], orders["ttft"][0], orders["wrong answers"][0]) == ("busy", "slow", "busy")
 
@@ -210,7 +210,7 @@ def test_any_overview_fits_without_control_characters(
     assert len(lines) == height
     for each in lines:
         assert each.plain.isprintable() and each.cell_len <= columns
-        assert _CODES.sub("", painted(each)).isprintable(), "the view's colours are the only control sequences"
+        assert _CODES.sub("", painted(each)).isprintable(), "only the colours of `octet top` may be control sequences"
     assert plain_text(render_plain(found, columns)).replace("\n", "").isprintable()
 
 
@@ -239,11 +239,11 @@ def test_lone_escape_is_the_escape_key() -> None:
     assert keys.push(b"\x1b") == [] and keys.is_pending
     assert keys.finish() == ["escape"]
     assert keys.push(b"\x1b\x1b[A") == ["escape", "up"]
-    assert keys.push(b"\x1b[6~q") == ["q"], "an unknown key is ignored"
+    assert keys.push(b"\x1b[6~q") == ["q"], "an unknown key must be ignored"
 
 
 def test_no_latency_of_the_whole_ensemble() -> None:
-    """A figure in seconds appears only in a specialist's row, its details, or the text of a trouble."""
+    """A latency appears only in a specialist's row, in its details, or in the text of a trouble."""
     lines = text(known(overview(troubles=[], receipts=[]))).splitlines()
     rows = [line for line in lines if re.match(r"^[> ] (stl|template) ", line)]
     assert len(rows) == 2

@@ -1,4 +1,4 @@
-"""`octet top` in a real terminal: keys, sizes, a router restart; afterwards the terminal is restored."""
+"""`octet top` in a real terminal: keys, sizes, and a router restart. The terminal is restored afterwards."""
 
 import fcntl
 import json
@@ -61,7 +61,7 @@ def has(words: str) -> Callable[[list[str]], bool]:
 
 def check_restored(terminal: Terminal, before: list[object]) -> None:
     assert terminal.seen.count(ENTER) == terminal.seen.count(LEAVE) >= 1
-    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "nothing is drawn after the view is left"
+    assert LEAVE in terminal.seen.rpartition("\x1b[1;1H")[2], "nothing may be drawn after the alternate screen is left"
     assert termios.tcgetattr(terminal._master) == before
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_restores_the_terminal_and_hostile_text_is_harmless() -> None:
         assert terminal.status() == 130
         check_restored(terminal, before)
         rest = _ORDERS.sub("", terminal.seen)
-        assert "gotcha" in rest and rest.replace("^C", "").isprintable(), "the output has no colours"
+        assert "gotcha" in rest and rest.replace("^C", "").isprintable(), "the output must have no colours"
 
 
 def test_sigterm_restores_the_terminal() -> None:

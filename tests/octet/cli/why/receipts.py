@@ -1,4 +1,4 @@
-"""Receipts as a router writes them, with unique names."""
+"""Receipts as a router writes them. Every name in them is unique."""
 
 from itertools import count
 from typing import Any
@@ -16,7 +16,7 @@ BREAKERS = ("closed", "shadow_only", "recovering", "held_open", "held_closed")
 
 
 class Names:
-    """Unique names, none a part of another."""
+    """Generates unique names, none of which contains another."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -84,7 +84,7 @@ def _stand_between(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 
 def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:
-    """Draw failed attempts, and possibly an attempt that answered."""
+    """Draw failed attempts and, possibly, an attempt that answered."""
     failures = draw(st.integers(0, _MAX_ATTEMPTS - 1))
     for _ in range(failures):
         name = draw(st.sampled_from([receipt.decision.primary, receipt.decision.second_choice or names("else")]))
@@ -143,7 +143,7 @@ def _fail(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 
 def _time(draw: st.DrawFn, receipt: Any) -> None:
-    """Draw timings in order, up to the last stage reached."""
+    """Draw increasing timings, up to the last stage that the request reached."""
     marks = sorted(draw(st.lists(SECONDS, min_size=5, max_size=5)))
     timings = receipt.timings
     if receipt.decision.why:

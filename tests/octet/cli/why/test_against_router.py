@@ -1,4 +1,4 @@
-"""`octet why` on requests that were refused, spilled, shadowed, preempted and failed over. Its text is compared with
+"""`octet why` for requests that were refused, spilled, shadowed, preempted and failed over. Its text is compared with
 the replicas' own records."""
 
 import asyncio
@@ -170,7 +170,7 @@ async def sent_shadows(routed: RouterHarness) -> bool:
 
 async def test_preempted_requests(capsys: Captured) -> None:
     are_all_live = Event()
-    are_all_live.set()  # The warm-up does not wait.
+    are_all_live.set()  # The warm-up request does not wait.
 
     def wait_for_all(_: Step) -> None:
         are_all_live.wait(60)

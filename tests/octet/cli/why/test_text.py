@@ -1,4 +1,4 @@
-"""Explanations report every fact of a receipt and no other."""
+"""Explanations report every fact of a receipt and nothing else."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _ROW = re.compile(r"(.+?) +([\d.]+) ms(  \|.*\|)?")
 
 
 def explained(explanation: wire.Story, *, is_complete: bool = True) -> str:
-    """Return the whole text on one line."""
+    """Return the whole text as one line."""
     return " ".join(
         format_explanation(
             explain_request(RequestExplanation.from_wire(explanation), is_complete=is_complete), 10_000
@@ -38,7 +38,7 @@ def explained(explanation: wire.Story, *, is_complete: bool = True) -> str:
 
 
 def expected_texts(explanation: wire.Story) -> Iterator[str]:
-    """Yield texts that must occur."""
+    """Yield strings that must occur in the text."""
     receipt = explanation.receipt
     decision, between, usage, error = receipt.decision, receipt.between, receipt.usage, receipt.error
     yield from (receipt.request_id, f"with priority {receipt.priority} (", receipt.session_id, receipt.caller)
@@ -128,7 +128,7 @@ def _behind(explanation: wire.Story) -> Iterator[str]:
 
 
 def unexpected_texts(explanation: wire.Story) -> Iterator[str]:
-    """Yield texts that must not occur."""
+    """Yield strings that must not occur in the text."""
     receipt = explanation.receipt
     answers = [not each.reason for each in receipt.attempts]
     never: tuple[tuple[bool, str], ...] = (
@@ -195,7 +195,7 @@ def test_every_fact_is_reported_and_nothing_else(explanation: wire.Story) -> Non
     assert [each for each in expected_texts(explanation) if each and each not in words] == []
     assert [each for each in unexpected_texts(explanation) if each in words] == []
     assert set(_NAME.findall(words)) <= set(_NAME.findall(str(explanation))), (
-        "every name in the text is in the explanation"
+        "every name in the text must come from the explanation"
     )
 
 
@@ -236,7 +236,7 @@ def test_displayed_figures_add_up(explanation: wire.Story) -> None:
     figures = [round(10 * float(found[2])) for found in rows]
     assert rows[-1][1] == "total" and sum(figures[:-1]) == figures[-1]
     assert abs(figures[-1] - explanation.receipt.timings.total * 10_000) <= 0.5 + 1e-6
-    assert len({len(found[3]) for found in rows[:-1]}) == 1, "all bars have the same width"
+    assert len({len(found[3]) for found in rows[:-1]}) == 1, "all bars must have the same width"
 
 
 def test_kept_attempts_match_the_receipt() -> None:
@@ -244,7 +244,7 @@ def test_kept_attempts_match_the_receipt() -> None:
 
 
 def test_every_error_reason_has_a_text() -> None:
-    """The reasons without a text concern operators and jobs only."""
+    """The only reasons without a text are those for operators and jobs."""
     named = {enum_label(wire.ErrorReason.DESCRIPTOR, each) for each in error_pb2.ErrorReason.values()}
     assert named - set(REASON_TEXTS) == {"", "conflict", "unknown_name", "unknown_job"}
     assert set(REASON_TEXTS) <= named
