@@ -93,7 +93,7 @@ class History:
 
     @property
     def since_last_restart(self) -> list[Account]:
-        """Requests of the current router: those that began after its start."""
+        """Requests that began after the current router started."""
         last = max((each.ended for each in self.outages), default=-inf)
         return [each for each in self.accounts if each.began > last]
 

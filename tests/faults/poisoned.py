@@ -28,7 +28,7 @@ _PAUSE_SECONDS = 0.3
 
 
 def die_on_poisoned_prompt() -> FaultSource:
-    """End the process without a message in the middle of a step."""
+    """Return a fault source that ends the process silently in the middle of a step with a poisonous prompt."""
     decode = sim_vocabulary().tokenizer.decode
 
     def look(step: Step) -> None:
@@ -56,7 +56,7 @@ async def serve(socket: Path) -> None:
 
 
 def fork_replica(socket: Path) -> int:
-    """Fork a replica from this process, which has loaded all code and started nothing."""
+    """Fork a replica from this process, which has imported all code but started no thread. Return its process id."""
     child = os.fork()
     if child:
         return child

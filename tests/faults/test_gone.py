@@ -86,7 +86,7 @@ async def _cut(site: Site, router: Line) -> float:
     await until(lambda: _num_running(router, 0), 90)
     seconds = time.monotonic() - began
     for name, call in unread:
-        await until(partial(_has_receipt, router, name))  # a replica may give up before its router
+        await until(partial(_has_receipt, router, name))  # A replica may give up before the router does.
         receipt = await router.receipt(name)
         assert receipt is not None and receipt.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
         call.cancel()

@@ -91,7 +91,7 @@ async def _is_used(chains: Path, shown: str) -> bool:
 
 
 async def _answers_without_tls(served: ReplicaHarness) -> bool:
-    """Whether the server answers without TLS."""
+    """Return whether the server answers a call without TLS."""
     async with grpc.aio.insecure_channel(served.address) as channel:
         try:
             await channel.unary_unary("/octet.v1.Specialist/Describe")(

@@ -111,7 +111,7 @@ detects."""
 
 
 async def _refused(served: ReplicaHarness, path: str, digest: str = "") -> error_pb2.Error | None:
-    """The refusal's message, or None if the adapter was loaded."""
+    """Load the adapter. Return the error, or None if it was loaded."""
     try:
         await served.client.load_adapter("style", path, digest)
     except SpecialistError as failure:

@@ -17,7 +17,7 @@ NESTED = ("template<", "template<typename T, template<", "std::enable_if<std::is
 
 
 async def test_13_a_prompt_larger_than_the_pool_is_refused_at_once(figure: Figure) -> None:
-    """Four blocks of 16: the prompt and one step of its answer can never fit."""
+    """The pool has four blocks of 16 tokens: the prompt and the first token of its answer can never fit."""
     async with running_replica(sim(QUICK, num_blocks=4, context=512)) as served:
         seconds = []
         for length in (64, 100, 400):
@@ -28,7 +28,7 @@ async def test_13_a_prompt_larger_than_the_pool_is_refused_at_once(figure: Figur
             assert received.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG, received.error
             assert str(length) in str(received.error) and "63" in str(received.error)
         fits = await ask(served.client, generate_request("x" * 62, max_tokens=1, ignore_eos=True))
-        assert fits.error is None and len(fits.tokens) == 1, "a prompt that just fits is served"
+        assert fits.error is None and len(fits.tokens) == 1, "a prompt that just fits must be served"
         figure(13, "until refused", max(seconds), "s", "< 0.05 s", short="< 10 s")
 
 

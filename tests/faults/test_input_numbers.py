@@ -35,7 +35,7 @@ LITERALS = (
     "[1]",
 )
 OF_THE_MODEL = ("sampling.top_k", "sampling.logit_bias.token", "context_size")
-"""A replica allows a smaller range than the router."""
+"""Fields for which a replica allows a smaller range than the router."""
 NEIGHBOUR = infer_request("the neighbour", max_tokens=400, ignore_eos=True, sampling=wire.Sampling(temperature=0.0))
 
 
@@ -112,7 +112,8 @@ def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
 
 
 async def _over_http(fronted: HttpHarness) -> tuple[int, list[str]]:
-    """Only 200 and 400 are returned, and a literal that JSON lacks is never a number."""
+    """Send every body over HTTP. Return their number, and descriptions of wrong answers: only 200 and 400 are allowed,
+    and 200 only for a literal that JSON knows."""
     num_sent, wrong = 0, []
     for path, name, literal, body in _bodies():
         received = await fronted.post(body, path)

@@ -40,7 +40,7 @@ def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure:
                         noticed, back = await _cut(router, victim, link, callers, do, undo)
                         figure(17, f"{what}: until the breaker opened", noticed, "s", "< 3 s", short="< 20 s")
                         figure(17, f"{what}: until the replica serves again", back, "s", "< 20 s", short="< 60 s")
-                await _slow_cable(cable, callers, victim, 20.0 if long else 2.0)
+                await _slow_link(link, callers, victim, 20.0 if long else 2.0)
                 await until_serving(router, victim)
             await put_verdict(17, router, history, figure)
 
@@ -70,8 +70,8 @@ async def _is_open(router: Line, victim: Replica) -> bool:
     return (await states(router))[victim.name][1] == "open"
 
 
-async def _slow_cable(cable: Cable, callers: Callers, victim: Replica, seconds: float) -> None:
-    cable.slow()
+async def _slow_link(link: VirtualLink, callers: Callers, victim: Replica, seconds: float) -> None:
+    link.slow()
     try:
         await asyncio.sleep(seconds)
         await callers.answered(20)

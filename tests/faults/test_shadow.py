@@ -63,7 +63,7 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
 
 
 async def _send_unnamed_requests(router: Line, golden: Golden, seconds: float, seed: int) -> History:
-    """Twenty requests a second that name no specialist."""
+    """Send twenty requests a second that name no specialist. Return their history."""
     history, random = History(golden), Random(seed)
     prompts = [prompt for name, prompt in golden if name == "left"]
 

@@ -9,7 +9,7 @@ from tests.faults.site import Replica
 
 
 async def put_verdict(row: int, router: Line, history: History, figure: Figure) -> None:
-    """Check what no caller may see and what may not be left behind."""
+    """Record that no caller received an invalid response, and that the requests left nothing behind."""
     await put_verdict_of(row, router, history.since_last_restart, history.violations(), figure)
 
 

@@ -23,7 +23,7 @@ ANN, OPS, FEW = issue_key("ann"), issue_key("ops", "operate"), issue_key("few", 
 
 @contextmanager
 def router() -> Iterator[str]:
-    """The address of a router that requires keys, running in its own thread."""
+    """Yield the address of a router that requires keys and runs in its own thread."""
     ready, found, done = Event(), list[HttpHarness](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
     async def serve() -> None:

@@ -118,7 +118,7 @@ def test_process_spec_is_fork_or_command() -> None:
 
 
 class FakeTerminal(NonBlockingWriter):
-    """A terminal that keeps its visible text."""
+    """A terminal that keeps the text it would show."""
 
     def __init__(self) -> None:
         self._written = ""

@@ -125,7 +125,7 @@ async def test_each_attempt_of_a_failover_has_its_own_span_and_error(collector: 
         ) as routed,
     ):
         trace_id = ""
-        while not trace_id:  # until the router picks the bad replica first
+        while not trace_id:  # repeat until the router picks the failing replica first
             answered = await routed.ask(infer_request())
             assert answered.receipt is not None and answered.code is grpc.StatusCode.OK
             trace_id = answered.receipt.trace_id if len(answered.receipt.attempts) == 2 else ""

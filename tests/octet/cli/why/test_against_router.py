@@ -45,7 +45,7 @@ STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
 
 
 async def why(routed: RouterHarness, request_id: str, capsys: Captured) -> str:
-    """Return the whole output on one line."""
+    """Return the whole output of `octet why` as one line."""
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["why", request_id, "--address", routed.address]) == 0
     return " ".join(capsys.readouterr().out.split())
@@ -316,8 +316,8 @@ async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
 
 
 async def ask_until(routed: RouterHarness, condition: Callable[[], bool]) -> int:
-    """Send requests until the condition is true; return the number of the last request. The router picks replicas at
-    random."""
+    """Send requests until the condition is true. The router picks replicas at random. Return the number of the last
+    request."""
     for number in range(200):
         reply = await routed.ask(infer_request(request_id=f"r{number}"))
         assert reply.code is grpc.StatusCode.OK
