@@ -184,7 +184,7 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
     try:
         place = path.resolve(strict=True)
         if not place.is_relative_to(directory.resolve()):
-            raise AdapterRefused(name, "is a link out of its directory: copy the file there")
+            raise AdapterRefused(name, "is a symbolic link that leaves its directory: copy the file instead")
         if not S_ISREG(place.stat().st_mode):
             raise AdapterRefused(name, "is not a regular file")
         with place.open("rb") as file:

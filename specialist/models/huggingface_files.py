@@ -38,7 +38,7 @@ class ModelDirectory:
         if not path.exists():
             raise ModelRefused(f"{self.name}: {name} is missing: fetch the whole directory again")
         if not any(path.resolve().is_relative_to(home) for home in self._roots):
-            raise ModelRefused(f"{self.name}: {name} is a link out of the model's directory: copy the file into it")
+            raise ModelRefused(f"{self.name}: {name} is a link that leaves the model's directory: copy the file")
         if not path.is_file():
             raise ModelRefused(f"{self.name}: {name} must be a regular file")
         return path

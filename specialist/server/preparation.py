@@ -189,7 +189,7 @@ class RequestPreparer:
         except TemplateRefused as refused:
             raise invalid_field(field, "messages that the model's chat template accepts", refused.why) from None
         except ValueError as error:
-            raise invalid_field(field, "text that this model's vocabulary can write", str(error)) from None
+            raise invalid_field(field, "text that this model's vocabulary can encode", str(error)) from None
 
 
 def _earliest(now: float, *seconds: float | None) -> float | None:

@@ -137,7 +137,7 @@ class ControlText(ValueError):
     """The vocabulary can encode this text only as a control token."""
 
     def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"{field} holds {text!r}, which this vocabulary can only write as a control token")
+        super().__init__(f"{field} holds {text!r}, which this vocabulary can only encode as a control token")
         self.field, self.text = field, text
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from tests.faults.callers import Line
+from tests.faults.callers import RouterClient
 from tests.faults.history import Account, History
 from tests.faults.verdict import disagreement
 
@@ -17,13 +17,13 @@ _PAUSE = 0.2
 
 @dataclass(slots=True)
 class Audit:
-    router: Line
+    router: RouterClient
     history: History
     num_compared: int = 0
     found: list[str] = field(default_factory=list)
     _num_seen: int = 0
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         while True:
             fresh = self.history.accounts[self._num_seen :]
             self._num_seen += len(fresh)
@@ -50,9 +50,9 @@ class Audit:
 
 
 @asynccontextmanager
-async def auditing(router: Line, history: History) -> AsyncIterator[Audit]:
+async def auditing(router: RouterClient, history: History) -> AsyncIterator[Audit]:
     audit = Audit(router, history)
     async with asyncio.TaskGroup() as tasks:
-        going_on = tasks.create_task(audit.go_on())
+        going_on = tasks.create_task(audit.resume())
         yield audit
         going_on.cancel()

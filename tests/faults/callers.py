@@ -30,7 +30,7 @@ _OPTIONS = (
 _AnswerT = TypeVar("_AnswerT", bound=Message)
 
 
-class Line:
+class RouterClient:
     """A connection to a router."""
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
@@ -112,20 +112,20 @@ def _request(request_id: str, question: Question, **fields: Any) -> wire.InferRe
 
 
 @asynccontextmanager
-async def line(address: str, *, patient: bool = False) -> AsyncIterator[Line]:
-    made = Line(address, patient=patient)
+async def connected_client(address: str, *, patient: bool = False) -> AsyncIterator[RouterClient]:
+    made = RouterClient(address, patient=patient)
     try:
         yield made
     finally:
         await made.close()
 
 
-async def golden_run(line: Line, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
+async def golden_run(router: RouterClient, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
     """Ask every question once, alone, before any fault. Return the answers."""
     found: dict[tuple[str, str], tuple[int, ...]] = {}
     for specialist in specialists:
         for prompt in prompts:
-            account = await line.ask(Question(specialist, prompt, LONGEST))
+            account = await router.ask(Question(specialist, prompt, LONGEST))
             assert account.is_answered and len(account.tokens) == LONGEST, account
             found[specialist, prompt] = tuple(account.tokens)
     assert len(set(found.values())) == len(found), "equal answers would not show which lane answered"
@@ -135,8 +135,8 @@ async def golden_run(line: Line, specialists: Sequence[str], prompts: Sequence[s
 class Callers:
     """Callers that each send one request after another. Their client does not retry."""
 
-    def __init__(self, line: Line, history: History, random: Random, *, pause: float = 0.0) -> None:
-        self.line = line
+    def __init__(self, router: RouterClient, history: History, random: Random, *, pause: float = 0.0) -> None:
+        self.router = router
         self.history = history
         self._random = random
         self._pause = pause
@@ -185,7 +185,7 @@ class Callers:
         question = Question(specialist, prompt, self._random.randint(1, LONGEST))
         turn = object()
         self._under_way.add(turn)
-        account = await self.line.ask(question, leave_after=leave_after)
+        account = await self.router.ask(question, leave_after=leave_after)
         self._under_way.discard(turn)
         self.history.accounts.append(account)
         return account

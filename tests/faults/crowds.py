@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from bench.processes import cpu_seconds
-from tests.faults.callers import Line, line
+from tests.faults.callers import RouterClient, connected_client
 from tests.faults.history import Question
 from tests.faults.hostile import scraped
 from tests.faults.process import PATIENCE
@@ -20,7 +20,7 @@ from tests.faults.site import Site
 ASKED = Question("writer", "a harmless request", 8)
 
 
-async def p99(router: Line, number: int) -> float:
+async def p99(router: RouterClient, number: int) -> float:
     """Return the 99th percentile of the seconds that a complete answer takes. The requests run one after another."""
     seconds = []
     for _ in range(number):
@@ -53,23 +53,23 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(PATIENCE):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
-    ended: dict[str, Any] = json.loads(said)
+    ended: dict[str, Any] = json.loads(output)
     assert process.returncode == 0
     return ended
 
 
 @asynccontextmanager
-async def asking_continuously(site: Site) -> AsyncIterator[list[float]]:
+async def steady_requests(site: Site) -> AsyncIterator[list[float]]:
     """Send well-behaved requests, all of which must be answered. Yield the seconds that each of them took."""
     seconds: list[float] = []
     over = asyncio.Event()
 
     async def ask() -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             while not over.is_set():
                 account = await router.ask(ASKED)
                 assert account.is_answered, account
@@ -83,7 +83,7 @@ async def asking_continuously(site: Site) -> AsyncIterator[list[float]]:
         await asking
 
 
-async def most_at_once(site: Site, over: asyncio.Event) -> float:
+async def peak_concurrency(site: Site, over: asyncio.Event) -> float:
     """Return the largest share of the in-flight limit that requests used."""
     most = 0.0
     while not over.is_set():
@@ -118,7 +118,7 @@ async def cost(site: Site, over: Awaitable[object]) -> Cost:
     """Measure well-behaved requests until `over` completes."""
     pids = site.router.pid, site.replicas[0].process.pid
     began, (router, replica) = time.monotonic(), map(cpu_seconds, pids)
-    async with asking_continuously(site) as answered:
+    async with steady_requests(site) as answered:
         await over
     assert answered
     return Cost(answered, time.monotonic() - began, cpu_seconds(pids[0]) - router, cpu_seconds(pids[1]) - replica)

@@ -9,7 +9,7 @@ from random import Random
 
 from bench.slow_periods import Interval, SlowPeriods, record_slow_periods
 from simulation.results import percentile
-from tests.faults.callers import Callers, Line
+from tests.faults.callers import Callers, RouterClient
 from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
 
@@ -92,7 +92,7 @@ def seconds_of(intervals: Sequence[Interval]) -> list[float]:
     return [last - first for first, last in intervals]
 
 
-async def call_at_rate(rate: float, router: Line, golden: Golden, seconds: float, seed: int) -> History:
+async def call_at_rate(rate: float, router: RouterClient, golden: Golden, seconds: float, seed: int) -> History:
     """Send requests at a fixed rate, whether or not earlier ones have ended."""
     history = History(golden)
     async with Callers(router, history, Random(seed)).coming(repeat(1 / rate)):
@@ -101,7 +101,7 @@ async def call_at_rate(rate: float, router: Line, golden: Golden, seconds: float
     return history
 
 
-def by(history: History, answers: Callable[[str], bool]) -> History:
+def answered_by(history: History, answers: Callable[[str], bool]) -> History:
     """Return the part of the history that the matching replicas answered."""
     mine = [each for each in history.answered if each.receipt is not None and answers(each.receipt.replica)]
     return History(history.golden, mine)

@@ -3,12 +3,12 @@
 import asyncio
 import sys
 
-from tests.faults.callers import LONGEST, PROMPTS, line
+from tests.faults.callers import LONGEST, PROMPTS, connected_client
 from tests.faults.history import Question
 
 
 async def main(address: str, number: int) -> None:
-    async with line(address) as router:
+    async with connected_client(address) as router:
         asked = [asyncio.create_task(router.ask(Question("writer", PROMPTS[0], LONGEST))) for _ in range(number)]
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
         print("leaver ready on its way", flush=True)

@@ -84,15 +84,15 @@ def _nothing() -> None:
 def of_process(name: str, process: Process) -> list[Fault]:
     def is_ended() -> None:
         process.popen.wait(PATIENCE)
-        _begin_again()
+        _restart()
 
-    def _begin_again() -> None:
-        process.begin_again()
+    def _restart() -> None:
+        process.restart()
         process.ready()
 
     return [
-        Fault("is killed", name, process.kill, _begin_again),
-        Fault("is stopped", name, process.stop, process.go_on),
+        Fault("is killed", name, process.kill, _restart),
+        Fault("is stopped", name, process.stop, process.resume),
         Fault(ORDERLY, name, process.terminate, is_ended),
     ]
 
@@ -158,6 +158,6 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
     return [Fault("is short of memory", replica.name, take, give_back)]
 
 
-def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
+def leaves_one_replica(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
     """Return a predicate: at least one process of each group is not faulty. A group of one process is exempt."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

@@ -40,7 +40,7 @@ class Process:
         return self.popen.pid
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     @property
@@ -52,11 +52,11 @@ class Process:
         found: list[re.Match[str]] = []
 
         def look() -> bool:
-            assert self.is_alive, f"{self._words} ended with {self.popen.returncode}: {self.said[-2000:]}"
-            found[:] = re.finditer(pattern, self.said)
+            assert self.is_alive, f"{self._words} ended with {self.popen.returncode}: {self.output[-2000:]}"
+            found[:] = re.finditer(pattern, self.output)
             return len(found) > 0
 
-        wait_for(look, lambda: self.said[-2000:])
+        wait_for(look, lambda: self.output[-2000:])
         return found[-1]
 
     def kill(self) -> None:
@@ -66,7 +66,7 @@ class Process:
     def stop(self) -> None:
         self.popen.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.popen.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
@@ -75,7 +75,7 @@ class Process:
     def end(self) -> None:
         """Terminate the process, or kill it after a timeout."""
         if self.is_alive:
-            self.go_on()
+            self.resume()
             self.terminate()
             try:
                 self.popen.wait(20)
@@ -83,7 +83,7 @@ class Process:
                 self.kill()
         self.popen.wait()
 
-    def begin_again(self, log: Path | None = None) -> None:
+    def restart(self, log: Path | None = None) -> None:
         """Start again after the process has ended. Output goes to `log` if given."""
         self.popen.wait()
         self._log = log or self._log

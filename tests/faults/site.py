@@ -118,14 +118,14 @@ def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
 
 def _replica(plan: Plan, folder: Path, stack: ExitStack, specialist: str, name: str) -> Replica:
     host = plan.host(name)
-    address, door = _door(host, folder / f"{name}.sock")
+    address, door = _listen_options(host, folder / f"{name}.sock")
     words = [*host.before, *OCTET, "specialist", "--engine", "sim", "--name", specialist, *door]
     words += ["--cost-model", str(folder / "cost.json"), "--kv-blocks", str(NUM_BLOCKS), *plan.options]
     process = _started(stack, words, folder / f"{name}.log", host)
     return Replica(name, specialist, host.seen_as or address, address.removeprefix("unix:"), process)
 
 
-def _door(host: Host, socket: Path) -> tuple[str, list[str]]:
+def _listen_options(host: Host, socket: Path) -> tuple[str, list[str]]:
     if not host.address:
         return f"unix:{socket}", ["--socket", str(socket)]
     name, _, port = host.address.rpartition(":")

@@ -98,23 +98,23 @@ class Run:
 
     def words(self, row: Row) -> str:
         found_here = [found for found in self.figures.values() if found.row == row.number]
-        said = [found.words() for found in found_here if found.is_decisive]
+        output = [found.words() for found in found_here if found.is_decisive]
         if any(found.what in INVARIANTS and found.held for found in found_here):
             hold = all(found.held for found in found_here if found.what in INVARIANTS)
-            said.insert(0, "invariants hold" if hold else "other invariants hold")
-        if said and row.number in self.seeds:
-            said.append(f"seed {self.seeds[row.number]}")
+            output.insert(0, "invariants hold" if hold else "other invariants hold")
+        if output and row.number in self.seeds:
+            output.append(f"seed {self.seeds[row.number]}")
         ran = {test: found for test in row.tests if (found := self.outcomes(test))}
-        if not said and not ran:
+        if not output and not ran:
             return NOT_RUN
         failed = sum(not all(outcomes) for outcomes in ran.values())
         if len(ran) < len(row.tests):
-            said.append(f"{len(row.tests) - len(ran)} of {len(row.tests)} tests {NOT_RUN}")
+            output.append(f"{len(row.tests) - len(ran)} of {len(row.tests)} tests {NOT_RUN}")
         if failed:
-            said.append(f"{failed} of {len(ran)} tests **failed**")
-        elif not said:
-            said.append("passed")
-        return "; ".join(said)
+            output.append(f"{failed} of {len(ran)} tests **failed**")
+        elif not output:
+            output.append("passed")
+        return "; ".join(output)
 
     def outcomes(self, test: str) -> list[bool]:
         """Return the outcomes of a test. A parametrized test and a whole file have several."""

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.callers import Callers, golden_run, line
+from tests.faults.callers import Callers, connected_client, golden_run
 from tests.faults.commands import need, run
 from tests.faults.figures import Figure
 from tests.faults.history import History
@@ -50,7 +50,7 @@ def wall(tmp_path: Path) -> Iterator[Wall]:
 @pytest.mark.slow
 def test_16_a_wall_clock_step_changes_nothing(long: bool, wall: Wall, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             async with Callers(router, history, Random(16), pause=0.02).calling(8 if long else 4) as callers:
                 for seconds in STEPS:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.callers import Callers, golden_run, line, until
+from tests.faults.callers import Callers, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import History
 from tests.faults.page import is_up
@@ -25,7 +25,7 @@ def database() -> Iterator[PostgresServer]:
 @pytest.mark.slow
 def test_15_a_restarted_database_fails_no_request(long: bool, database: PostgresServer, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             async with Callers(router, history, Random(15), pause=0.02).calling(8 if long else 4) as callers:
                 for away in (database.stop, database.kill, database.stop):

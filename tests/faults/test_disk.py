@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.callers import Callers, golden_run, line, until
+from tests.faults.callers import Callers, connected_client, golden_run, until
 from tests.faults.disk import Disk, disk
 from tests.faults.figures import Figure
 from tests.faults.history import History
@@ -18,7 +18,7 @@ from tests.faults.verdict import put_verdict
 @pytest.mark.slow
 def test_15_a_full_and_a_read_only_disk_fail_no_request(long: bool, tmp_path: Path, figure: Figure) -> None:
     async def scenario(site: Site, disk: Disk) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             async with Callers(router, history, Random(15), pause=0.02).calling(8 if long else 4) as callers:
                 await callers.answered(20)
@@ -48,9 +48,9 @@ async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
     """Check that a router started on a read-only disk reports its store as unavailable and serves."""
     site.router.end()
     disk.forbid()
-    site.router.begin_again(site.folder / "router-again.log")
+    site.router.restart(site.folder / "router-again.log")
     await asyncio.to_thread(site.ready)
-    async with line(site.address) as router:
+    async with connected_client(site.address) as router:
         history = History(await golden_run(router, site.specialists))
         async with Callers(router, history, Random(16), pause=0.02).calling(4) as callers:
             await until(lambda: not is_up(site))

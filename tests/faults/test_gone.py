@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from octet.v1 import error_pb2
-from tests.faults.callers import LONGEST, PROMPTS, Line, golden_run, line, until
+from tests.faults.callers import LONGEST, PROMPTS, RouterClient, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
 from tests.faults.http_leaver import dial, half_close, is_answered, slam
@@ -28,7 +28,7 @@ LONG_ANSWER = 3000
 @pytest.mark.slow
 def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             assert await is_answered(site.http)
             random = Random(8)
@@ -48,7 +48,7 @@ def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure
         asyncio.run(scenario(made))
 
 
-async def _gone(site: Site, router: Line, history: History, random: Random, number: int) -> None:
+async def _gone(site: Site, router: RouterClient, history: History, random: Random, number: int) -> None:
     """Run callers that leave mid-stream, sixteen at a time."""
     turns = asyncio.Semaphore(16)
 
@@ -77,7 +77,7 @@ async def _killed(site: Site, number: int) -> None:
         leaver.kill()
 
 
-async def _cut(site: Site, router: Line) -> float:
+async def _cut(site: Site, router: RouterClient) -> float:
     """Return the seconds until the router has given up all callers that never read, although they stay connected."""
     began = time.monotonic()
     silent = [await dial(site.http, LONG_ANSWER, window=2048) for _ in range(2)]
@@ -95,11 +95,11 @@ async def _cut(site: Site, router: Line) -> float:
     return seconds
 
 
-async def _has_receipt(router: Line, request_id: str) -> bool:
+async def _has_receipt(router: RouterClient, request_id: str) -> bool:
     return await router.receipt(request_id) is not None
 
 
-async def _num_running(router: Line, number: int) -> bool:
+async def _num_running(router: RouterClient, number: int) -> bool:
     infos = await router.replicas()
     return sum(info.running + info.waiting for info in infos) == number
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from octet.v1 import inference_pb2 as wire
-from tests.faults.callers import line, until
-from tests.faults.crowds import ASKED, asking_continuously, cost, flood, held_open, idle_replica, most_at_once, p99
+from tests.faults.callers import connected_client, until
+from tests.faults.crowds import ASKED, cost, flood, held_open, idle_replica, p99, peak_concurrency, steady_requests
 from tests.faults.figures import Figure
 from tests.faults.flood import GENERATE, KINDS
 from tests.faults.hostile import CallEnd, RawGrpc, http_port, send_http, small_site
@@ -39,7 +39,7 @@ def doors() -> Iterator[Site]:
     with many_files(3 * NUM_HALF_OPEN), site(small_site()) as made:
         yield made
         assert made.router.is_alive and made.replicas[0].process.is_alive
-        assert "Traceback" not in made.router.said, made.router.said[-2000:]
+        assert "Traceback" not in made.router.output, made.router.output[-2000:]
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _failure(tasks: Sequence["asyncio.Task[float]"]) -> BaseException | None:
 async def test_9_half_open_connections_are_closed_and_slow_no_caller(doors: Site, long: bool, figure: Figure) -> None:
     halves = [(http_port(doors), HALF_HTTP), (int(doors.address.rpartition(":")[2]), HALF_GRPC)]
     number = 1000 if long else 40
-    async with line(doors.address) as router:
+    async with connected_client(doors.address) as router:
         await p99(router, number)
         alone = [await p99(router, number) for _ in range(ROUNDS)]
         held, fewest, over = 0, NUM_HALF_OPEN, asyncio.Event()
@@ -157,7 +157,7 @@ async def _refusals(doors: Site, waits: Sequence[float]) -> dict[str, Refused]:
 
 
 async def test_12_endless_prompts_are_refused_at_once(doors: Site, figure: Figure) -> None:
-    async with asking_continuously(doors) as waits:
+    async with steady_requests(doors) as waits:
         await until(lambda: len(waits) >= 50)
         usual = median(waits)
         found = await _refusals(doors, waits)
@@ -195,7 +195,7 @@ async def test_25_reset_and_endless_streams_keep_no_caller_out(doors: Site, long
     idle = await idle_replica(doors, 5.0 if long else 1.0)
     alone = await cost(doors, asyncio.sleep(10.0 if long else 2.0))
     over = asyncio.Event()
-    watching = asyncio.create_task(most_at_once(doors, over))
+    watching = asyncio.create_task(peak_concurrency(doors, over))
     attacking = asyncio.create_task(attacks())
     beside = await cost(doors, attacking)
     floods = await attacking
@@ -217,5 +217,5 @@ async def test_25_reset_and_endless_streams_keep_no_caller_out(doors: Site, long
     ratio = beside.replica_per_answer(idle) / alone.replica_per_answer(idle)
     figure(25, "CPU of the replica for each answer, relative", ratio, "", "<= 1.2", short="<= 5")
     figure(25, "requests in flight, share of the limit", most, "", "<= 1")
-    async with line(doors.address) as router:
+    async with connected_client(doors.address) as router:
         assert (await router.ask(ASKED)).is_answered

@@ -6,7 +6,7 @@ from collections import Counter
 import grpc
 
 from octet.v1 import inference_pb2 as wire
-from tests.faults.callers import line, until
+from tests.faults.callers import connected_client, until
 from tests.faults.figures import Figure
 from tests.faults.history import Question
 from tests.faults.hostile import (
@@ -93,7 +93,7 @@ def test_10_a_hundred_thousand_mutated_requests_do_no_harm(long: bool, figure: F
     async def story(site: Site) -> Storm:
         router, replica = RawGrpc(site.address), RawGrpc(site.replicas[0].address)
         storm = Storm(site, router, replica)
-        async with line(site.address) as plain:
+        async with connected_client(site.address) as plain:
             asked = Question("writer", "a harmless request", 12)
             before = await plain.ask(asked)
             last = NUM_CASES["long" if long else "short"]
@@ -110,12 +110,12 @@ def test_10_a_hundred_thousand_mutated_requests_do_no_harm(long: bool, figure: F
         pids = [made.router.pid, made.replicas[0].process.pid]
         storm = asyncio.run(story(made))
         alive = [made.router.is_alive, made.replicas[0].process.is_alive]
-        said = made.router.said + made.replicas[0].process.said
+        output = made.router.output + made.replicas[0].process.output
     num_cases = storm.ended.total()
     print(dict(sorted(storm.ended.items())))
     print(*storm.wrong[:5], sep="\n")
     assert num_cases > 0 and alive == [True, True] and len(set(pids)) == 2
-    assert "Traceback" not in said, said[-3000:]
+    assert "Traceback" not in output, output[-3000:]
     what = f"damaged requests sent, from case {first:,} on" if first else "damaged requests sent"
     wanted = f">= {max(1, NUM_CASES['long'] - first):,} requests"
     figure(10, what, num_cases, "requests", wanted, short=">= 1 requests")

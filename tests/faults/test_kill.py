@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from simulation.traces import read_azure
-from tests.faults.callers import PROMPTS, Callers, Line, golden_run, line, until
+from tests.faults.callers import PROMPTS, Callers, RouterClient, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
 from tests.faults.process import PATIENCE
@@ -35,7 +35,7 @@ def gaps(long: bool, request: pytest.FixtureRequest) -> Iterator[float]:
 @pytest.mark.slow
 def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Iterator[float], figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             callers = Callers(router, history, Random(1))
             kills: list[tuple[float, float]] = []
@@ -44,7 +44,7 @@ def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Ite
                     await callers.answered(20)
                     victim = site.replicas[number % len(site.replicas)]
                     kills.append(await _kill(victim, router, history))
-                    victim.process.begin_again()
+                    victim.process.restart()
                     await until_serving(router, victim)
                 await callers.answered(20)
             await put_verdict(1, router, history, figure)
@@ -57,7 +57,7 @@ def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Ite
         asyncio.run(scenario(made))
 
 
-async def _kill(victim: Replica, router: Line, history: History) -> tuple[float, float]:
+async def _kill(victim: Replica, router: RouterClient, history: History) -> tuple[float, float]:
     """Kill the replica. Return the time, and the seconds until a caller that retries has an answer."""
     victim.process.kill()
     killed = time.monotonic()
@@ -80,14 +80,14 @@ def _tried_again(history: History, kills: list[float]) -> float:
 @pytest.mark.slow
 def test_27_a_rolling_restart_of_eight_specialists_fails_no_request(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             async with Callers(router, history, Random(27), pause=0.02).calling(12 if long else 4) as callers:
                 for replica in site.replicas:
                     await callers.answered(10)
                     replica.process.terminate()
                     await asyncio.to_thread(replica.process.popen.wait, PATIENCE)
-                    replica.process.begin_again()
+                    replica.process.restart()
                     await until_serving(router, replica)
                 await callers.answered(10)
             await put_verdict(27, router, history, figure)

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from octet.v1 import error_pb2
-from tests.faults.callers import LONGEST, PROMPTS, Callers, Line, golden_run, line, until
+from tests.faults.callers import LONGEST, PROMPTS, Callers, RouterClient, connected_client, golden_run, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import Account, History, Question
@@ -38,7 +38,7 @@ def test_26_new_requests_are_refused_before_a_process_is_killed(long: bool, figu
     async def scenario(site: Site, of_replica: Cgroup, of_router: Cgroup) -> None:
         for group in (of_replica, of_router):
             group.allow_memory(group.memory + ROOM)
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             seconds = 300.0 if long else 0.5
             async with Callers(router, history, Random(26), pause=0.05).calling(4) as callers:
@@ -76,7 +76,7 @@ def _turned_away_by(history: History, replica: str) -> list[Account]:
     ]
 
 
-async def _answers(router: Line, history: History, replica: str) -> bool:
+async def _answers(router: RouterClient, history: History, replica: str) -> bool:
     account = await router.ask(Question("writer", PROMPTS[0], LONGEST))
     history.accounts.append(account)
     return account.receipt is not None and account.receipt.replica == replica

@@ -13,11 +13,20 @@ from random import Random
 import pytest
 
 from tests.faults.audit import auditing
-from tests.faults.callers import Callers, golden_run, line, until
+from tests.faults.callers import Callers, connected_client, golden_run, until
 from tests.faults.cgroups import Cgroup, cgroup, why_no_cgroups
 from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
-from tests.faults.nemesis import Nemesis, of_cpu, of_link, of_memory, of_process, of_proxy, of_router, one_is_spared
+from tests.faults.nemesis import (
+    Nemesis,
+    leaves_one_replica,
+    of_cpu,
+    of_link,
+    of_memory,
+    of_process,
+    of_proxy,
+    of_router,
+)
 from tests.faults.network import VirtualLink, virtual_links, why_no_virtual_links
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
@@ -85,7 +94,7 @@ async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, fig
         behind = replicas["writer-2"]
         proxy = await stack.enter_async_context(proxying(fault_site.port, behind.socket))
         await asyncio.to_thread(site.ready)
-        router = await stack.enter_async_context(line(site.address, patient=True))
+        router = await stack.enter_async_context(connected_client(site.address, patient=True))
         history = History(await golden_run(router, site.specialists))
         faults = [fault for each in site.replicas for fault in of_process(each.name, each.process)]
         faults += of_router(site.router, history.outages)
@@ -97,7 +106,7 @@ async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, fig
             fault_site.memory.allow_memory(fault_site.memory.memory + ROOM)
             faults += of_memory(replicas["poet-1"], fault_site.memory, site.folder)
         groups = {name: [each.name for each in site.of(name)] for name in site.specialists}
-        nemesis = Nemesis(faults, Random(seed), one_is_spared(groups), longest=3.0 if is_long() else 1.0)
+        nemesis = Nemesis(faults, Random(seed), leaves_one_replica(groups), longest=3.0 if is_long() else 1.0)
         callers = Callers(router, history, Random(seed + 1), pause=0.05)
         num_callers = 12 if is_long() else 5
         async with auditing(router, history) as audit, callers.calling(num_callers, leave_share=0.1):

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.callers import Callers, Line, golden_run, line, until
+from tests.faults.callers import Callers, RouterClient, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import History
 from tests.faults.network import VirtualLink, virtual_links
@@ -31,7 +31,7 @@ def plan_behind(links: list[VirtualLink]) -> Plan:
 @pytest.mark.slow
 def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure: Figure) -> None:
     async def scenario(site: Site, link: VirtualLink) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             victim = site.replicas[0]
             async with Callers(router, history, Random(17), pause=0.02).calling(8) as callers:
@@ -49,7 +49,7 @@ def test_17_callers_receive_nothing_wrong_when_a_cable_fails(long: bool, figure:
 
 
 async def _cut(
-    router: Line, victim: Replica, link: VirtualLink, callers: Callers, do: Doing, undo: Doing
+    router: RouterClient, victim: Replica, link: VirtualLink, callers: Callers, do: Doing, undo: Doing
 ) -> tuple[float, float]:
     await until_serving(router, victim)
     await callers.answered(20)
@@ -66,7 +66,7 @@ async def _cut(
     return noticed, time.monotonic() - mended
 
 
-async def _is_open(router: Line, victim: Replica) -> bool:
+async def _is_open(router: RouterClient, victim: Replica) -> bool:
     return (await states(router))[victim.name][1] == "open"
 
 

@@ -30,15 +30,15 @@ class Replicas:
         self.places = {"writer": [f"unix:{socket}" for socket in sockets]}
         words = (sys.executable, "-m", "tests.faults.poisoned", *map(str, sockets))
         self.process = Process(words, folder / "replicas.log")
-        wait_for(lambda: self.process.said.count("ready on") == NUM_REPLICAS, lambda: self.process.said)
+        wait_for(lambda: self.process.output.count("ready on") == NUM_REPLICAS, lambda: self.process.output)
 
     @property
     def num_deaths(self) -> int:
-        assert self.process.is_alive, self.process.said
-        return self.process.said.count(DIED)
+        assert self.process.is_alive, self.process.output
+        return self.process.output.count(DIED)
 
     async def are_back(self, routed: RouterHarness) -> None:
-        await routed.until(lambda: self.process.said.count("ready on") == NUM_REPLICAS + self.num_deaths)
+        await routed.until(lambda: self.process.output.count("ready on") == NUM_REPLICAS + self.num_deaths)
         await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from octet.v1 import operator_pb2 as wire
-from tests.faults.callers import LONGEST, Line, golden_run, line
+from tests.faults.callers import LONGEST, RouterClient, connected_client, golden_run
 from tests.faults.figures import Figure
 from tests.faults.history import Golden, History, Question
 from tests.faults.latency import Comparison, record_slow_periods_if
@@ -30,7 +30,7 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
     async def scenario(site: Site) -> None:
         (shadow,) = site.of("right")
         seconds = 15.0 if long else 2.0
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             golden = await golden_run(router, site.specialists)
             await _send_unnamed_requests(router, golden, 2.0, seed=0)
             with record_slow_periods_if(long) as slow_periods:
@@ -41,11 +41,11 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
                 try:
                     hung = await _send_unnamed_requests(router, golden, seconds, seed=2)
                 finally:
-                    shadow.process.go_on()
+                    shadow.process.resume()
                 await until_serving(router, *site.replicas)
                 shadow.process.kill()
                 dead = await _send_unnamed_requests(router, golden, seconds, seed=3)
-                shadow.process.begin_again()
+                shadow.process.restart()
                 await until_serving(router, *site.replicas)
                 after = await _send_unnamed_requests(router, golden, seconds / 2, seed=4)
             comparison = Comparison(30, figure, slow_periods, long)
@@ -62,7 +62,7 @@ def test_30_a_shadow_that_hangs_or_dies_delays_no_caller(long: bool, figure: Fig
         asyncio.run(scenario(made))
 
 
-async def _send_unnamed_requests(router: Line, golden: Golden, seconds: float, seed: int) -> History:
+async def _send_unnamed_requests(router: RouterClient, golden: Golden, seconds: float, seed: int) -> History:
     """Send twenty requests a second that name no specialist. Return their history."""
     history, random = History(golden), Random(seed)
     prompts = [prompt for name, prompt in golden if name == "left"]
@@ -78,6 +78,6 @@ async def _send_unnamed_requests(router: Line, golden: Golden, seconds: float, s
     return history
 
 
-async def _num_sent(router: Line) -> int:
+async def _num_sent(router: RouterClient) -> int:
     report = await router.operate("ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
     return int(report.counts.sent)

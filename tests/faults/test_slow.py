@@ -11,11 +11,19 @@ import pytest
 from bench.slow_periods import Interval
 from octet.v1 import error_pb2
 from simulation.results import percentile
-from tests.faults.callers import PROMPTS, Line, golden_run, line, until
+from tests.faults.callers import PROMPTS, RouterClient, connected_client, golden_run, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.latency import AGAINST, Comparison, by, call_at_rate, record_slow_periods_if, seconds_of, undisturbed
+from tests.faults.latency import (
+    AGAINST,
+    Comparison,
+    answered_by,
+    call_at_rate,
+    record_slow_periods_if,
+    seconds_of,
+    undisturbed,
+)
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -27,7 +35,7 @@ RATE = 40.0
 @pytest.mark.slow
 def test_3_a_slow_replica_gets_less_and_other_specialists_are_not_delayed(long: bool, figure: Figure) -> None:
     async def scenario(site: Site, group: Cgroup) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             golden = await golden_run(router, site.specialists)
             seconds = 20.0 if long else 3.0
             await call_at_rate(20.0, router, golden, 2.0, seed=0)
@@ -44,9 +52,9 @@ def test_3_a_slow_replica_gets_less_and_other_specialists_are_not_delayed(long: 
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
             await put_verdict(3, router, History(golden, usual.accounts + slow.accounts), figure)
-            shares = [len(by(each, _is_slow).answered) / len(each.answered) for each in (usual, slow)]
+            shares = [len(answered_by(each, _is_slow).answered) / len(each.answered) for each in (usual, slow)]
             figure(3, f"share of the slow one, {AGAINST}", shares[1] / shares[0], "", "< 1")
-            others = by(usual, _is_another), by(slow, _is_another)
+            others = answered_by(usual, _is_another), answered_by(slow, _is_another)
             comparison.put_longer("p99 TTFT elsewhere", 99, *others, "<= 1.2")
 
     with cgroup("cpu") as group, site(Plan({"writer": 3}, hosts={"writer-0": Host(cgroups=(group.folder,))})) as made:
@@ -65,7 +73,7 @@ def _is_another(replica: str) -> bool:
 def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         away, *others = site.specialists
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             golden = await golden_run(router, others)
             seconds = 20.0 if long else 2.0
             await call_at_rate(20.0, router, golden, 2.0, seed=0)
@@ -88,7 +96,7 @@ def test_4_a_missing_specialist_is_refused_at_once_and_others_are_not_affected(l
                 without = await asking
                 status, seconds_http = await asyncio.to_thread(_status, site.http, away)
                 for replica in site.of(away):
-                    replica.process.begin_again()
+                    replica.process.restart()
                 await until_serving(router, *site.replicas)
                 after = await call_at_rate(20.0, router, golden, seconds / 2, seed=6)
             figure(4, "status over HTTP", status, "", "== 503")
@@ -132,7 +140,7 @@ def _status(http: str, specialist: str) -> tuple[int, float]:
 @pytest.mark.slow
 def test_4_a_receipt_names_the_fallback(figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             golden = await golden_run(router, ["stl"])
             site.of("template")[0].process.kill()
             await until(lambda: _is_away(router))
@@ -149,5 +157,5 @@ def test_4_a_receipt_names_the_fallback(figure: Figure) -> None:
         asyncio.run(scenario(made))
 
 
-async def _is_away(router: Line) -> bool:
+async def _is_away(router: RouterClient) -> bool:
     return (await states(router))["template-0"][1] == "open"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.callers import Callers, Line, golden_run, line, until
+from tests.faults.callers import Callers, RouterClient, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import Account, History
 from tests.faults.site import Plan, Replica, Site, site
@@ -16,7 +16,7 @@ from tests.faults.verdict import put_verdict, states, until_serving
 @pytest.mark.slow
 def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))
             victim = site.replicas[0]
             async with Callers(router, history, Random(2), pause=0.01).calling(12) as callers:
@@ -31,7 +31,7 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, fi
         asyncio.run(scenario(made))
 
 
-async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float) -> float:
+async def _noticed(router: RouterClient, victim: Replica, callers: Callers, stay: float) -> float:
     """Suspend the replica for `stay` seconds after its breaker opened, and check that it is probed before it gets other
     requests. Return the seconds until the breaker opened."""
     victim.process.stop()
@@ -44,7 +44,7 @@ async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float)
             "the replica must be unusable; its connection may have been closed meanwhile"
         )
     finally:
-        victim.process.go_on()
+        victim.process.resume()
     went_on = time.monotonic()
     await until_serving(router, victim)
     await until(lambda: len(_answered_by(victim, callers, went_on)) >= 3)
@@ -57,7 +57,7 @@ async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float)
     return noticed
 
 
-async def _is(router: Line, victim: Replica, *state: str) -> bool:
+async def _is(router: RouterClient, victim: Replica, *state: str) -> bool:
     return (await states(router))[victim.name] == state
 
 

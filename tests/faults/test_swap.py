@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from octet.client.replica import SpecialistClient
-from tests.faults.callers import LONGEST, PROMPTS, Line, line
+from tests.faults.callers import LONGEST, PROMPTS, RouterClient, connected_client
 from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, Question, violations
 from tests.faults.site import Plan, Replica, Site, site
@@ -25,7 +25,7 @@ def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path:
         adapter_directory(tmp_path, f"content-{number}", f"weights {number}".encode())
 
     async def scenario(site: Site) -> None:
-        async with line(site.address) as router:
+        async with connected_client(site.address) as router:
             golden = await _golden(site, router)
             accounts: list[Account] = []
             ended = asyncio.Event()
@@ -46,7 +46,7 @@ def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path:
         asyncio.run(scenario(made))
 
 
-async def _golden(site: Site, router: Line) -> Golden:
+async def _golden(site: Site, router: RouterClient) -> Golden:
     """Return the answers by digest and prompt, with each adapter alone, before any swap."""
     found = {}
     for number in range(NUM_CONTENTS):
@@ -78,7 +78,7 @@ async def _swap(site: Site, seconds: float) -> int:
     return swaps
 
 
-async def _ask(router: Line, accounts: list[Account], ended: asyncio.Event, seed: int) -> None:
+async def _ask(router: RouterClient, accounts: list[Account], ended: asyncio.Event, seed: int) -> None:
     random = Random(seed)
     while not ended.is_set():
         question = Question("writer", random.choice(PROMPTS), random.randint(1, LONGEST))

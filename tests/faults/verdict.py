@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from tests.faults.callers import Line, until
+from tests.faults.callers import RouterClient, until
 from tests.faults.figures import Figure
 from tests.faults.history import Account, History, Violation, disagreements
 from tests.faults.site import Replica
 
 
-async def put_verdict(row: int, router: Line, history: History, figure: Figure) -> None:
+async def put_verdict(row: int, router: RouterClient, history: History, figure: Figure) -> None:
     """Record that no caller received an invalid response, and that the requests left nothing behind."""
     await put_verdict_of(row, router, history.since_last_restart, history.violations(), figure)
 
 
 async def put_verdict_of(
-    row: int, router: Line, accounts: Sequence[Account], found: Sequence[Violation], figure: Figure
+    row: int, router: RouterClient, accounts: Sequence[Account], found: Sequence[Violation], figure: Figure
 ) -> None:
     assert accounts, "an empty history proves nothing"
     print(*found, sep="\n")
@@ -24,15 +24,15 @@ async def put_verdict_of(
     disagreed = await _disagreements(router, accounts)
     print(*disagreed, sep="\n")
     figure(row, "requests whose receipt differs from what the caller saw", len(disagreed), "requests", "== 0")
-    left = await held_in_the_end(router)
+    left = await count_leaks(router)
     figure(row, "leaked blocks and slots", left, "", "== 0")
 
 
-async def _disagreements(router: Line, accounts: Sequence[Account]) -> list[str]:
+async def _disagreements(router: RouterClient, accounts: Sequence[Account]) -> list[str]:
     return [words for account in accounts[-1000:] for words in await disagreement(router, account)]
 
 
-async def disagreement(router: Line, account: Account) -> list[str]:
+async def disagreement(router: RouterClient, account: Account) -> list[str]:
     """Return the differences between the router's receipt and what the caller received."""
     if account.left:
         return []
@@ -42,7 +42,7 @@ async def disagreement(router: Line, account: Account) -> list[str]:
     return [f"{account.request_id}: nothing is kept of it"] if account.tokens else []
 
 
-async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:
+async def count_leaks(router: RouterClient, seconds: float = 20.0) -> int:
     """Return the blocks and requests that all replicas still hold, once this number is zero or the time is over."""
     held = -1
 
@@ -58,7 +58,7 @@ async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:
     return 0
 
 
-async def _held(router: Line) -> int:
+async def _held(router: RouterClient) -> int:
     overview = await router.overview()
     loads = [view.load for each in overview.specialists for view in each.replicas if view.HasField("load")]
     silent = sum(not view.HasField("load") for each in overview.specialists for view in each.replicas)
@@ -68,12 +68,12 @@ async def _held(router: Line) -> int:
     return silent + held
 
 
-async def states(router: Line) -> dict[str, tuple[str, str]]:
+async def states(router: RouterClient) -> dict[str, tuple[str, str]]:
     """Return the current status and health breaker of each replica."""
     return {each.name: (each.status, each.health_breaker) for each in await router.replicas()}
 
 
-async def until_serving(router: Line, *replicas: Replica) -> None:
+async def until_serving(router: RouterClient, *replicas: Replica) -> None:
     async def serve() -> bool:
         found = await states(router)
         return all(found[replica.name] == ("serving", "closed") for replica in replicas)

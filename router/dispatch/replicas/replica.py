@@ -195,7 +195,7 @@ class Replica:
 
     def mark_hung(self, seconds: float) -> None:
         if not self.is_hung:
-            _log.warning("%s hangs: no report for %.1f s", self.name, seconds)
+            _log.warning("%s is hung: no report for %.1f s", self.name, seconds)
             self.is_hung = True
             self.breaker.trip()
 
