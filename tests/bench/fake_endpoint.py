@@ -1,4 +1,4 @@
-"""A small OpenAI endpoint that can misbehave."""
+"""A small OpenAI-compatible endpoint that can misbehave."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ class FakeEndpoint:
     models: tuple[str, ...] = ("small",)
     counts_tokens: bool = True
     spared: int = 2
-    """Number of first requests that are answered normally whatever the reply is."""
+    """Number of requests at the start that are answered normally, whatever the reply."""
     received: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     num_connections: int = 0

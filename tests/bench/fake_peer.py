@@ -1,4 +1,4 @@
-"""A minimal peer. The argument after the model names its fault."""
+"""A minimal peer. The argument after the model selects its fault."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ class FakePeer:
         return self._answer(prompts, new_tokens)
 
     def spin(self, seconds: float) -> float:
-        """Return at once, while a child process keeps the CPU busy like a thread that waits without sleeping."""
+        """Return immediately, while a child process keeps a CPU busy, like a thread that waits in a loop."""
         pid = os.fork()
         if pid == 0:
             stop = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A minimal router that forwards bytes to a backend. `fake_router.py PORT BACKEND [dies after N connections]`."""
+"""A minimal router that forwards bytes to a backend: `fake_router.py PORT BACKEND [dies after N connections]`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A fake endpoint as its own server. The environment variable HOW makes it slow or makes it exit."""
+"""A fake endpoint in a process of its own. The environment variable HOW makes it slow or makes it exit."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from tests.bench.fake_endpoint import FakeEndpoint, Reply, well
 
 DIES, DIES_LATER, SLOW, FAST = "dies", "dies later", "slow", "fast"
 SPARED = 47
-"""Answers of a server that dies later: enough for its trial and the first load."""
+"""Answers that a server gives before it dies: enough for its trial and the first load."""
 _SECONDS = 0.1
 
 

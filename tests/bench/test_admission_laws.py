@@ -1,5 +1,5 @@
-"""The promises of admission at ten times the capacity, in simulated time. Each promise fails without the part that
-keeps it."""
+"""What admission guarantees at ten times the capacity, in simulated time. Each guarantee fails without the part of the
+product that keeps it."""
 
 import argparse
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def answers(one: Run) -> float:
 
 @pytest.mark.parametrize("load", [3.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
-    """This holds for every seed, against the best queue length as well as the usual one."""
+    """This holds for every seed, against the usual and the best length of a first-come-first-served queue."""
     asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
     ours = {seed: run(PLAN, offers, load, "octet", seed) for seed, offers in asked.items()}
     assert sum(missed(one, TOP) for one in ours.values()) == 0
@@ -123,7 +123,7 @@ def test_step_durations_match_the_estimator(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """The median of all refusals must be right. Only a third of the single refusals must be, because the true wait
+    """The median error of all refusals is bounded. Of single refusals only a third must be right, because the true wait
     depends on later arrivals."""
     followed_refusals = [
         refusal
@@ -146,7 +146,7 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 @pytest.mark.slow
 def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
-    """The order of the queue protects the highest class."""
+    """Only lower classes are checked: the order of the queue protects the highest class anyway."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
     assert late(played(10.0, 2, rate)) > 10

@@ -141,7 +141,7 @@ def test_fewest_replicas_are_found_if_more_are_never_worse(needs: dict[str, int]
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_again() -> Iterator[None]:
-    """The end of a simulated site unfreezes all objects."""
+    """Freeze all objects again, because the end of a simulated site unfreezes them."""
     yield
     freeze()
 
@@ -182,7 +182,7 @@ def test_needed_replicas_are_found_and_suffice(
     needed: dict[str, int] = json.loads(out.read_text())["replicas"]
     assert "replicas are needed" in capsys.readouterr().out
     assert plot.stat().st_size > 0
-    assert min(needed.values()) > 1, "the load is too small to prove anything: one replica is enough"
+    assert min(needed.values()) > 1, "the load proves nothing: one replica is enough for it"
     fewer = ",".join(f"{name}={count - 1}" for name, count in needed.items())
     assert main([*words, "--replicas", fewer]) == 1
     assert "not enough" in capsys.readouterr().out
@@ -190,7 +190,7 @@ def test_needed_replicas_are_found_and_suffice(
     assert main([*words, "--replicas", same]) == 0
     ample = str(2 * max(needed.values()))
     assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, (
-        "two routers choose replicas slightly worse than one"
+        "two routers may choose replicas only slightly worse than one"
     )
 
 

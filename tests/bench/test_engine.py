@@ -1,4 +1,4 @@
-"""The whole bench, with a simulated engine and fake peers."""
+"""The engine bench from end to end, with a simulated engine and fake peers."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ SIM = ("--engine", "sim")
 
 @pytest.fixture
 def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the peers by fakes without their own environments. The name of each says its fault."""
+    """Replace the peers by fakes without environments of their own. The name of each fake is its fault."""
 
     def start(spec: PeerSpec, place: PeerWorkspace, say: Any, *, try_all: bool) -> tuple[Peer, str]:
         name = spec.name
@@ -104,7 +104,7 @@ def test_hanging_peer_takes_no_longer_than_the_timeout(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake_peers")
 @pytest.mark.slow
 def test_rounds_before_the_death_of_a_peer_count(tmp_path: Path) -> None:
-    """The peer survives the warm-up round and the first measured round."""
+    """The peer survives the warm-up and the first measured round."""
     outcome = run(tmp_path, "dies later", said=[])
     runs = {record.runs for record in outcome.records if record.system == "dies later"}
     assert len(outcome.failures) == 1
@@ -191,7 +191,7 @@ def check_open_loop(found: Found) -> None:
             case = f"open loop at {share} % of capacity"
             assert found[case, system, "goodput"] <= found[case, system, "offered"]
             assert found[case, system, "TTFT p50"] > 0
-            assert (case, system, "TTFT p99") not in found, "there are too few samples for a 99th percentile"
+            assert (case, system, "TTFT p99") not in found, "too few samples for a 99th percentile"
         assert found[case, "octet", "offered"] == found[case, "octet served", "offered"]
 
 
@@ -218,7 +218,7 @@ def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixtur
 
 
 def test_capacity_is_measured_from_arrival_to_last_answer() -> None:
-    """This also holds if all prompts were computed before the first answer."""
+    """This also holds if all prompts are computed before the first answer starts."""
     times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
     assert capacity(times) == pytest.approx(0.3)
 

@@ -1,4 +1,4 @@
-"""A calibration recovers the costs that produced the steps, and a simulation can read its result."""
+"""A calibration recovers the costs that produced the steps, and a simulation can read its output."""
 
 import json
 from dataclasses import asdict, replace
@@ -52,7 +52,7 @@ def test_a_tenth_of_stalled_steps_changes_nothing() -> None:
 
 
 def test_costs_are_never_negative() -> None:
-    """If larger steps take less time, the best non-negative fit has a cost per step only."""
+    """If larger steps take less time, the best non-negative fit has only a cost per step."""
     steps = [MeasuredStep("decode", n, n * 10, 1.0 / n) for n in (1, 2, 3, 4, 5, 6, 7, 8)]
     fit = fit_mode(steps, "decode")
     assert (fit.token, fit.pair) == (0, 0)

@@ -1,4 +1,4 @@
-"""Figures from the arrival times of tokens, and records from figures."""
+"""Figures computed from the arrival times of tokens, and records made from figures."""
 
 from collections.abc import Sequence
 

@@ -20,7 +20,7 @@ def request(*hash_ids: int, input_length: int | None = None) -> MooncakeRequest:
 
 
 SHARED = [request(1, 2, 3), request(1, 2, 4, input_length=1100), request(1, 2, 3), request(9, input_length=10)]
-"""Ten blocks, five of them distinct."""
+"""Ten blocks in all, five of them distinct."""
 
 
 def test_an_infinite_cache_finds_every_block_it_has_seen() -> None:

@@ -1,4 +1,4 @@
-"""Environments of peers, prepared with a fake pip."""
+"""Environments for peers, prepared with a fake pip."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ esac
 
 
 class FakePip:
-    """A fake interpreter, both for creating the environment and inside it."""
+    """A fake Python interpreter, used to create the environment and inside it."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._record = directory / "record"

@@ -1,4 +1,4 @@
-"""The search for settings with which a peer runs, and runs fastest."""
+"""The search for settings with which a peer runs, and then for the fastest of them."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}
 
 
 class ToyPeer:
-    """A peer whose variant sets its duration. A broken peer is killed at its first call."""
+    """A peer whose variant determines how long a call takes. A broken peer dies at its first call."""
 
     def __init__(self, variant: str, broken: bool) -> None:
         self.name, self.settings, self.closed = "toy", f"toy {variant}", False
@@ -36,7 +36,7 @@ class ToyPeer:
 
 
 class Toys:
-    """Toy peers that are launched in place of real peers."""
+    """Launches toy peers instead of real ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: Callable[[str, str], bool]) -> None:
         self.launched: list[ToyPeer] = []

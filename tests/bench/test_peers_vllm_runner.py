@@ -1,4 +1,4 @@
-"""The vLLM runner under arrivals and with adapters, on a fake engine."""
+"""The vLLM runner with timed arrivals and with adapters, on a fake engine."""
 
 import sys
 from pathlib import Path
@@ -14,13 +14,13 @@ from bench.peers.vllm_runner import Vllm
 
 
 class FakeEngine:
-    """An engine that gives each request a token per step."""
+    """An engine that generates one token per request in each step."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, int] = {}
         self.most = 0
         self.loaded: dict[str, dict[str, Any]] = {}
-        """Matrices by adapter. They are kept here because the files are deleted afterwards."""
+        """Matrices by adapter. They are kept here because the files are deleted after loading."""
         self.asked: list[str | None] = []
 
     def add_lora(self, adapter: SimpleNamespace) -> None:
@@ -57,7 +57,7 @@ def test_each_prompt_arrives_at_its_time(engine: FakeEngine) -> None:
     mixed = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 1.0])
     assert [len(mine) for mine in mixed["times"]] == [len(mine) for mine in mixed["tokens"]] == [2, 3, 1]
     assert all(mine[0] >= due for mine, due in zip(mixed["times"], [0.0, 0.0, 1.0], strict=True))
-    assert engine.most == 2, "the last prompt arrives after the others have ended"
+    assert engine.most == 2, "the last prompt must arrive after the others have ended"
     assert engine.asked == [None] * 3
 
 
@@ -68,7 +68,7 @@ def test_prompts_use_the_same_adapters_as_ours_in_turn(engine: FakeEngine, tmp_p
     save_file(tensors, tmp_path / "model.safetensors")
     runner = Vllm(str(tmp_path), "float32", 16)
     mixed = runner.mix([[1], [2], [3]], 2, 2, None)
-    assert [len(mine) for mine in mixed["tokens"]] == [2, 2, 2] and engine.most == 3, "the prompts share their steps"
+    assert [len(mine) for mine in mixed["tokens"]] == [2, 2, 2] and engine.most == 3, "the prompts must share steps"
     runner.mix([[1]], 1, 1, None)
     assert engine.asked == ["bench-0", "bench-1", "bench-0", "bench-0"]
     ours = {f"layers.{layer}.{kind}": shapes[kind] for layer in (1, 0) for kind in ("v", "q")}

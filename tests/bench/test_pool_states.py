@@ -1,4 +1,4 @@
-"""Each timed pool state does exactly what its figure names."""
+"""Each timed operation on a pool state does exactly what the name of its figure says."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Routers side by side: their figures, and the failure of a router."""
+"""Benchmarks of several routers: their figures, and the failure of a router."""
 
 import asyncio
 import json
@@ -61,8 +61,8 @@ def test_added_time_is_computed_per_round() -> None:
     found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
     found.first[SERIAL + STOCK, OCTET] = [[0.005] * 3, [0.105] * 3, [0.006] * 3]
     records = records_of(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
-    assert _find(records, SERIAL, P50).value == pytest.approx(2), "the time of a replica alone is subtracted"
-    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the figure is the whole time"
+    assert _find(records, SERIAL, P50).value == pytest.approx(2), "the time of a replica alone must be subtracted"
+    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the figure must be the whole time"
     assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
     assert _find(records, f"{SERIAL} vs litellm", P50).value == pytest.approx(0.1)
     assert _find(records, SERIAL + STOCK, STALL).value == pytest.approx(1)
@@ -139,7 +139,7 @@ def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed):
         process.cpu()
     for _ in range(2):
-        process.close()  # A second call is harmless.
+        process.close()  # Closing twice is harmless.
 
 
 class FakeCaller(Caller):

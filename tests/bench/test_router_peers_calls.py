@@ -1,4 +1,4 @@
-"""Backends follow orders, and callers count each token wherever the bytes are split."""
+"""Backends follow their orders, and callers count each token, wherever the bytes are split."""
 
 import asyncio
 import socket
@@ -108,7 +108,7 @@ def test_unread_token_stream_continues_and_repeats_nothing(order: Order, least_s
         stream, counts = TokenStream(order), [0]
         while counts[-1] < order.tokens:
             counts.append(await stream.beyond(counts[-1]))
-            await asyncio.sleep(0.005)  # The reader is busy.
+            await asyncio.sleep(0.005)  # Let the reader fall behind.
         return counts
 
     begun = perf_counter()
@@ -141,7 +141,7 @@ def test_an_answer_without_tokens_and_a_closed_port_are_failures() -> None:
 
 @pytest.mark.parametrize(("prompt", "at_once"), [("why", 1), ("why", 8), ("why" * 300_000, 2)])
 def test_our_client_calls_a_replica(prompt: str, at_once: int) -> None:
-    """This includes long prompts: the client sends no more than the server permits."""
+    """The prompts include long ones: the client must not send more than the server permits."""
     counts: list[int] = []
 
     async def call_replica(port: int) -> None:
@@ -150,7 +150,7 @@ def test_our_client_calls_a_replica(prompt: str, at_once: int) -> None:
             calls = [caller.call(prompt, order, lambda tokens, _: counts.append(tokens)) for _ in range(at_once)]
             assert all(0 < first < 60 for first in await asyncio.gather(*calls))
             assert sum(counts) == 20 * at_once
-            assert await caller.call(prompt, Order(1)) > 0, "the connection serves a second call"
+            assert await caller.call(prompt, Order(1)) > 0, "the connection must serve a second call"
 
     with backends("grpc_backend", 1) as (port,):
         asyncio.run(call_replica(port))

@@ -1,4 +1,4 @@
-"""Loads on endpoints that behave well, and on endpoints that do not."""
+"""Loads on endpoints that behave well and on endpoints that do not."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def test_an_answer_is_timed_and_counted() -> None:
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """The endpoint answers once the last request has arrived."""
+    """The endpoint answers only after the last request has arrived."""
 
     async def when_all_are_here(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
         if len(endpoint.received) == endpoint.spared + 20:
@@ -71,7 +71,7 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
     found = run(loaded(FakeEndpoint(when_all_are_here), asks_at(*(0.01 * number for number in range(20)))))
     assert [answer.end for answer in found.answers] == ["answered"] * 20
-    assert found.answers[0].pieces[0] > 0.15  # Counted from the time at which the request was due.
+    assert found.answers[0].pieces[0] > 0.15  # The wait counts from the time at which the request was due.
 
 
 def test_connection_is_reused() -> None:
@@ -176,7 +176,7 @@ def test_caller_hangs_up_at_its_deadline_with_any_endpoint(model: str) -> None:
     answer = only(run(loaded(FakeEndpoint(stalls, models=(model,)), asks, model)).answers)
     assert (answer.end, answer.why) == ("expired", "no whole answer within 3 s")
     assert answer.total >= 3
-    assert len(answer.pieces) == answer.tokens == 1, "the piece that arrived counts"
+    assert len(answer.pieces) == answer.tokens == 1, "a piece that arrived must count"
     assert not answer.good
 
 
@@ -212,7 +212,7 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=999.0))) for each in rounds]
     with_late = {(each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]}
     assert (with_late[ALL, "answered"], with_late[ALL, GOODPUT]) == (3, 2), (
-        "a late answer is an answer, but not goodput"
+        "a late answer counts as an answer, but not as goodput"
     )
 
 
@@ -251,7 +251,7 @@ def test_equal_system_names_are_made_distinct() -> None:
 
 
 async def from_outside(endpoint: FakeEndpoint, *options: str) -> int:
-    """Run the command in its own thread against an endpoint in this loop."""
+    """Run the command in its own thread, against an endpoint in this event loop."""
     async with listening(endpoint) as url:
         words = ["bench", "serve", "--model", "small", *options]
         return await asyncio.to_thread(main, [word.replace("URL", url) for word in words])

@@ -1,4 +1,4 @@
-"""The requests of a load."""
+"""The requests that make up a load."""
 
 import json
 from itertools import pairwise
@@ -93,7 +93,7 @@ def test_load_depends_only_on_its_seed_and_fits_the_context(seed: int, rate: flo
     try:
         asks = asks_of(source, USUAL, 3.0, seed, context)
     except ServeMistake:
-        return  # With a long first gap no request may arrive at all.
+        return  # With a long first gap, there may be no request at all.
     assert asks == asks_of(source, USUAL, 3.0, seed, context)
     assert all(before.at <= after.at for before, after in pairwise(asks))
     assert all(0 <= ask.at < 3.0 for ask in asks)

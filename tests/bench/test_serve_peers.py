@@ -1,4 +1,4 @@
-"""A peer's own server beside an ensemble: its start, and its failure."""
+"""A peer's own server, measured beside an ensemble: its start and its failure."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ ASK = Ask(0, 0.0, 10, 4, CALLER, 0)
 
 
 def toy(*behaviours: str) -> ServerPeer:
-    """Return a peer with a variant for each behaviour."""
+    """Return a peer with one variant per behaviour."""
 
     def command(place: ServerPlace) -> list[str]:
         own = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.bench.fake_server import serve"
@@ -73,9 +73,9 @@ def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path) -> None:
         assert system.settings == FAST
         assert [line for line in said if "no such luck" in line]
         process.check()
-        assert become([process.pid], "T"), "the server is stopped until it is called"
+        assert become([process.pid], "T"), "the server must be stopped until it is called"
         logs = [each.read_text() for each in sorted(tmp_path.glob("toy.serve.*.log"))]
-        assert [each.strip() for each in logs] == ["no such luck", "", ""], "each variant has its own log"
+        assert [each.strip() for each in logs] == ["no such luck", "", ""], "each variant must have its own log"
 
 
 def test_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: P
 
 
 def become(pids: list[int], *states: str | None) -> bool:
-    """Whether all processes reach any of the states."""
+    """Return whether all processes reach one of these states."""
     end = monotonic() + 60.0
     while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
         sleep(0.02)
@@ -159,7 +159,7 @@ def options(shares: tuple[float, ...], runs: int) -> ServeOptions:
 
 
 async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFindings:
-    """Measure the peer beside a fake endpoint in place of our ensemble."""
+    """Measure the peer beside a fake endpoint that stands in for our ensemble."""
     findings = ServeFindings(said.append)
     async with listening(FakeEndpoint(fake.well)) as url:
         ours = System(Endpoint("http", url, "small", "octet"))
@@ -182,7 +182,7 @@ def test_both_systems_get_the_same_shares_of_the_capacity_of_the_first(
         assert [each.ask for each in ours.answers] == [each.ask for each in theirs.answers]
         assert {each.end for each in theirs.answers} == {"answered"}
         assert ours.waiting is not None
-        assert ours.waiting < 0.01, "a stopped system uses no CPU time"
+        assert ours.waiting < 0.01, "a stopped system must use no CPU time"
     assert any("of a capacity of" in note and "measured with octet first" in note for note in found.notes)
 
 

@@ -1,4 +1,4 @@
-"""Each timed situation of the scheduler is exactly what its figure names."""
+"""Each timed situation of the scheduler is exactly what the name of its figure says."""
 
 from collections.abc import Callable
 from functools import partial

@@ -30,7 +30,7 @@ first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine give
 
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
-    """The test stops the process as a host stops a CPU."""
+    """The test stops the process, as a host may stop a virtual CPU."""
     with record_slow_periods() as slow_periods:
         pid, *_ = _pacers()
         time.sleep(0.1)
@@ -60,7 +60,9 @@ def test_no_process_is_left_after_a_failure() -> None:
 def test_a_pacer_ends_without_its_parent() -> None:
     command = [sys.executable, "-m", "bench.slow_periods", "0", str(2**22 - 1)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), "the pacer prints its first line and no more"
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), (
+        "the pacer must print its first line and no more"
+    )
 
 
 def test_without_priority_over_other_processes_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def _pacers() -> list[int]:
 
 
 def _beats(works: list[float], late: dict[int, float] | None = None) -> list[Beat]:
-    """Return one beat per second. `works` are durations in 64ths of a second, `late` are delays in seconds."""
+    """Return one beat per second. `works` are durations in 64ths of a second; `late` are delays in seconds."""
     woken = [second + (late or {}).get(second, 0.0) for second in range(len(works))]
     return [Beat(float(i), at, at + work / 64) for i, (at, work) in enumerate(zip(woken, works, strict=True))]
 

@@ -1,4 +1,4 @@
-"""CPU time stolen by the host is read from the kernel and shown beside the figures."""
+"""CPU time stolen by the host is read from the kernel and shown with the figures."""
 
 from dataclasses import replace
 from pathlib import Path

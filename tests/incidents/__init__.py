@@ -1,2 +1,2 @@
-"""The incidents of docs/runbook.md are caused: the overview must show them, and the runbook's commands must end
-them."""
+"""Rehearsals of the incidents in docs/runbook.md: each is caused, the overview must show it, and the runbook's commands
+must end it."""

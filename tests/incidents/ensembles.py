@@ -1,4 +1,4 @@
-"""The ensemble of the incidents: three specialists, and short windows."""
+"""The ensemble of the rehearsals: three specialists, and short windows."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ def prompts_for(name: str) -> Callable[[int], str]:
 
 
 def make_specialists(**template: object) -> list[ScriptedSpecialist]:
-    """Return the specialists. `build` answers everything and is the fallback of the others. The options are those of
+    """Return the specialists. `build` knows every topic and is the fallback of the others. The arguments are options of
     `template`."""
     return [
         ScriptedSpecialist(TEMPLATE, ("template",), **template),  # type: ignore[arg-type]

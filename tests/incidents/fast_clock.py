@@ -1,4 +1,4 @@
-"""A faster clock for observers: minutes and hours of history pass in seconds."""
+"""A faster clock for the overview, so that minutes and hours of history pass in seconds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class FastClock:
 
 @contextmanager
 def observe_faster(factor: float) -> Iterator[None]:
-    """Make time pass faster for the observers of routers created within the block. Requests still take real time."""
+    """Let time pass faster for the overviews of routers created within the block. Requests still take real time."""
     clock = FastClock(factor)
 
     def fast_overview(services: Any, fleet: Any, ensemble: Any, _: Any, wall_ms: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A router with gRPC and HTTP over scripted replicas, callers, and an operator with the runbook."""
+"""A router with gRPC and HTTP, its scripted replicas, and an operator who follows the runbook."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ class Rehearsal:
         return await self.routed.ask(inference_pb2.InferRequest(**given))
 
     async def operate(self, name: str, request: Any, answer: Any) -> Any:
-        """Call the operator service. Raises AioRpcError."""
+        """Call a method of the operator service. Raises AioRpcError if the call fails."""
         path = f"/octet.v1.Operator/{name}"
         method = self.routed.channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
         return await method(request)
@@ -98,7 +98,7 @@ class Rehearsal:
         return found
 
     async def page(self) -> Any:
-        """Return the overview as the dashboard reads it."""
+        """Return the overview that the dashboard reads."""
         http = self.routed.server.http
         assert http is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
@@ -117,12 +117,12 @@ class Rehearsal:
         return found
 
     async def trouble(self, kind: str, subject: str) -> wire.Trouble | None:
-        """Return the trouble from the overview."""
+        """Return the trouble from the overview, or None."""
         troubles = (await self.overview()).troubles
         return next((each for each in troubles if (each.kind, each.subject) == (kind, subject)), None)
 
     async def until_shown(self, kind: str, subject: str, runbook: str = "") -> wire.Trouble:
-        """Wait until the trouble is shown with a section of the runbook, by default the rehearsed section."""
+        """Wait until the overview shows the trouble with this section of the runbook, by default the rehearsed one."""
 
         async def shown() -> wire.Trouble | None:
             found = await self.trouble(kind, subject)
@@ -133,7 +133,7 @@ class Rehearsal:
         return found
 
     async def until_first(self, kind: str, subject: str) -> None:
-        """Wait until this trouble is the headline of the dashboard and of `octet top`."""
+        """Wait until the trouble is the headline of the dashboard and of `octet top`."""
 
         async def first() -> bool:
             page, shown = await self.page(), await self.top()
@@ -154,17 +154,17 @@ class Rehearsal:
         await until(gone, self.describe)
 
     async def describe(self) -> str:
-        """Return a text of all troubles, for a failed test."""
+        """Return a description of all troubles, for the message of a failed test."""
         overview = await self.overview()
         return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
 
     async def look(self, request_id: str = "") -> dict[str, str]:
-        """Run the section's reading commands and return their output by command. `request_id` replaces an example id in
+        """Run the section's read-only commands. Return their output by command. `request_id` replaces the example id in
         the runbook."""
         return {line: await self._run(_ID.sub(request_id, line)) for line in self.runbook.looks}
 
     async def command(self, beginning: str) -> str:
-        """Run the section's command with this beginning, and return its output."""
+        """Run the section's command that starts with these words. Return its output."""
         return await self._run(self.runbook.command(beginning))
 
     async def _run(self, line: str) -> str:
@@ -192,11 +192,13 @@ async def rehearse(
     follows: bool = False,
 ) -> AsyncIterator[Rehearsal]:
     """Run the ensemble. `folder` holds the configuration and is the replicas' adapter root. `runbook` names the
-    rehearsed section. For observers, time passes `speed` times faster. With `follows` the router reloads the file when
-    it is written, and its windows are those of the file."""
+    rehearsed section. For the overview, time passes `speed` times faster. With `follows`, the router reloads the file
+    when it is written, and uses the windows of the file."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
-    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))  # shorter than a file permits
+    ensemble = replace(
+        read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0)
+    )  # shorter than a configuration file permits
     async with AsyncExitStack() as stack:
         replicas = {
             specialist.name: [

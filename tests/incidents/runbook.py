@@ -18,7 +18,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The anchor that Markdown renderers use."""
+        """The section's anchor, as Markdown renderers write it."""
         return self.title.lower().replace(" ", "-")
 
     @property
@@ -28,7 +28,7 @@ class Section:
 
     @property
     def looks(self) -> list[str]:
-        """The commands before the section's actions; they only read."""
+        """The commands before the section's actions. They only read."""
         return _commands(self.text.partition(DO)[0])
 
     @property

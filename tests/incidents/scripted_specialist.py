@@ -1,4 +1,4 @@
-"""Scripted replicas without weights. Answers about a specialist's own topic are right; all others are blank."""
+"""Scripted replicas without weights. Answers about a specialist's own topic are right; all other answers are blank."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,18 @@ from specialist.text.codec import VocabularyCodec
 
 RIGHT = "return 2*x;"
 WRONG = " " * len(RIGHT)
-"""A blank text of the same length."""
+"""Blank text of the same length."""
 USUAL = CostModel(0.001, 0.00001, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
-"""An answer takes about fifty milliseconds."""
+"""Costs with which an answer takes about fifty milliseconds."""
 
 
 @dataclass(frozen=True)
 class ScriptedSpecialist:
-    """The answers of a specialist and its capacity."""
+    """What a specialist answers, and its capacity."""
 
     name: str
     knows: tuple[str, ...]
-    """The specialist is right about a prompt that contains one of these words."""
+    """Words of the specialist's topic: it is right about every prompt that contains one of them."""
     replicas: int = 1
     cost: CostModel = USUAL
     max_running: int = 8
@@ -60,7 +60,7 @@ class ScriptedSpecialist:
 
 
 class ScriptedEngine(SimEngine):
-    """Computes like the sim engine, with its cache; only the text is scripted."""
+    """Computes and caches like the sim engine; only its text is scripted."""
 
     def __init__(
         self, specialist: ScriptedSpecialist, words: VocabularyCodec, cost: CostModel, num_blocks: int, block_size: int

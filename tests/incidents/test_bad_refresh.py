@@ -9,7 +9,7 @@ from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
 UNHURRIED = CONFIG.replace("200ms", "10s")
-"""With this objective no request is late, however busy the machine is."""
+"""With this objective, no request is late, however busy the machine is."""
 
 
 async def test_bad_refresh(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ async def test_bad_refresh(tmp_path: Path) -> None:
             await until(lambda: callers.answerers == {BUILD})
             slo = await rehearsal.slo(TEMPLATE)
             assert slo.pass_rate < slo.floor
-            assert await rehearsal.trouble("burning", TEMPLATE) is None, "the answers are wrong, but not late"
+            assert await rehearsal.trouble("burning", TEMPLATE) is None, "the answers are wrong, but must not be late"
             shown = await rehearsal.look()
             assert "shadow_only" in shown["octet breakers"] and "refresh" in shown["octet lanes template"]
             assert "promote" in shown["octet audit template"]

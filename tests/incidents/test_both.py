@@ -8,7 +8,7 @@ from tests.incidents.test_capacity import overloaded
 from tests.incidents.traffic import Traffic
 
 PATIENT = CONFIG.replace("breach: 500ms", "breach: 1h")
-"""With this setting the breaker does not open during the test."""
+"""With this setting, the breaker does not open during the test."""
 
 
 async def test_both(tmp_path: Path) -> None:

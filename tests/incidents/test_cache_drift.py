@@ -1,4 +1,4 @@
-"""Long prompts that are never repeated evict the cache of running conversations."""
+"""Long prompts that are never repeated evict the cached blocks of active conversations."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
 BY_TOKEN = CostModel(0.001, 0.0002, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
-"""Every prompt token that is not cached takes time."""
+"""Costs with which every uncached prompt token takes time."""
 LONG = "We speak of a large code base with many a template in it. " * 10
 
 
 def talk(number: int) -> str:
-    """Return the next prompt of one of three conversations."""
+    """Return the next prompt of one of three conversations, in turn."""
     return f"Talk {number % 3}. {LONG} And now? ({number})"
 
 

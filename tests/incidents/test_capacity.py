@@ -11,11 +11,11 @@ from tests.incidents.traffic import Traffic
 from tests.incidents.waiting import until
 
 SLOW = CostModel(0.002, 0.00001, 0.0, 0.045, 0.00002, 0.0, 0.0, 0.0)
-"""An answer takes half a second."""
+"""Costs with which an answer takes half a second."""
 
 
 def overloaded() -> list[ScriptedSpecialist]:
-    """Return specialists of which `template` has enough capacity with two replicas, but not with one. The fallback has
+    """Return specialists of which `template` has enough capacity with two replicas, but not with one. Its fallback has
     too little capacity as well."""
     _, debug, _ = make_specialists()
     busy = ScriptedSpecialist(BUILD, ("",), cost=SLOW, max_running=1, max_waiting=1)
@@ -45,12 +45,12 @@ async def test_capacity(tmp_path: Path) -> None:
             await rehearsal.until_first("refusing", TEMPLATE)
             await until(rehearsal.judged(TEMPLATE))
             slo = await rehearsal.slo(TEMPLATE)
-            while not slo.HasField("pass_rate"):  # Service levels are up to half a second old.
+            while not slo.HasField("pass_rate"):  # Service levels may be half a second old.
                 await asyncio.sleep(0.05)
                 slo = await rehearsal.slo(TEMPLATE)
             (promise,) = [each for each in slo.objectives if each.name == "admission_to_first_token_p95"]
             assert not promise.met and promise.target == 0.2 and slo.admission_to_first_token.p95 > promise.target
-            assert slo.pass_rate >= slo.floor, "the answers are right, but late"
+            assert slo.pass_rate >= slo.floor, "the answers must be right, although late"
             assert await rehearsal.trouble("correctness", TEMPLATE) is None
             shown = await rehearsal.look()
             assert "drained_by_operator" in shown["octet replicas"]

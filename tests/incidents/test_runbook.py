@@ -1,4 +1,4 @@
-"""Every command, alert and metric of the runbook exists."""
+"""Every command, alert and metric in the runbook exists."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def incident(anchor: str) -> Section:
 
 @cache
 def alerts() -> dict[str, str]:
-    """Return the runbook section that each alert names."""
+    """Return, for each alert, the section of the runbook that it names."""
     groups = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     return {rule["alert"]: rule["annotations"]["runbook"] for rule in rules}

@@ -1,4 +1,4 @@
-"""Callers of an ensemble under test."""
+"""Callers of the rehearsed ensemble."""
 
 import asyncio
 from collections import deque
@@ -19,7 +19,7 @@ _FEW = 5
 
 @dataclass
 class Traffic:
-    """Callers that send one request after the other, with pauses."""
+    """Callers that each send one request after another, with pauses."""
 
     rehearsal: Rehearsal
     prompt: Callable[[int], str]
@@ -57,10 +57,10 @@ class Traffic:
 
     @property
     def answerers(self) -> set[str]:
-        """The specialists that gave the last few answers."""
+        """The specialists that gave the most recent answers."""
         return {received.receipt.specialist for received in self.answered[-_FEW:] if received.receipt is not None}
 
     def missed(self, reason: replica_wire.MissReason) -> list[str]:
-        """Return the ids of answered requests with this reason for a cache miss."""
+        """Return the ids of answered requests that missed the cache for this reason."""
         receipts = [received.receipt for received in self.answered if received.receipt is not None]
         return [receipt.request_id for receipt in receipts if receipt.usage.miss_reason == reason]

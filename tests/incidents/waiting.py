@@ -10,7 +10,7 @@ PATIENCE = 60.0
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:
-    """Poll until the condition, which may be awaitable, is true; return its value."""
+    """Poll until the condition returns, or resolves to, a true value. Return that value."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

@@ -1,4 +1,4 @@
-"""The pool's contract as plain lists: slow, and short enough to trust."""
+"""The pool's contract with plain lists: slow, and short enough to trust."""
 
 from collections.abc import Collection, Iterable
 from copy import deepcopy
@@ -8,7 +8,7 @@ from itertools import chain, takewhile
 from kvpool import MissReason
 
 Content = tuple[int, tuple[int, ...]]
-"""Owner and all tokens up to a block's end: what a cached block stands for."""
+"""What a cached block holds: its owner, and all tokens up to the end of the block."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NaivePool:
     free: list[int] = field(init=False)
     cached: dict[int, Content] = field(default_factory=dict)
     evicted: list[list[Content]] = field(default_factory=lambda: [[]])
-    """Generations of as many blocks as the pool has; the last two are kept."""
+    """Evicted contents, in generations as large as the pool. The last two generations are kept."""
     tables: dict[int, NaiveTable] = field(default_factory=dict)
     hits: int = 0
     misses: dict[MissReason, int] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class NaivePool:
     def forecast(
         self, owner: int, tokens: tuple[int, ...], num_tokens: int, headroom: int, depths: Collection[int] | None
     ) -> Forecast:
-        """`depths` are the allowed numbers of hit blocks; None allows any."""
+        """Return what an admission must do. `depths` are the permitted numbers of hit blocks; None permits any."""
         wanted = [(owner, tokens[:end]) for end in range(self.block_size, len(tokens), self.block_size)]
         found = list(takewhile(lambda content: content in self.cached.values(), wanted))
         num_hit = max((n for n in range(1, len(found) + 1) if depths is None or n in depths), default=0)

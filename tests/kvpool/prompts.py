@@ -1,4 +1,4 @@
-"""Sequences to admit, drawn so that they often share a prefix."""
+"""Random sequences to admit, which often share a prefix."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from octet.identity import Lane
 BARE = Lane("writer", "0" * 64)
 ADAPTED = Lane("writer", "0" * 64, ("a" * 64,))
 OWNERS = [(BARE, b""), (ADAPTED, b""), (BARE, b"tenant")]
-"""Lane and tenant salt: no two of these may share a block."""
+"""Lane and tenant salt of each owner. No two owners may share a block."""
 
 few_tokens = st.lists(st.sampled_from([0, 1, 2**32 - 1]), max_size=4)
 
@@ -21,12 +21,12 @@ class Prompt:
     num_tokens: int
     headroom: int = 0
     depths: frozenset[int] | None = None
-    """Allowed numbers of hit blocks; None if the owner can resume anywhere."""
+    """Permitted numbers of hit blocks; None if the sequence can resume anywhere."""
 
 
 @st.composite
 def prompts(draw: st.DrawFn) -> Prompt:
-    """Zeros with a tail; a choice that is listed twice is drawn more often."""
+    """Draw zeros and a short tail. Repeated entries in the list of owners make these owners more likely."""
     tokens = (0,) * draw(st.integers(1, 10)) + tuple(draw(few_tokens))
     return Prompt(
         owner=draw(st.sampled_from([0, 0, 0, 1, 2])),

@@ -1,4 +1,4 @@
-"""The state of a pool, by value."""
+"""Comparable snapshots of a pool's state."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from kvpool import BlockPool
 
 
 def snapshot(pool: BlockPool) -> object:
-    """Equal before and after an operation that changes nothing. The pool's version is left out."""
+    """Return the pool's state without its version. It is equal before and after an operation that changes nothing."""
     return (
         [block.block_id for block in pool.free],
         [(block.ref_count, block.key, block.tokens) for block in pool.blocks],

@@ -1,4 +1,4 @@
-"""A block's key names exactly its tokens, all tokens before them, and the lane that computed them."""
+"""A block's key identifies exactly its tokens, all tokens before them, and the lane that computed them."""
 
 import struct
 from dataclasses import replace
@@ -128,6 +128,6 @@ def test_appending_an_invalid_token_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"1234", bytearray(b"1234"), "1234"], ids=repr)
 def test_text_is_not_taken_for_tokens(text: bytes | bytearray | str) -> None:
-    """An array made of bytes would read them as raw memory, four to a token."""
+    """An array made from bytes would read them as raw memory, four bytes per token."""
     with pytest.raises(ValueError, match="tokens must be integers"):
         TokenChain(ROOT, 1, cast(list[int], text))

@@ -1,4 +1,4 @@
-"""`check()` names every invariant that is broken by hand."""
+"""`check()` names every invariant that a test breaks by hand."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,8 @@ def admit(pool: BlockPool, tokens: list[int]) -> BlockTable:
 
 @pytest.fixture
 def pool() -> BlockPool:
-    """Two tables that share their first block, two cache entries, and empty blocks."""
+    """Return a pool with two tables that share their first block, two cached blocks that no table uses, and empty
+    blocks."""
     pool = BlockPool(10, BLOCK_SIZE)
     pool.release(admit(pool, [7, 7, 8, 8]))
     admit(pool, [1, 1, 2, 2, 3])

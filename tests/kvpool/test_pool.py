@@ -1,4 +1,4 @@
-"""What the pool refuses, and what it counts."""
+"""What the pool refuses, and what its counters count."""
 
 from dataclasses import FrozenInstanceError
 
@@ -37,7 +37,7 @@ def test_the_smallest_pool_hands_out_its_only_block() -> None:
 
 
 def test_a_key_that_matches_other_tokens_is_a_miss() -> None:
-    """Planted, because two token runs with one sha256 cannot be found."""
+    """The collision is forged, because no two token sequences with the same sha256 are known."""
     pool = BlockPool(8, 2)
     chain = TokenChain(ROOT, 2, [1, 2, 3, 4, 5])
     table = admit(pool, chain)
@@ -101,7 +101,7 @@ def test_a_chain_of_another_block_size_is_refused() -> None:
 
 
 def test_a_registration_that_fails_changes_nothing() -> None:
-    """Too few tokens, then too few slots: the blocks can be registered properly afterwards."""
+    """One registration has too few tokens, the next too few slots. Afterwards the blocks can still be registered."""
     pool = BlockPool(8, 2)
     chain = TokenChain(ROOT, 2, [1, 2, 3])
     table = pool.apply(pool.admit(chain, 4))

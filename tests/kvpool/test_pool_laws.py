@@ -1,4 +1,4 @@
-"""The pool agrees with the naive one after every operation, and its invariants hold."""
+"""The pool agrees with the naive pool after every operation, and its invariants hold."""
 
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tests.kvpool.prompts import OWNERS, Prompt, few_tokens, prompts
 from tests.kvpool.snapshot import snapshot
 
 EVERYTHING = 100
-"""More tokens than any sequence has."""
+"""Larger than the number of tokens of any sequence."""
 
 places = st.integers(0, 20)
 progress = st.sampled_from([EVERYTHING, EVERYTHING, EVERYTHING, 0, 1, 3, 5, 8])
@@ -53,11 +53,11 @@ class Sequence:
 class Planned:
     plan: AdmissionPlan
     seen: object
-    """Snapshot of the pool that the plan was made for."""
+    """Snapshot of the pool for which the plan was made."""
 
 
 class PoolLaws(RuleBasedStateMachine):
-    """Applies the same operations to a pool and a naive one, and compares them after each step."""
+    """Applies the same operations to a pool and to a naive pool, and compares them after each operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class PoolLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=places, more=few_tokens)
     def fork(self, which: int, more: list[int]) -> None:
-        """Admit a continuation of a live sequence, which shares blocks in use."""
+        """Admit a continuation of a live sequence. It shares blocks in use."""
         parent = pick(self.live, which)
         text = parent.tokens + tuple(more)
         self.admit(Prompt(parent.owner, text, num_tokens=len(text)), EVERYTHING)
@@ -176,7 +176,8 @@ class PoolLaws(RuleBasedStateMachine):
 
     @invariant()
     def refuses_stale_plans(self) -> None:
-        """A plan is valid only for the pool it was made for; a fresh plan is left for the next step to invalidate."""
+        """A plan is valid only for the state it was made for. A fresh plan is kept, so that later operations make it
+        stale."""
         now = snapshot(self.pool)
         for planned in self.plans:
             if planned.seen != now:
@@ -210,7 +211,7 @@ class PoolLaws(RuleBasedStateMachine):
         return chain.keys(len(tokens) // self.pool.block_size)[-1]
 
     def _plan(self, chain: TokenChain, prompt: Prompt) -> tuple[AdmissionPlan, Forecast]:
-        """Plan twice: the plan is what the naive pool predicts, and planning changes nothing."""
+        """Plan twice: the plan must be what the naive pool predicts, and planning must change nothing."""
         before = snapshot(self.pool)
         resumable = None if prompt.depths is None else self._keys_at(chain, prompt.depths).__contains__
         plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)

@@ -1,4 +1,4 @@
-"""Live through more histories than `make test` does: `python -m tests.laws FIRST LAST`."""
+"""`python -m tests.laws FIRST LAST` checks the laws with a range of seeds, usually more than `make test` uses."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Bugs planted on purpose: each is a small edit of product code that the laws must notice."""
+"""Deliberate bugs: each is a small edit of product code that the laws must detect."""
 
 import inspect
 import sys
@@ -26,14 +26,16 @@ class Mutant:
     was: str
     becomes: str
     laws: tuple[str, ...] = ()
-    """Of the simulation: those that notice it first, by the way in which it shows."""
+    """The laws of the simulation that detect the bug first. Which one does depends on how it shows."""
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         original: FunctionType = getattr(self.owner, self.function)
         mutated = _edited(original, self.was, self.becomes)
         monkeypatch.setattr(self.owner, self.function, mutated)
         for module in list(sys.modules.values()):
-            if vars(module).get(self.function) is original:  # asked by getattr, some import what warns
+            if (
+                vars(module).get(self.function) is original
+            ):  # `vars` is used because `getattr` on some modules triggers imports that warn.
                 monkeypatch.setattr(module, self.function, mutated)
 
 

@@ -1,4 +1,4 @@
-"""A proposer that knows the right answers and is wrong on purpose now and then."""
+"""A proposer of draft tokens that knows the right answers and is sometimes wrong on purpose."""
 
 from collections.abc import Sequence
 from random import Random

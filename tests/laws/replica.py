@@ -1,4 +1,4 @@
-"""A whole replica over the sim engine, to run a list of requests to their ends."""
+"""A whole replica with the sim engine, which runs a list of requests to completion."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tests.laws.scenario import BARE
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What must never change an answer."""
+    """Settings that must never change an answer."""
 
     num_blocks: int = 64
     block_size: int = 4
@@ -63,7 +63,7 @@ class Replica:
         self.events: list[Event] = []
 
     def run(self, requests: Iterable[Request]) -> dict[str, tuple[int, ...]]:
-        """The answer to each request, once all have ended."""
+        """Run all requests to completion. Return the answer to each."""
         for request in requests:
             self.scheduler.submit(request)
         while self.loop.run_once() is not None:

@@ -1,4 +1,4 @@
-"""Everything a random run is made of, drawn from one seed."""
+"""Random configurations and requests for a run, drawn from a seed."""
 
 from dataclasses import dataclass
 from random import Random
@@ -14,14 +14,14 @@ STOP = frozenset({0})
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A replica small enough that everything runs out all the time."""
+    """A replica so small that its resources run out all the time."""
 
     block_size: int
     num_blocks: int
     max_running: int
     max_step_tokens: int
     chunk_tokens: int | None
-    """None: the budget is measured time."""
+    """None if the budget of a step is measured time."""
     watermark: float
     age_bound: int
     prefix_cache: bool

@@ -1,4 +1,4 @@
-"""The laws hold under 400 random histories, a thousand in `make proofs`, and planted bugs break them."""
+"""The laws hold for 400 random histories, a thousand in `make proofs`, and deliberate bugs break them."""
 
 import hashlib
 import subprocess
@@ -17,7 +17,7 @@ SEEDS = 1000
 QUICK_SEEDS = 400
 SHARE = 50
 ONCE_BROKEN = (20775, 21042, 21719, 22157)
-"""Seeds beyond the thousand that once found a mistake, in the scheduler or in a law."""
+"""Further seeds, beyond the thousand, that once found a bug in the scheduler or in a law."""
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,14 @@ def test_a_planted_bug_is_caught_within_fifty_seeds(mutant: Mutant, monkeypatch:
     with pytest.raises(LawBroken) as caught:
         for seed in range(50):
             World(seed).run(NUM_EVENTS)
-    assert isinstance(caught.value.__cause__, LawBroken | InvariantViolation), "it crashed before a law could notice"
+    assert isinstance(caught.value.__cause__, LawBroken | InvariantViolation), (
+        "the bug caused a crash before a law could detect it"
+    )
 
 
 def test_one_seed_is_one_history_byte_for_byte() -> None:
-    """Also in another process with another hash seed: nothing hangs on set order or addresses."""
+    """The history is also equal in another process with another hash seed: it does not depend on set order or
+    addresses."""
     script = "import sys; from tests.laws.world import World; sys.stdout.buffer.write(World(7).run(500).history())"
     history = World(7).run(NUM_EVENTS).history()
     for hash_seed in ("1", "2"):
@@ -60,7 +63,7 @@ def test_one_seed_is_one_history_byte_for_byte() -> None:
 
 
 def test_histories_are_not_all_alike() -> None:
-    """The random runs reach what the laws are about: every end, preemption, hits, speculation, late completions."""
+    """Control: the random runs reach every kind of end, preemption, cache hits, speculation and late completions."""
     worlds = [World(seed).run(NUM_EVENTS) for seed in range(20)]
     ends = {reason for world in worlds for reason in world.laws.finished.values()}
     assert ends == {"stop", "length", "cancelled", "deadline", "error"}

@@ -1,4 +1,4 @@
-"""An answer depends on the request alone: not on cache, chunks, pool size, neighbours, batch or speculation."""
+"""An answer depends only on its request: not on cache, chunks, pool size, other requests, batch or speculation."""
 
 from random import Random
 
@@ -73,7 +73,7 @@ def test_same_answer_alone_and_in_a_batch(requests: list[Request], shape: Shape)
 
 
 def test_a_second_conversation_turn_reuses_the_first() -> None:
-    """The whole first turn, its answer included, is a prefix of the second and comes from the cache."""
+    """The first turn, including its answer, is a prefix of the second and comes from the cache."""
     replica = Replica(Shape(block_size=4))
     first = Request("first", BARE, tuple(range(1, 14)), max_tokens=11, stop_ids=STOP)
     answer = replica.run([first])["first"]
@@ -84,7 +84,7 @@ def test_a_second_conversation_turn_reuses_the_first() -> None:
 
 
 def test_a_preempted_hybrid_goes_on_where_it_stopped() -> None:
-    """State, partial block and key chain are all back: not one token is computed twice."""
+    """State, partial block and key chain are restored, so that no token is computed twice."""
     replica = Replica(Shape(num_blocks=9, block_size=4, hybrid=True, chunk_tokens=64))
     low = Request("low", BARE, tuple(range(1, 11)), max_tokens=12, priority=0)
     other = Request("other", BARE, (50, 51, 52), max_tokens=12, priority=1)

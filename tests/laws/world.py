@@ -1,4 +1,4 @@
-"""A replica under random traffic, faults and interruptions: one seed, one history."""
+"""A replica under random traffic, faults and interruptions. The same seed gives the same history."""
 
 from dataclasses import replace
 from random import Random
@@ -55,7 +55,7 @@ class World:
         self.log: list[tuple[float, str, list[Event]]] = []
 
     def run(self, num_events: int) -> "World":
-        """Live through the events, then let everything come to rest. Raises whatever law was broken."""
+        """Run this many events, then let all requests end. Raises LawBroken for the first broken law."""
         try:
             for _ in range(num_events):
                 self._event()
@@ -130,7 +130,7 @@ class World:
         self._observe(f"submit {request.request_id}")
 
     def _step(self, *, interrupted: bool) -> bool:
-        """Take a step; when interrupted, some of its requests end while it is in flight."""
+        """Run a step. If it is interrupted, some of its requests end while it is in flight."""
         step = self.scheduler.assemble_step()
         if step is None:
             self._observe("idle")
@@ -159,7 +159,7 @@ class World:
         self._observe(f"{reason} {request_id}")
 
     def _spoil_a_snapshot(self) -> None:
-        """A flipped bit in what a hybrid saved must cost time, never the right answer."""
+        """Flip a bit in the saved state of a hybrid model. This may cost time, but must not change the answer."""
         waiting = [seq for seq in self.scheduler.waiting if seq.saved is not None]
         if waiting:
             seq = self.rng.choice(waiting)
@@ -214,7 +214,7 @@ class World:
 
 
 class ForgetfulState(SimState):
-    """Now and then there is no room for a snapshot."""
+    """A state that sometimes has no room for a snapshot."""
 
     def __init__(self, memory: SimMemory, rng: Random) -> None:
         super().__init__(memory)

@@ -1,4 +1,4 @@
-"""Fixtures of the model tests."""
+"""Fixtures for model tests."""
 
 from tests.models.demo import demo_gguf
 from tests.models.stories import stories_dir

@@ -1,4 +1,4 @@
-"""The embedded default model, for tests that need a real one."""
+"""The built-in demo model, for tests that need a real one."""
 
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from specialist.models.fields import ModelRefused
 
 @pytest.fixture(scope="session")
 def demo_gguf() -> Path:
-    """SmolLM2-135M-Instruct, prepared once into the cache; skips if it can neither be found nor downloaded."""
+    """Return SmolLM2-135M-Instruct, prepared once into the cache. Skip the test if it is neither present nor can be
+    downloaded."""
     try:
         return demo_model(cache_directory())
     except ModelRefused as refused:

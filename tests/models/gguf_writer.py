@@ -1,4 +1,4 @@
-"""Valid GGUF files for tests, small enough to damage byte by byte."""
+"""Valid GGUF files for tests, small enough to be damaged byte by byte."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from tests.models.tiny import CHAT_TEMPLATE, CONTROL, MERGES
 Value = str | bool | int | float | Sequence[str] | Sequence[int] | Sequence[float]
 KIND_NUMBERS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
 BLOCKS = {"Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210)}
-"""Columns and bytes of a block."""
+"""Columns and bytes of a block of each format."""
 HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
-"""Where a block holds its scales, as half floats."""
+"""Byte offsets in a block at which its scales are stored as half floats."""
 
 
 class Blob(NamedTuple):
     kind: str
     shape: tuple[int, ...]
-    """Rows first."""
+    """The number of rows comes first."""
     data: bytes
 
 
@@ -62,7 +62,7 @@ def _scalar(value: bool | int | float) -> tuple[int, str]:
 
 
 def random_blob(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Blob:
-    """Random bits for the integers, reasonable scales."""
+    """Return a tensor of random integers with reasonable scales."""
     if kind not in BLOCKS:
         values = (rng.standard_normal(shape) * 0.1).astype(np.float32)
         raw = values.view(np.uint32) >> 16 if kind == "BF16" else values
@@ -76,7 +76,7 @@ def random_blob(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> 
 
 
 def byte_level_words() -> dict[str, Value]:
-    """The tokenizer of tests.models.tiny as GGUF metadata."""
+    """Return the tokenizer of tests.models.tiny as GGUF metadata."""
     alphabet = sorted(ByteLevel.alphabet())
     merged = ["".join(pair) for pair in MERGES]
     return {
@@ -113,7 +113,7 @@ def tiny_metadata(architecture: str = "llama", *, hidden: int = 64, inner: int =
 def tiny_tensors(
     kind: str, architecture: str = "llama", *, hidden: int = 64, inner: int = 96, tied: bool = True, seed: int = 0
 ) -> dict[str, Blob]:
-    """Two layers; every matrix stored as `kind`, norms and biases as F32."""
+    """Return the tensors of two layers: every matrix stored as `kind`, norms and biases as F32."""
     rng = np.random.default_rng(seed)
     kv = hidden // 2
     matrices = {
@@ -140,7 +140,7 @@ def tiny_tensors(
 
 
 def tiny_gguf(path: Path, kind: str = "F32", architecture: str = "llama", *, tied: bool = True, seed: int = 0) -> Path:
-    """A whole random model in `path`, matrices stored as `kind`."""
+    """Write a whole random model, with matrices stored as `kind`, to `path`."""
     hidden, inner = (256, 512) if BLOCKS.get(kind, (1,))[0] == 256 else (64, 96)
     metadata = tiny_metadata(architecture, hidden=hidden, inner=inner)
     tensors = tiny_tensors(kind, architecture, hidden=hidden, inner=inner, tied=tied, seed=seed)

@@ -1,4 +1,4 @@
-"""How llama.cpp reads each block format, number by number."""
+"""Decoders of llama.cpp's block formats, one number at a time."""
 
 import struct
 from collections.abc import Callable, Iterator

@@ -15,13 +15,13 @@ SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 CONTROL = ("<unk>", "<s>", "</s>")
 BOS, EOS = 1, 2
 FIRST_PIECE = 259
-"""After three control tokens and 256 bytes."""
+"""Id of the first ordinary token, after three control tokens and 256 bytes."""
 EPS = 1e-5
 
 
 @pytest.fixture(scope="session")
 def stories_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Hugging Face directory of the trained model; skips if its data is missing."""
+    """Return the trained model as a Hugging Face directory. Skip the test if its data is missing."""
     source = Path(__file__).resolve().parents[3] / "shared" / "data" / "stories260K"
     if not (source / "stories260K.bin").is_file():
         pytest.skip(f"no stories260K model at {source}; docs/performance.md says where it comes from")
@@ -91,7 +91,7 @@ def _tensors(
 
 
 def halves_apart(weight: Tensor, heads: int) -> Tensor:
-    """llama2.c rotates neighbouring pairs; Hugging Face rotates the two halves of a head."""
+    """Reorder the rows of each head: llama2.c rotates neighbouring pairs, Hugging Face rotates the two halves."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 

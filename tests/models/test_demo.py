@@ -1,4 +1,4 @@
-"""The demo model is served only as published, and one process prepares it once."""
+"""The demo model is served only if it is exactly the published one, and a single process prepares it."""
 
 import io
 import subprocess

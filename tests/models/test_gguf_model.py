@@ -1,4 +1,4 @@
-"""Shape, layout and vocabulary of a model from a GGUF file."""
+"""Configuration, weight layout and vocabulary of a model from a GGUF file."""
 
 import struct
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.models.stories import SPACE
 
 
 def interleaved(rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]], heads: int) -> bytes:
-    """Rows of q and k in the order of the GGUF converter for Llama."""
+    """Return rows of q or k in the order in which the GGUF converter writes them for Llama."""
     shape = rows.shape
     return bytes(rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape).tobytes())
 

@@ -95,7 +95,7 @@ def test_an_invalid_alignment_is_refused(tmp_path: Path, alignment: int) -> None
 
 
 def refused_or_finite(path: Path) -> bool:
-    """Whether the file was refused. If not, its weights must be finite and its tokenizer must work."""
+    """Return whether the file is refused. Otherwise its weights must be finite and its tokenizer must work."""
     try:
         checkpoint = open_checkpoint(path)
     except ModelRefused:
@@ -129,7 +129,7 @@ def test_flipped_bits_are_refused_or_harmless(
 
 def test_every_truncation_is_refused(tmp_path: Path, whole: Callable[[str], bytes]) -> None:
     content, path = whole("Q8_0"), tmp_path / "cut.gguf"
-    padding = 32  # the last tensor may end an alignment before the file
+    padding = 32  # The last tensor may end up to an alignment before the end of the file.
     lengths = [*range(0, 200), *range(200, len(content) - padding, 997)]
     for length in lengths:
         path.write_bytes(content[:length])
@@ -149,7 +149,7 @@ def test_every_format_makes_a_model(tmp_path: Path, kind: str, architecture: str
 def test_a_damaged_demo_model_is_refused(demo_gguf: Path, tmp_path: Path) -> None:
     content = bytearray(demo_gguf.read_bytes())
     at = content.index(b"blk.0.attn_norm.weight")
-    content[at + len(b"blk.0.attn_norm.weight") + 4] ^= 1  # the file's size
+    content[at + len(b"blk.0.attn_norm.weight") + 4] ^= 1  # this byte is part of the tensor's size
     path = tmp_path / "damaged.gguf"
     path.write_bytes(content)
     with pytest.raises(ModelRefused, match="overlaps the tensor before"):

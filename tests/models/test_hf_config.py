@@ -1,4 +1,4 @@
-"""config.json is read as transformers reads it."""
+"""config.json is interpreted as transformers interprets it."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ ROPES: list[dict[str, Any]] = [
 
 
 def written(tmp_path: Path, family: str, **overrides: Any) -> dict[str, Any]:
-    """The configuration that transformers writes for such a model."""
+    """Return the configuration that transformers writes for such a model."""
     config_class, _ = classes(family)
     config_class(**{**TINY, **overrides}).save_pretrained(tmp_path)
     content: dict[str, Any] = json.loads((tmp_path / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""Plain text never becomes a control token, and decodes to itself."""
+"""Plain text is never encoded as a control token, and decodes to itself."""
 
 import json
 import shutil
@@ -42,7 +42,8 @@ def demo_words(demo_gguf: Path) -> Vocabulary:
 PARTS = st.lists(st.sampled_from([*CONTROL, " ", "the", "<|", "im", "_end", "|>"])).map("".join)
 TEXTS = st.one_of(st.text(max_size=40), PARTS)
 WITHOUT_A_TOKEN = "\x04\x06\x13\x14\x16\x1d"
-"""The demo model has no token for these, nor for the first byte of characters beyond U+3FFFF; they are dropped."""
+"""The demo model drops these characters, because it has no tokens for them. It has none for the first byte of
+characters beyond U+3FFFF either."""
 DEMO_TEXTS = st.one_of(
     st.text(st.characters(max_codepoint=0x3FFFF, exclude_categories=["Cs"], exclude_characters=WITHOUT_A_TOKEN)), PARTS
 )
@@ -68,7 +69,7 @@ def test_ordinary_text_is_encoded_as_by_the_tokenizer_itself(directory: Path, wo
     assert words.tokenizer.encode(text).ids == untouched.encode(text, add_special_tokens=False).ids
 
 
-# Ids that llama.cpp gives for the same file.
+# The token ids that llama.cpp gives for the same file.
 LLAMA_CPP = {
     "Hello world": "19556 905",
     "  two  spaces  ": "216 827 216 5600 256",

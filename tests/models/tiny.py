@@ -1,4 +1,4 @@
-"""Tiny random models of each family, saved in Hugging Face's format."""
+"""Tiny random models of each family, saved in the Hugging Face format."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ else:
     transformers = Later("transformers")
 
 FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-"""Families, and the prefix of their class names."""
+"""Model families, and the prefix of their class names in transformers."""
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = [("h", "e"), ("i", "n"), ("Ġ", "t"), ("Ġ", "Ġ"), ("Ġt", "he"), ("e", "r"), ("o", "n"), ("t", "he")]
@@ -44,13 +44,13 @@ TINY: dict[str, Any] = {
 
 
 def classes(family: str) -> tuple[Any, Any]:
-    """Classes of configuration and model."""
+    """Return the configuration class and the model class."""
     name = FAMILIES[family]
     return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
 
 
 def tiny_tokenizer() -> Tokenizer:
-    """Byte-level BPE: three control tokens (ids 0 to 2), every byte, a few merges."""
+    """Return a byte-level BPE tokenizer with three control tokens (ids 0 to 2), every byte, and a few merges."""
     words = [*CONTROL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
     tokenizer = Tokenizer(BPE({word: i for i, word in enumerate(words)}, MERGES))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -60,7 +60,7 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 def tiny_model(directory: Path, family: str, *, seed: int = 0, **overrides: Any) -> "transformers.PreTrainedModel":
-    """Save a random model of `family` into `directory`, with a tokenizer and a chat template, and return it."""
+    """Save a random model of this family, with a tokenizer and a chat template, into `directory`. Return the model."""
     config_class, model_class = classes(family)
     torch.manual_seed(seed)
     model: transformers.PreTrainedModel = model_class(config_class(**{**TINY, **overrides}))

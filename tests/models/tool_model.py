@@ -1,4 +1,4 @@
-"""A tiny random model with a tool template. Its free text is noise; its guided text is not."""
+"""A tiny random model with a tool template. Its free output is noise; only constrained output makes sense."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,8 @@ MARKERS = ("<tool_call>", "</tool_call>")
 
 
 def tool_model(directory: Path, *, special: bool = False, context: int = 4096) -> Path:
-    """Its markers are single tokens: ordinary ones, or `special` ones without text."""
+    """Write the model. Each tool marker is a single token: an ordinary one, or with `special` a control token without
+    text."""
     tiny_model(directory, "llama", max_position_embeddings=context)
     tokenizer = tiny_tokenizer()
     added = [AddedToken(marker, special=special, normalized=False) for marker in MARKERS]
