@@ -35,12 +35,12 @@ from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import ShadowDispatcher, shadow_counts_to_wire
 from router.quality.slo import SloTracker
 from router.quality.slo_sharing import SloSharing
-from router.receipt_log import ReceiptCache, ReceiptLog, parse_receipt_labels, receipt_key
+from router.receipt_log import ReceiptCache, ReceiptLog, parse_receipt_labels
 from router.request import Tracer
 from router.routing.policy import ClassifierClient, RoutingPolicy
 from router.routing.validation import RequestValidator
 from router.serving import AnswerValidator, RequestPipeline, RequestServer
-from router.store.rows import ComparisonRow, VerdictRow
+from router.store.rows import ComparisonRow, VerdictRow, receipt_key
 from router.store.store import Store, open_store
 from router.verify.verdict import Outcome, Verifier
 from router.verify.verifiers import open_verifiers

@@ -1,21 +1,28 @@
-"""Receipts of ended requests, found later in memory or in the store."""
+"""Receipts of ended requests: kept in memory and in the store, found by id, listed and explained."""
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import get_args
 
 from google.protobuf.message import DecodeError
 
+from admission.knobs import UNSPECIFIED_INTENT, Knob, KnobName
 from octet.clock import Clock
-from octet.rpc.refusal import Refusal
+from octet.rpc.refusal import Refusal, invalid_field
 from octet.telemetry.outcomes import request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
-from router.store.rows import ReceiptLabels, ReceiptRow, StoreUnavailable
+from octet.v1 import operator_pb2
+from router.control.audit import audit_to_wire, store_unavailable
+from router.refusals import unknown_request
+from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, StoreUnavailable, receipt_key
 from router.store.store import Store
 
 MAX_CACHE_BYTES = 32 << 20
-
-
-def receipt_key(request_id: str, tenant: str) -> str:
-    return f"{tenant}:{request_id}" if tenant else request_id
+_ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")  # prefixes of request ids in answer ids
+_AUDIT_MS_BEFORE = 3_600_000
+_MAX_AUDIT_LINES = 100
 
 
 class ReceiptCache:
@@ -32,11 +39,9 @@ class ReceiptCache:
     def __len__(self) -> int:
         return len(self._receipts)
 
-    def put(self, receipt: wire.Receipt, key: str = "") -> None:
-        """Store a receipt, replacing one with the same key; the default key is the request id."""
-        key = key or receipt.request_id
+    def put(self, key: str, raw: bytes) -> None:
+        """Keep a serialized receipt in place of an earlier one with the same key."""
         self._drop(key)
-        raw = receipt.SerializeToString()
         self._receipts[key] = self._clock.now() + self._seconds, raw
         self.num_bytes += len(key.encode()) + len(raw)
         self._expire()
@@ -60,18 +65,19 @@ class ReceiptCache:
 
 
 class ReceiptLog:
+    """Used on the event loop. Every reading call may raise Refusal."""
+
     def __init__(self, cache: ReceiptCache, store: Store) -> None:
         self._cache = cache
         self._store = store
 
     def put(self, receipt: wire.Receipt) -> None:
-        key = receipt_key(receipt.request_id, receipt.tenant)
-        self._cache.put(receipt, key)
-        row = ReceiptRow(key, receipt.created_unix_ms, receipt.SerializeToString(), receipt_labels(receipt))
-        self._store.keep_receipt(row)
+        key, raw = receipt_key(receipt.request_id, receipt.tenant), receipt.SerializeToString()
+        self._cache.put(key, raw)
+        self._store.keep_receipt(ReceiptRow(key, receipt.created_unix_ms, raw, receipt_labels(receipt)))
 
     async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
-        """Return a receipt of that tenant only. Raises Refusal if the store may have it but does not answer."""
+        """Return a receipt of that tenant only."""
         key = receipt_key(request_id, tenant)
         receipt = self._cache.get(key)
         if receipt is None:
@@ -84,6 +90,55 @@ class ReceiptLog:
                 return None
             receipt = None if row is None else parse_receipt(row.raw)
         return receipt if receipt is not None and receipt.tenant == tenant else None
+
+    async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
+        """Return serialized octet.v1.Receipt of every tenant, newest first."""
+        with _store_refusals():
+            return [row.raw for row in await self._store.receipts.newest(query)]
+
+    async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
+        """Yield serialized octet.v1.Comparison, oldest first."""
+        with _store_refusals():
+            async for row in self._store.comparisons(since_ms):
+                yield row.raw
+
+    async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
+        """Find a receipt of the tenant by a request id or an answer id. If no tenant is given, search those of `own`,
+        then those of the only tenant that has the id."""
+        for request_id in possible_request_ids(given):
+            found = await self.get(request_id, tenant or own)
+            if found is not None:
+                return found
+        for request_id in () if tenant else possible_request_ids(given):
+            with _store_refusals():
+                rows = await self._store.receipts.find_by_id(request_id)
+            tenants = sorted({row.labels.tenant for row in rows})
+            if len(tenants) > 1:
+                raise invalid_field("tenant", f"one of {', '.join(tenants)}: each has a request with this id", "none")
+            found = parse_receipt(rows[0].raw) if rows else None
+            if found is not None:
+                return found
+        raise unknown_request(given)
+
+    async def explain(self, receipt: wire.Receipt, fallback: str) -> operator_pb2.Story:
+        """Collect what the store knows about a request. `fallback` is the primary's."""
+        key = receipt_key(receipt.request_id, receipt.tenant)
+        began = receipt.created_unix_ms
+        until = began + round(receipt.timings.total * 1000)
+        subjects = audit_subjects(receipt, fallback)
+        with _store_refusals():
+            comparisons, row, changes = await asyncio.gather(
+                self._store.receipts.comparisons(key),
+                self._store.receipt(key),
+                self._store.receipts.audit_of(subjects, began - _AUDIT_MS_BEFORE, until, _MAX_AUDIT_LINES),
+            )
+        found = (operator_pb2.Comparison.FromString(each.raw) for each in comparisons if each.at_ms >= began)
+        comparison = next((each for each in found if each.request_id == receipt.request_id), None)
+        judged = row.judged if row is not None and row.at_ms == began else ""
+        if not judged and comparison is not None and comparison.primary_outcome in ("passed", "failed"):
+            judged = comparison.primary_outcome
+        entries = list(map(audit_to_wire, changes))
+        return operator_pb2.Story(receipt=receipt, comparison=comparison, judged=judged, changes=entries)
 
 
 def parse_receipt(raw: bytes) -> wire.Receipt | None:
@@ -102,3 +157,38 @@ def parse_receipt_labels(raw: bytes) -> ReceiptLabels:
     """Return the labels of a receipt that was stored without them. Used on any thread."""
     receipt = parse_receipt(raw)
     return ReceiptLabels(outcome="unreadable") if receipt is None else receipt_labels(receipt)
+
+
+def possible_request_ids(given: str) -> list[str]:
+    """Return the ids that a request id or an answer id may mean; a caller's own id may start like an answer id."""
+    return [given, *(given.removeprefix(prefix) for prefix in _ANSWER_PREFIXES if given.startswith(prefix))]
+
+
+def audit_subjects(receipt: wire.Receipt, fallback: str = "") -> list[str]:
+    """Return the audit subjects that concern a request: its specialists, knobs and replicas, and the store. `fallback`
+    is the primary's."""
+    specialists = _distinct(
+        receipt.specialist,
+        receipt.decision.primary,
+        receipt.decision.second_choice,
+        fallback,
+        receipt.between.instead_of,
+        receipt.between.shadow.specialist,
+        *(attempt.specialist for attempt in receipt.attempts),
+    )
+    replicas = (receipt.replica, *(attempt.replica for attempt in receipt.attempts))
+    intent = receipt.decision.intent or UNSPECIFIED_INTENT
+    knobs = [str(KnobName(intent, each, knob)) for each in (None, *specialists) for knob in get_args(Knob)]
+    return _distinct(*specialists, *replicas, *knobs, "store")
+
+
+def _distinct(*names: str) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name))
+
+
+@contextmanager
+def _store_refusals() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise store_unavailable(f"the store cannot be read now: {error}") from None

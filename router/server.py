@@ -38,7 +38,6 @@ from router.api.http.operator_routes import MonitoringSources
 from router.api.http.server import HttpServer
 from router.api.keys.gate import AccessGate, KeyInterceptor
 from router.api.operator.operations import OperatorApi
-from router.api.operator.receipts import ComparisonArchive, ReceiptArchive
 from router.api.operator.service import OPERATOR_SERVICE, OperatorService
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment
 from router.dispatch.dispatcher import Write
@@ -92,10 +91,7 @@ class RouterServer(RouterCore):
         services, store, config = self.services, self.services.store, ensemble.router
         self._keys = settings.keys
         self.is_warm = False
-        self.comparisons = ComparisonArchive(store)
-        self.operator_api = OperatorApi(
-            services.control, ReceiptArchive(store, self.receipts.get, self._fallback_of), self.slos
-        )
+        self.operator_api = OperatorApi(services.control, self.receipts, self.slos)
         self.view = Overviews(services, self.fleet, ensemble, clock, wall_ms)
         self.observers.add(self.view.traffic, gaps=False)
         self.jobs = JobManager(
@@ -117,10 +113,6 @@ class RouterServer(RouterCore):
                 check_keys_configured(listener, has_keys=self.gate.requires_keys)
         self.port: int = bind_server(self._grpc, settings)
         self.http = None if settings.http is None else HttpServer(self._build_http_app(), settings.http)
-
-    def _fallback_of(self, specialist: str) -> str:
-        specialists = self.services.ensemble.specialists
-        return next((each.fallback or "" for each in specialists if each.name == specialist), "")
 
     def _serve_job(
         self, message: wire.InferRequest, seconds_left: float, write: Write, caller: CallerIdentity
@@ -157,7 +149,7 @@ class RouterServer(RouterCore):
         )
         jobs = JobsService(self.jobs, REQUEST_BYTES)
         operator = OperatorService(
-            self.operator_api, self.comparisons, self.services.shadow_counts, wall_ms, view=self.view
+            self.operator_api, self.receipts, self.services.shadow_counts, wall_ms, view=self.view
         )
         server.add_generic_rpc_handlers((self._inference.handler(), jobs.handler(), operator.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -177,7 +169,7 @@ class RouterServer(RouterCore):
         await self._set_health(_NOT_SERVING)
         self.traces.start()
         await super().start()
-        self.view.start(self.comparisons)
+        self.view.start(self.receipts)
         self.jobs.start()
         if self._keys is not None:
             source = self._keys
@@ -268,24 +260,15 @@ class RouterServer(RouterCore):
         await self._health.set(INFERENCE_SERVICE, status)
 
 
-WatchConfig = Callable[[Path, Ensemble], ConfigWatch]
-
-
-def serve(
-    ensemble: Ensemble,
-    settings: RouterSettings,
-    say: Callable[[str], None] | None = None,
-    watching: WatchConfig = ConfigWatch,
-) -> int:
+def serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | None) -> int:
     """Run until SIGTERM or SIGINT, which drain the router, and return 0; a second SIGINT stops immediately and returns
-    130. SIGHUP reloads the configuration. Raises ValueError, OSError or BindRefused for invalid settings."""
+    130. SIGHUP reloads the configuration; every accepted one is written to the file `accepted`. Raises ValueError,
+    OSError or BindRefused for invalid settings."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    return uvloop.run(_serve(ensemble, settings, say or (lambda line: print(line, flush=True)), watching))
+    return uvloop.run(_serve(ensemble, settings, accepted))
 
 
-async def _serve(
-    ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None], watching: WatchConfig
-) -> int:
+async def _serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | None) -> int:
     stop, stop_now, reload = asyncio.Event(), asyncio.Event(), list[Callable[[], None]]()
 
     def interrupt() -> None:
@@ -303,13 +286,14 @@ async def _serve(
         try:
             await server.start()
             if ensemble.source is not None:
-                reload.append(server.follow(watching(ensemble.source, ensemble)))
+                reload.append(server.follow(ConfigWatch(ensemble.source, ensemble, accepted)))
             if await _finish_before(server.warm(), stop):
                 gc.freeze()  # long-lived objects: the garbage collector need not visit them while requests wait
                 also = "" if server.http is None else f" and {server.http.url}"
                 replicas = f"{len(ensemble.specialists)} specialists, {len(server.fleet.replicas)} replicas"
                 version = f"classifier {classifier.digest[:_DIGEST_DIGITS]}"
-                say(f"octet router ready on {format_address(settings, server.port)}{also} ({replicas}, {version})")
+                address = format_address(settings, server.port)
+                print(f"octet router ready on {address}{also} ({replicas}, {version})", flush=True)
             await stop.wait()
             await _finish_before(server.drain(), stop_now)
         finally:

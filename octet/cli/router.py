@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from octet.config.loader import default_ensemble, read_ensemble
-    from router.accepted_config import AcceptedConfigWatch, load_accepted_config
+    from octet.config.reload import load_accepted_config
 
     config, accepted = arguments.config, arguments.accepted
     if config is None:
@@ -96,9 +96,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         settings.keys.load()
     from router.server import serve  # imported late, because it loads a classifier: only for valid options
 
-    if accepted is None:
-        return serve(ensemble, settings)
-    return serve(ensemble, settings, watching=partial(AcceptedConfigWatch, accepted))
+    return serve(ensemble, settings, accepted)
 
 
 def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettings:

@@ -1,6 +1,8 @@
-"""Follow a configuration file while a router runs."""
+"""Follow a configuration file while a router runs, and keep the last accepted configuration, so that a router can
+start while an operator is editing the file."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import NamedTuple, TypeAlias
 from octet.config.ensemble import Ensemble
 from octet.config.fields import compare_ensembles
 from octet.config.loader import parse_content, read_content
-from octet.config.yaml_tree import ConfigInvalid
+from octet.config.yaml_tree import ConfigInvalid, Problem
 from octet.identity import file_stamp
 
+_log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 0.2
 
@@ -98,9 +101,17 @@ class ConfigWatch(ConfigFile):
     """Polls the file, which works on every file system and with links. Call `refused` for an event that fails."""
 
     def __init__(
-        self, path: Path, current: Ensemble, *, interval: float = POLL_SECONDS, settle: float = SETTLE_SECONDS
+        self,
+        path: Path,
+        current: Ensemble,
+        kept: Path | None = None,
+        *,
+        interval: float = POLL_SECONDS,
+        settle: float = SETTLE_SECONDS,
     ) -> None:
+        """Every accepted configuration is written to the file `kept`."""
         super().__init__(path, current)
+        self._kept = kept
         self._interval = interval
         self._settle = settle
         self._nudged = asyncio.Event()
@@ -117,7 +128,36 @@ class ConfigWatch(ConfigFile):
             while not await asyncio.to_thread(self.look):
                 await asyncio.sleep(self._settle)
             event = await asyncio.to_thread(self.read, again=nudged)
+            if isinstance(event, Reloaded) and self._kept is not None and self._content is not None:
+                await asyncio.to_thread(_keep, self._content, self._kept)
             if event is not None:
                 yield event
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), self._interval)
+
+
+def load_accepted_config(config: Path, kept: Path) -> Ensemble:
+    """Load `config` if a running router would accept it, otherwise the kept configuration. Raises ConfigInvalid if
+    neither is valid."""
+    before = parse_content(read_content(kept), config) if kept.exists() else None
+    try:
+        content = read_content(config)
+        ensemble = parse_content(content, config)
+        needs_restart = () if before is None else compare_ensembles(before, ensemble).needs_restart
+        if needs_restart:
+            problem = f"cannot change without a restart of all processes: {', '.join(needs_restart)}"
+            raise ConfigInvalid([Problem(None, problem)], config)
+    except ConfigInvalid as invalid:
+        if before is None:
+            raise
+        _log.error("%s\nthis router starts with the last accepted configuration and watches the file", invalid)
+        return before
+    _keep(content, kept)
+    return ensemble
+
+
+def _keep(content: bytes, kept: Path) -> None:
+    """Write the file atomically."""
+    unfinished = kept.with_name(f"{kept.name}.new")
+    unfinished.write_bytes(content)
+    unfinished.replace(kept)

@@ -212,20 +212,22 @@ class RequestReader:
 
 
 class ConcurrencyLimit:
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, state: str = "being answered") -> None:
+        """`state` describes the calls in the refusal."""
         self._most = most
-        self._num_open: Counter[str] = Counter()
+        self._state = state
+        self.num_open: Counter[str] = Counter()
 
     @contextmanager
-    def enter(self, method: str) -> Iterator[None]:
-        """Raises Refusal if too many calls of the method are open."""
-        if self._num_open[method] >= self._most:
-            raise queue_full("being answered", self._most, None)
-        self._num_open[method] += 1
+    def enter(self, method: str = "") -> Iterator[None]:
+        """Count a call; every method has its own limit. Raises Refusal."""
+        if self.num_open[method] >= self._most:
+            raise queue_full(self._state, self._most, None)
+        self.num_open[method] += 1
         try:
             yield
         finally:
-            self._num_open[method] -= 1
+            self.num_open[method] -= 1
 
 
 def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader) -> Any:

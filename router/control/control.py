@@ -1,11 +1,12 @@
-"""The control plane: operator orders, periodic controllers, and changes by other routers."""
+"""The control plane: operator orders, periodic controllers, changes by other routers, and the events about them."""
 
 import asyncio
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 from admission.lanes import BY_POLICY, AdapterRef
 from octet.background import cancel_tasks, run_every
@@ -17,12 +18,11 @@ from octet.v1 import operator_pb2 as wire
 from router.control.adapters import AdapterSync
 from router.control.audit import AuditWriter, ChangeAuthor, audit_row, audit_to_wire, check_author, store_unavailable
 from router.control.breakers import CorrectnessBreakers, merge_breaker_documents
-from router.control.events import OperatorEvents
-from router.control.knobs import EscalationLadders, KnobController
+from router.control.knobs import EscalationController, KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import FleetReplicas, ObservedReplica
 from router.control.state import BREAKER, CORRECTNESS, DEMAND, SharedState
-from router.control.status import Cordons, OperatorStatus, build_fleet_status
+from router.control.status import ControlStatus, DrainedReplicas
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
 from router.store.store import Store
@@ -35,6 +35,7 @@ _TOKEN_BYTES = 2
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")  # accepted by replicas, with space for the suffix of a load name
 _NAME_LIMIT = "1 to 40 characters from a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 _MAX_PATH_CHARACTERS = 1024
+MAX_QUEUED_EVENTS = 256
 
 
 class ControlPlane:
@@ -63,12 +64,13 @@ class ControlPlane:
         )
         self._adapters = AdapterSync(state, clock or SystemClock(), self._report_wrong_adapter)
         self._breakers = CorrectnessBreakers(state, audit)
-        self._ladders = EscalationLadders(state, audit)
-        self._knobs = KnobController(state, audit, self._ladders)
+        self._escalation = EscalationController(state, audit)
+        self._knobs = KnobController(state, audit, self._escalation)
         self.knobs = self._knobs.infos
         self._lanes = LaneRegistry(state, audit, self._adapters, token, self._publish_audit)
-        self._cordons = Cordons(state, audit)
-        self._infos = OperatorStatus(state, self._breakers, self._lanes, self._cordons)
+        self._drained = DrainedReplicas(state, audit)
+        self._status = ControlStatus(state, self._breakers, self._knobs, self._lanes, self._drained)
+        self.replicas = self._status.replicas
         self._tasks: list[asyncio.Task[None]] = []
         self._tick_lock = asyncio.Lock()
         self._num_ticks = 0
@@ -113,7 +115,7 @@ class ControlPlane:
     async def tick(self, now: float) -> None:
         async with self._tick_lock:
             self._state.refresh()
-            ticks = (self._lanes.tick, self._breakers.tick, self._ladders.tick)
+            ticks = (self._lanes.tick, self._breakers.tick, self._escalation.tick)
             for step in (self._refill, self._audit.save_pending, *ticks):
                 try:
                     await step(now)
@@ -125,22 +127,18 @@ class ControlPlane:
             self._publish_status(now)
 
     def breakers(self) -> list[wire.BreakerInfo]:
-        now, names = self._wall(), self._state.ensemble.names
-        candidates = (self._infos.candidate(name, now) for name in names)
-        return [*(self._infos.breaker(name, now) for name in names), *(each for each in candidates if each is not None)]
+        now, status, names = self._wall(), self._status, self._state.ensemble.names
+        infos = (*(status.breaker(name, now) for name in names), *(status.candidate(name, now) for name in names))
+        return [info for info in infos if info is not None]
 
     def escalation(self) -> dict[str, int]:
         """Return the escalation level of each specialist; 0 if it is not escalated."""
-        return {name: self._ladders.ladder(name).level for name in self._state.ensemble.names}
+        return {name: self._escalation.ladder(name).level for name in self._state.ensemble.names}
 
     def lanes(self, specialist: str = "") -> list[wire.LaneInfo]:
         names = [self._state.specialist(specialist).name] if specialist else list(self._state.ensemble.names)
         now = self._wall()
-        return [info for name in names for info in self._infos.lanes(name, now)]
-
-    def replicas(self) -> list[wire.ReplicaInfo]:
-        cordoned = self._cordons.names()
-        return [self._infos.replica(replica, cordoned) for replica in self._state.replicas.observe()]
+        return [info for name in names for info in self._status.lanes(name, now)]
 
     async def audit(self, most: int = 100, subject: str = "") -> list[wire.AuditEntry]:
         try:
@@ -190,20 +188,20 @@ class ControlPlane:
         return self._lane_after(config.name, "serving")
 
     async def drain_replica(self, replica: str, *, who: str, why: str) -> wire.ReplicaInfo:
-        await self._cordons.drain(replica, check_author(who, why), self._wall())
+        await self._drained.drain(replica, check_author(who, why), self._wall())
         return self._replica_after(replica)
 
     async def undrain_replica(self, replica: str, *, who: str, why: str) -> wire.ReplicaInfo:
-        await self._cordons.undrain(replica, check_author(who, why), self._wall())
+        await self._drained.undrain(replica, check_author(who, why), self._wall())
         return self._replica_after(replica)
 
     def _breaker_after(self, specialist: str) -> wire.BreakerInfo:
         self._publish_status()
-        return self._infos.breaker(specialist, self._wall())
+        return self._status.breaker(specialist, self._wall())
 
     def _lane_after(self, specialist: str, status: str) -> wire.LaneInfo:
         self._publish_status()
-        infos = self._infos.lanes(specialist, self._wall())
+        infos = self._status.lanes(specialist, self._wall())
         return next((info for info in infos if info.status == status), wire.LaneInfo(specialist=specialist))
 
     def _replica_after(self, replica: str) -> wire.ReplicaInfo:
@@ -211,9 +209,8 @@ class ControlPlane:
         return next((info for info in self.replicas() if info.name == replica), wire.ReplicaInfo(name=replica))
 
     def _publish_status(self, now: float | None = None) -> None:
-        at = self._wall() if now is None else now
         self._state.refresh()
-        self.fleet_status = build_fleet_status(self._state, self._breakers, self._knobs, self._cordons, at)
+        self.fleet_status = self._status.fleet(self._wall() if now is None else now)
 
     def _store_changed(self, changes: StoreChanges) -> None:
         state = self._state
@@ -260,3 +257,69 @@ class ControlPlane:
         await self._lanes.begin_new(self._wall())
         self._publish_status()
         self._adapters.sync()
+
+
+class OperatorEvents:
+    """Broadcasts events to subscribers with bounded queues. Used on the event loop."""
+
+    def __init__(self, max_queued: int = MAX_QUEUED_EVENTS) -> None:
+        self._max_queued = max_queued
+        self._queues: set[EventQueue] = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @contextmanager
+    def subscribe(self) -> Iterator[AsyncIterator[wire.OperatorEvent]]:
+        """Yield the events that are published from now on."""
+        queue = EventQueue(self._max_queued)
+        if self._is_closed:
+            queue.end()
+        else:
+            self._queues.add(queue)
+        try:
+            yield queue
+        finally:
+            self._queues.discard(queue)
+
+    def publish(self, event: wire.OperatorEvent) -> None:
+        for queue in self._queues:
+            queue.put(event)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for queue in self._queues:
+            queue.end()
+        self._queues.clear()
+
+
+class EventQueue:
+    """A slow subscriber loses its oldest events and receives their number."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._queue: asyncio.Queue[wire.OperatorEvent | None] = asyncio.Queue()  # None ends it
+        self._num_dropped = self._dropped_at = 0
+
+    def __aiter__(self) -> "EventQueue":
+        return self
+
+    async def __anext__(self) -> wire.OperatorEvent:
+        if self._num_dropped:
+            dropped, self._num_dropped = self._num_dropped, 0
+            return wire.OperatorEvent(at_unix_ms=self._dropped_at, dropped=dropped)
+        event = await self._queue.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    def put(self, event: wire.OperatorEvent) -> None:
+        if self._queue.qsize() >= self._most:
+            self._queue.get_nowait()
+            self._num_dropped += 1
+            self._dropped_at = event.at_unix_ms
+        self._queue.put_nowait(event)
+
+    def end(self) -> None:
+        self._queue.put_nowait(None)

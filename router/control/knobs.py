@@ -19,7 +19,7 @@ _OPERATOR = "operator"
 _BOTTOM = EscalationLadder()
 
 
-class EscalationLadders:
+class EscalationController:
     def __init__(self, state: SharedState, audit: AuditWriter) -> None:
         self._state = state
         self._audit = audit
@@ -78,10 +78,10 @@ class EscalationLadders:
 
 
 class KnobController:
-    def __init__(self, state: SharedState, audit: AuditWriter, ladders: EscalationLadders) -> None:
+    def __init__(self, state: SharedState, audit: AuditWriter, escalation: EscalationController) -> None:
         self._state = state
         self._audit = audit
-        self._ladders = ladders
+        self._escalation = escalation
 
     def set_by_operators(self) -> dict[KnobName, knob_rules.OperatorKnob]:
         documents = self._state.documents
@@ -96,7 +96,7 @@ class KnobController:
     def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
         operators, names = self.set_by_operators(), self._state.ensemble.names
         touched = {name.intent for name in operators}
-        escalated = [name for name in names if self._ladders.ladder(name).level]
+        escalated = [name for name in names if self._escalation.ladder(name).level]
         found = {}
         for intent in self.intents().values():
             for name in names if intent.name in touched else escalated:
@@ -171,8 +171,8 @@ class KnobController:
     ) -> EffectiveKnobs:
         """Without a specialist, return the values before any escalation."""
         is_known = specialist in self._state.ensemble.names
-        ladder = self._ladders.ladder(specialist) if specialist is not None and is_known else _BOTTOM
-        return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._ladders.rules)
+        ladder = self._escalation.ladder(specialist) if specialist is not None and is_known else _BOTTOM
+        return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)
 
     def _parse(self, name: str) -> KnobName:
         specialists, intents = self._state.ensemble.names, self.intents()

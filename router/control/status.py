@@ -1,4 +1,4 @@
-"""Breakers, lanes and replicas as operators see them, drained replicas, and the status that requests use."""
+"""Drained replicas, and the state of breakers, lanes and replicas: as operators see it, and as requests use it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _REPLICA_FIELDS = [field.name for field in wire.ReplicaInfo.DESCRIPTOR.fields]
 
 
-class Cordons:
+class DrainedReplicas:
     def __init__(self, state: SharedState, audit: AuditWriter) -> None:
         self._state = state
         self._audit = audit
@@ -34,9 +34,7 @@ class Cordons:
     def all_drained(self, specialist: str) -> bool:
         """Return whether operators have drained every replica that could answer, now or after reconnecting."""
         names = self.names()
-        if not names:
-            return False
-        able = self._able(specialist)
+        able = self._able(specialist) if names else ()
         return bool(able) and all(each.name in names for each in able)
 
     def is_last(self, replica: str, specialist: str) -> bool:
@@ -54,11 +52,9 @@ class Cordons:
         def revise(body: DocumentBody | None) -> DocumentRevision:
             if body is not None:
                 raise conflict(f"{replica} is already drained, by {body.get('by')}: {body.get('why')}", "replica")
-            cordon = {"by": author.who, "why": author.why, "since": now}
-            after = "drained"
-            if self.is_last(replica, specialist):
-                after = f"drained; no replica of {specialist} is left to answer"
-            return DocumentRevision(cordon, audit_row(now, author, "drain", replica, "open", after))
+            last = f"; no replica of {specialist} is left to answer" if self.is_last(replica, specialist) else ""
+            row = audit_row(now, author, "drain", replica, "open", f"drained{last}")
+            return DocumentRevision({"by": author.who, "why": author.why, "since": now}, row)
 
         await self._audit.order(REPLICA, replica, revise)
         if self.is_last(replica, specialist):
@@ -83,87 +79,22 @@ class Cordons:
         return specialists[replica]
 
 
-def build_fleet_status(
-    state: SharedState, breakers: CorrectnessBreakers, knobs: KnobController, cordons: Cordons, now: float
-) -> FleetStatus:
-    ensemble = state.ensemble
-    return FleetStatus(
-        specialists={each.name: _specialist(each, state, breakers, cordons, now) for each in ensemble.specialists},
-        configured_knobs=configured_knobs(ensemble.intents),
-        knob_overrides=knobs.overrides(),
-        cordoned=cordons.names(),
-    )
-
-
-def _specialist(
-    config: SpecialistConfig, state: SharedState, breakers: CorrectnessBreakers, cordons: Cordons, now: float
-) -> SpecialistStatus:
-    breaker, lanes = breakers.record(config.name), state.lanes(config.name)
-    replicas = state.reachable(config.name)
-    initial = configured_status(config)
-    candidate = None if lanes is None else lanes.candidate
-    is_held = candidate is not None and any(holds_lane(each, candidate) for each in replicas)
-    unfit_reason = (
-        f"all replicas of {config.name} are drained by an operator" if cordons.all_drained(config.name) else ""
-    )
-    if lanes is not None and state.is_lost(config.name, lanes.serving):
-        unfit_reason = f"no replica of {config.name} holds the adapters of its serving lane any more"
-    adapter_names = initial.adapter_names
-    if lanes is not None:  # the serving lane takes precedence, then the configuration, then the other lanes
-        waiting = [lane for lane in (lanes.previous, candidate) if lane is not None]
-        names = {ref.name: ref.load_name for lane in waiting for ref in lane.adapters}
-        serving = {ref.name: ref.load_name for ref in lanes.serving.adapters}
-        adapter_names = {**names, **adapter_names, **serving}
-    return SpecialistStatus(
-        name=config.name,
-        lane=initial.lane if lanes is None else _serving(config, lanes, state),
-        correctness=breaker_status(breaker),
-        serves=may_serve(breaker),
-        reason="" if may_serve(breaker) else _why_open(config.name, breaker, breakers, now),
-        unfit_reason=unfit_reason,
-        candidate=_lane(config.name, candidate, replicas) if candidate is not None and is_held else None,
-        adapter_names=adapter_names,
-    )
-
-
-def _serving(config: SpecialistConfig, lanes: SpecialistLanes, state: SharedState) -> LaneStatus:
-    """If replicas are reachable but none can serve the lane, they serve the configured adapters that they hold, and
-    their answers count for no lane. If the lane's adapters are lost, they are not replaced by other content."""
-    lane, replicas = lanes.serving, state.reachable(config.name)
-    if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
-        return _lane(lanes.specialist, lane, replicas)
-    names = [name for name in config.use_adapters if any(name in each.adapters for each in replicas)]
-    lacking = frozenset(each.name for each in replicas if not all(name in each.adapters for name in names))
-    adapters = tuple((name, name) for name in names)
-    unfit = lacking if len(lacking) < len(replicas) else frozenset()
-    return LaneStatus(lane.number, adapters=adapters, fresh=lane.fresh, unfit=unfit)
-
-
-def _lane(specialist: str, lane: LaneRecord, replicas: Sequence[ObservedReplica]) -> LaneStatus:
-    return LaneStatus(
-        number=lane.number,
-        lane_id=lane_id(specialist, lane),
-        adapters=tuple((ref.name, ref.load_name) for ref in lane.adapters),
-        revision=lane.revision,
-        fresh=lane.fresh,
-        unfit=frozenset(each.name for each in replicas if not matches_lane(each, lane)),
-    )
-
-
-def _why_open(specialist: str, breaker: BreakerRecord, breakers: CorrectnessBreakers, now: float) -> str:
-    if breaker.hold:
-        return f"{specialist} is held open by an operator"
-    counts, floor = breakers.counts(specialist, now), breakers.rules(specialist).floor
-    below = "" if floor is None else f" (floor {floor:.1%})"
-    return f"{specialist} is {breaker.state.replace('_', '-')}, {counts.good} of {counts.total} passed{below}"
-
-
 @dataclass(frozen=True)
-class OperatorStatus:
+class ControlStatus:
     _state: SharedState
     _breakers: CorrectnessBreakers
+    _knobs: KnobController
     _lanes: LaneRegistry
-    _cordons: Cordons
+    _drained: DrainedReplicas
+
+    def fleet(self, now: float) -> FleetStatus:
+        ensemble = self._state.ensemble
+        return FleetStatus(
+            specialists={each.name: self._specialist(each, now) for each in ensemble.specialists},
+            configured_knobs=configured_knobs(ensemble.intents),
+            knob_overrides=self._knobs.overrides(),
+            drained=self._drained.names(),
+        )
 
     def breaker(self, specialist: str, now: float) -> wire.BreakerInfo:
         record, counts = self._breakers.record(specialist), self._breakers.counts(specialist, now)
@@ -174,9 +105,7 @@ class OperatorStatus:
         outlook = describe_breaker_outlook(record, counts, now, self._breakers.rules(specialist))
         info.outlook = self._with_remarks(specialist, outlook)
         lanes = self._state.lanes(specialist)
-        if lanes is not None:
-            _put_lane(info, lanes.serving)
-        return info
+        return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
         """Describe the candidate, which serves no requests; its pass rate decides whether it is promoted."""
@@ -187,8 +116,7 @@ class OperatorStatus:
         info = self._breaker_info(specialist, self._state.correctness.counts(lane_id(specialist, lane), now))
         info.state, info.since_unix_ms = "shadow_only", _ms(lane.since)
         info.outlook = self._outlook(lanes, lane, self._lanes.counts(lanes, now))
-        _put_lane(info, lane)
-        return info
+        return _with_lane(info, lane)
 
     def lanes(self, specialist: str, now: float) -> list[wire.LaneInfo]:
         lanes = self._state.lanes(specialist)
@@ -197,11 +125,58 @@ class OperatorStatus:
         counts = self._lanes.counts(lanes, now)
         return [self._lane(lanes, lane, counts, now) for lane in reversed(lanes.lanes)]
 
-    def replica(self, replica: ObservedReplica, cordoned: frozenset[str]) -> wire.ReplicaInfo:
-        info = wire.ReplicaInfo(**{name: getattr(replica, name) for name in _REPLICA_FIELDS})
-        if replica.name in cordoned:
-            info.status = "drained_by_operator"
-        return info
+    def replicas(self) -> list[wire.ReplicaInfo]:
+        replicas, drained = self._state.replicas.observe(), self._drained.names()
+        infos = [wire.ReplicaInfo(**{name: getattr(each, name) for name in _REPLICA_FIELDS}) for each in replicas]
+        for info in infos:
+            if info.name in drained:
+                info.status = "drained_by_operator"
+        return infos
+
+    def _specialist(self, config: SpecialistConfig, now: float) -> SpecialistStatus:
+        state, name = self._state, config.name
+        breaker, lanes, replicas = self._breakers.record(name), state.lanes(name), state.reachable(name)
+        initial = configured_status(config)
+        candidate = None if lanes is None else lanes.candidate
+        is_held = candidate is not None and any(holds_lane(each, candidate) for each in replicas)
+        unfit_reason = f"all replicas of {name} are drained by an operator" if self._drained.all_drained(name) else ""
+        if lanes is not None and state.is_lost(name, lanes.serving):
+            unfit_reason = f"no replica of {name} holds the adapters of its serving lane any more"
+        adapter_names = initial.adapter_names
+        if lanes is not None:  # the serving lane takes precedence, then the configuration, then the other lanes
+            waiting = [lane for lane in (lanes.previous, candidate) if lane is not None]
+            names = {ref.name: ref.load_name for lane in waiting for ref in lane.adapters}
+            serving = {ref.name: ref.load_name for ref in lanes.serving.adapters}
+            adapter_names = {**names, **adapter_names, **serving}
+        return SpecialistStatus(
+            name=name,
+            lane=initial.lane if lanes is None else self._serving_lane(config, lanes.serving),
+            correctness=breaker_status(breaker),
+            serves=may_serve(breaker),
+            reason="" if may_serve(breaker) else self._why_open(name, breaker, now),
+            unfit_reason=unfit_reason,
+            candidate=_lane_status(name, candidate, replicas) if candidate is not None and is_held else None,
+            adapter_names=adapter_names,
+        )
+
+    def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
+        """If replicas are reachable but none can serve the lane, they serve the configured adapters that they hold, and
+        their answers count for no lane. If the lane's adapters are lost, they are not replaced by other content."""
+        state, replicas = self._state, self._state.reachable(config.name)
+        if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
+            return _lane_status(config.name, lane, replicas)
+        names = [name for name in config.use_adapters if any(name in each.adapters for each in replicas)]
+        lacking = frozenset(each.name for each in replicas if not all(name in each.adapters for name in names))
+        adapters = tuple((name, name) for name in names)
+        unfit = lacking if len(lacking) < len(replicas) else frozenset()
+        return LaneStatus(lane.number, adapters=adapters, fresh=lane.fresh, unfit=unfit)
+
+    def _why_open(self, specialist: str, breaker: BreakerRecord, now: float) -> str:
+        if breaker.hold:
+            return f"{specialist} is held open by an operator"
+        counts, floor = self._breakers.counts(specialist, now), self._breakers.rules(specialist).floor
+        below = "" if floor is None else f" (floor {floor:.1%})"
+        return f"{specialist} is {breaker.state.replace('_', '-')}, {counts.good} of {counts.total} passed{below}"
 
     def _lane(
         self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts], now: float
@@ -238,14 +213,26 @@ class OperatorStatus:
         return self._with_remarks(lanes.specialist, outlook) if lane.status == "serving" else outlook
 
     def _with_remarks(self, specialist: str, outlook: str) -> str:
-        is_drained = self._cordons.all_drained(specialist)
+        is_drained = self._drained.all_drained(specialist)
         drained = "no replica is left to answer: drained by an operator" if is_drained else ""
         return "; ".join(each for each in (self._lanes.remark(specialist), drained, outlook) if each)
 
 
-def _put_lane(info: wire.BreakerInfo, lane: LaneRecord) -> None:
+def _with_lane(info: wire.BreakerInfo, lane: LaneRecord) -> wire.BreakerInfo:
     info.lane, info.lane_status = lane.number, lane.status
     info.adapters.extend(ref.name for ref in lane.adapters)
+    return info
+
+
+def _lane_status(specialist: str, lane: LaneRecord, replicas: Sequence[ObservedReplica]) -> LaneStatus:
+    return LaneStatus(
+        number=lane.number,
+        lane_id=lane_id(specialist, lane),
+        adapters=tuple((ref.name, ref.load_name) for ref in lane.adapters),
+        revision=lane.revision,
+        fresh=lane.fresh,
+        unfit=frozenset(each.name for each in replicas if not matches_lane(each, lane)),
+    )
 
 
 def _ms(seconds: float) -> int:

@@ -81,7 +81,7 @@ class FleetStatus:
     configured_knobs: Mapping[str, IntentKnobs]  # by intent
     knob_overrides: Mapping[tuple[str, str], IntentKnobs] = field(default_factory=lambda: MappingProxyType({}))
     """By intent and specialist."""
-    cordoned: frozenset[str] = frozenset()  # names of replicas that get no new requests
+    drained: frozenset[str] = frozenset()  # names of replicas that get no new requests
 
     @classmethod
     def initial(cls, ensemble: Ensemble) -> "FleetStatus":
@@ -96,7 +96,7 @@ class FleetStatus:
     def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
         """Whether a replica receives new requests for the specialist's serving lane. An unknown revision is allowed."""
         lane = self.specialists[specialist].lane
-        is_excluded = replica in self.cordoned or replica in lane.unfit
+        is_excluded = replica in self.drained or replica in lane.unfit
         return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
 
 
@@ -157,7 +157,7 @@ class DispatchPlan:
 
 def make_candidate(status: FleetStatus, specialist: str, lane: LaneStatus, request: Request) -> Candidate:
     """Use the caller's adapters if the request names any, else the lane's, limited by `max_experts`."""
-    excluded = status.cordoned | lane.unfit
+    excluded = status.drained | lane.unfit
     if request.adapters:
         names = limit_adapters(request.adapters, request.max_experts)
         adapter_names = status.specialists[specialist].adapter_names

@@ -76,6 +76,10 @@ class CountBucket(NamedTuple):
     bad: int
 
 
+def receipt_key(request_id: str, tenant: str) -> str:
+    return f"{tenant}:{request_id}" if tenant else request_id
+
+
 class ReceiptLabels(NamedTuple):
     tenant: str = ""
     specialist: str = ""

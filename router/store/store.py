@@ -265,9 +265,9 @@ class ReceiptStore:
 
     async def find_by_id(self, request_id: str) -> Sequence[ReceiptRow]:
         def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
-            rows = (*stored, *self._held.receipts())
-            found = {row.request_id: row for row in rows if row.request_id == _key(row.labels.tenant, request_id)}
-            return [self._held.verdicts.apply(row) for row in found.values()]
+            found = {row.request_id: row for row in (*stored, *self._held.receipts())}
+            same_id = (row for key, row in found.items() if key == rows.receipt_key(request_id, row.labels.tenant))
+            return list(map(self._held.verdicts.apply, same_id))
 
         if not rows.is_valid_key(request_id):
             return ()
@@ -311,7 +311,7 @@ def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow
 
 def _find_by_id(database: Database, request_id: str) -> list[ReceiptRow]:
     execute = database.connection.execute
-    keys = [_key(tenant, request_id) for (tenant,) in execute("SELECT DISTINCT tenant FROM receipts")]
+    keys = [rows.receipt_key(request_id, tenant) for (tenant,) in execute("SELECT DISTINCT tenant FROM receipts")]
     found: list[ReceiptRow] = []
     for start in range(0, len(keys), _ID_PAGE_ROWS):
         page = keys[start : start + _ID_PAGE_ROWS]
@@ -319,10 +319,6 @@ def _find_by_id(database: Database, request_id: str) -> list[ReceiptRow]:
         sql = f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE request_id IN ({marks}) ORDER BY request_id"  # noqa: S608
         found += map(receipt_from_row, execute(sql, page))
     return found[:_MAX_SAME_ID]
-
-
-def _key(tenant: str, request_id: str) -> str:
-    return f"{tenant}:{request_id}" if tenant else request_id
 
 
 class SliceUpdate(NamedTuple):

@@ -32,9 +32,9 @@ from router.api.http.openai_requests import parse_chat_request, parse_completion
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
 from router.api.http.openapi import openapi_document
 from router.api.keys.gate import AccessGate
-from router.api.operator.receipts import possible_request_ids
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
+from router.receipt_log import possible_request_ids
 from router.request import start_call_trace
 from router.routing.validation import REQUEST_BYTES
 from router.serving import RequestServer

@@ -140,7 +140,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
 
     async def audit(request: Request) -> Response:
         message = wire.ListAuditRequest(most=_query_integer(request, "most"), subject=_query(request, "subject"))
-        with api.readers.slot():
+        with api.readers.enter():
             entries = await api.audit(message)
         return JsonResponse({"entries": list(map(message_to_json, entries))}, headers=PRIVATE_HEADERS)
 
@@ -150,7 +150,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
             before_unix_ms=_query_integer(request, "before"),
             **{name: _query(request, name) for name in ("specialist", "outcome", "tenant")},
         )
-        with rename_fields(_RECEIPT_FIELD_NAMES), api.readers.slot():
+        with rename_fields(_RECEIPT_FIELD_NAMES), api.readers.enter():
             return _json_response(await _receipts_to_json(await api.receipts(message)))
 
     async def story(request: Request) -> Response:
@@ -158,7 +158,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
         request_id = request.path_params.get("request_id") or _query(request, "request_id")
         if not request_id:
             raise invalid_field("request_id", "the id of a request", "no id")
-        with api.readers.slot():
+        with api.readers.enter():
             story = await api.explain(wire.ExplainRequest(request_id=request_id, tenant=_query(request, "tenant")))
         receipt = Receipt.from_wire(story.receipt).to_dict()
         return JsonResponse({**message_to_json(story), "receipt": receipt}, headers=PRIVATE_HEADERS)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,14 +11,15 @@ from google.protobuf.message import Message
 
 from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks
-from octet.rpc.refusal import Refusal, invalid_field, queue_full
+from octet.rpc.handlers import ConcurrencyLimit
+from octet.rpc.refusal import Refusal, invalid_field
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.receipts import ReceiptArchive
 from router.control.audit import unknown_name
 from router.control.control import ControlPlane
 from router.quality.slo import SloTracker
+from router.receipt_log import ReceiptLog
 from router.request import current_caller
 from router.store.rows import ReceiptLabels, ReceiptQuery
 
@@ -29,7 +29,7 @@ MAX_AUDIT = 2_000  # about 10 ms of the event loop
 DEFAULT_AUDIT = 100
 MAX_RECEIPTS = 500
 DEFAULT_RECEIPTS = 50
-_MAX_READERS = 16
+_MAX_READERS = 16  # dashboards must take no capacity from callers
 _TEN_YEARS = 10 * 365 * 86_400
 _RANGES = {"value": Range(-1_000_000, 1_000_000), "last_seconds": Range(0, _TEN_YEARS), "most": Range(0, MAX_AUDIT)}
 _NAMES = ("specialist", "hold", "name", "replica", "subject", "outcome", "tenant", "request_id", "change.who")
@@ -50,31 +50,12 @@ _CHANGES: Mapping[type[Message], str] = {  # by request: the method that takes i
 ShadowCounts = Callable[[], wire.ShadowCounts]  # since this router started
 
 
-@dataclass
-class CallLimit:
-    """Limits long calls, so that dashboards take no capacity from callers."""
-
-    _what: str
-    _most: int
-    taken: int = 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        if self.taken >= self._most:
-            raise queue_full(self._what, self._most, None)
-        self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
-
-
 class OperatorApi:
     """The operator's calls, on the event loop, for the current caller. Every call may raise Refusal."""
 
-    def __init__(self, controls: ControlPlane, receipts: ReceiptArchive, slos: SloTracker) -> None:
+    def __init__(self, controls: ControlPlane, receipts: ReceiptLog, slos: SloTracker) -> None:
         self.controls = controls
-        self.readers = CallLimit("reading receipts", _MAX_READERS)
+        self.readers = ConcurrencyLimit(_MAX_READERS, "reading receipts")
         self._receipts = receipts
         self._slos = slos
         self._changes: set[asyncio.Task[Any]] = set()
@@ -131,7 +112,10 @@ class OperatorApi:
 
     async def explain(self, request: wire.ExplainRequest) -> wire.Story:
         request_id, tenant = _check(request, "request_id", "tenant")
-        return await self._receipts.story(request_id, tenant, current_caller().tenant)
+        receipt = await self._receipts.find(request_id, tenant, current_caller().tenant)
+        primary = receipt.decision.primary
+        fallbacks = (breaker.fallback for breaker in self.controls.breakers() if breaker.specialist == primary)
+        return await self._receipts.explain(receipt, next(fallbacks, ""))
 
     async def get_slo(self, request: wire.GetSloRequest) -> wire.GetSloResponse:
         (specialist,) = _check(request, "specialist")

@@ -9,13 +9,20 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from octet.rpc.handlers import Context, relay_handler, streaming_handler, unary_handler, write_message
+from octet.rpc.handlers import (
+    ConcurrencyLimit,
+    Context,
+    relay_handler,
+    streaming_handler,
+    unary_handler,
+    write_message,
+)
 from octet.rpc.refusal import caller_stalled
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import CHECKS, REQUEST_BYTES, CallLimit, OperatorApi, ShadowCounts
-from router.api.operator.receipts import ComparisonArchive
+from router.api.operator.operations import CHECKS, REQUEST_BYTES, OperatorApi, ShadowCounts
 from router.observe.overview.overview import Overviews
 from router.observe.overview.shadow_agreement import ShadowTally
+from router.receipt_log import ReceiptLog
 from router.request import current_grant
 
 _SERVICE = wire.DESCRIPTOR.services_by_name["Operator"]
@@ -30,13 +37,13 @@ class OperatorService:
     """`_wall_ms` returns Unix milliseconds. A call whose caller reads nothing for `stall_seconds` is ended."""
 
     _api: OperatorApi
-    _comparison_source: ComparisonArchive
+    _receipts: ReceiptLog
     _shadow_counts: ShadowCounts
     _wall_ms: Callable[[], int]
     stall_seconds: float = 20.0
     view: Overviews = field(kw_only=True)
-    _watchers: CallLimit = field(default_factory=lambda: CallLimit("watching events", _MAX_WATCHERS))
-    _readers: CallLimit = field(default_factory=lambda: CallLimit("reading stored rows", _MAX_READERS))
+    _watchers: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(_MAX_WATCHERS, "watching events"))
+    _readers: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(_MAX_READERS, "reading stored rows"))
 
     def handler(self) -> Any:
         api = self._api
@@ -71,14 +78,14 @@ class OperatorService:
 
     async def _shadow_report(self, request: wire.ShadowReportRequest) -> wire.ShadowReportResponse:
         report = ShadowTally()
-        with self._readers.slot():
+        with self._readers.enter():
             async with aclosing(self._comparisons(request.last_seconds)) as rows:
                 async for raw in rows:
                     report.add(wire.Comparison.FromString(raw))
         return wire.ShadowReportResponse(rows=report.rows(), counts=self._shadow_counts())
 
     async def _list_comparisons(self, request: wire.ListComparisonsRequest, context: Context) -> None:
-        with self._readers.slot():
+        with self._readers.enter():
             async with aclosing(self._comparisons(request.last_seconds)) as rows:
                 async for raw in rows:
                     await self._send(context, raw)
@@ -87,7 +94,7 @@ class OperatorService:
         seconds = CHECKS.in_range("last_seconds", last_seconds)
         since_ms = max(0, self._wall_ms() - int(seconds * 1000)) if seconds else 0
         number = 0
-        async with aclosing(self._comparison_source.comparisons(since_ms)) as rows:
+        async with aclosing(self._receipts.comparisons(since_ms)) as rows:
             async for raw in rows:
                 yield raw
                 number += 1
@@ -95,21 +102,21 @@ class OperatorService:
                     await asyncio.sleep(0)
 
     async def _list_audit(self, request: wire.ListAuditRequest, context: Context) -> None:
-        with self._readers.slot():
+        with self._readers.enter():
             for entry in await self._api.audit(request):
                 await self._send(context, entry)
 
     async def _list_receipts(self, request: wire.ListReceiptsRequest, context: Context) -> None:
-        with self._api.readers.slot():
+        with self._api.readers.enter():
             for raw in await self._api.receipts(request):
                 await self._send(context, raw)
 
     async def _explain(self, request: wire.ExplainRequest) -> wire.Story:
-        with self._api.readers.slot():
+        with self._api.readers.enter():
             return await self._api.explain(request)
 
     async def _watch_events(self, _: wire.WatchEventsRequest, context: Context) -> None:
-        with self._watchers.slot(), self._api.controls.events.subscribe() as events:
+        with self._watchers.enter(), self._api.controls.events.subscribe() as events:
             await context.send_initial_metadata(())  # no event is missed from here on
             grant = current_grant()
             while (event := await grant.while_valid(lambda: anext(events, None))) is not None:

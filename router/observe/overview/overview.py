@@ -13,18 +13,18 @@ from octet import __version__
 from octet.background import cancel_tasks, run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
+from octet.rpc.handlers import ConcurrencyLimit
 from octet.rpc.messages import message_to_json
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2
-from router.api.operator.operations import CallLimit
-from router.api.operator.receipts import ComparisonArchive
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
 from router.dispatch.replicas.fleet import Fleet
 from router.observe.overview import findings
 from router.observe.overview.findings import FindingTracker, OverviewFacts, delays_of, is_serving
 from router.observe.overview.traffic import CacheReuseTracker, Traffic, rates_to_wire
+from router.receipt_log import ReceiptLog
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5  # between two overviews
@@ -215,7 +215,7 @@ class Overviews:
         self.traffic = Traffic(clock)
         self._cache = CacheReuseTracker(clock)
         self.history = HistoryRecorder()
-        self.watchers = CallLimit("watching the overview", most_watchers)
+        self.watchers = ConcurrencyLimit(most_watchers, "watching the overview")
         self._ensemble = ensemble
         self._clock = clock
         self._wall_ms = wall_ms
@@ -230,11 +230,11 @@ class Overviews:
         self._has_served = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, archive: ComparisonArchive) -> None:
+    def start(self, receipts: ReceiptLog) -> None:
         self._tasks = [
             run_forever(self._run, "the overview"),
             run_forever(self._audit.follow, "following the audit"),
-            run_in_background(self._services.agreement.read(archive), "reading comparisons"),
+            run_in_background(self._services.agreement.read(receipts), "reading comparisons"),
         ]
 
     async def close(self) -> None:
@@ -250,7 +250,7 @@ class Overviews:
 
     async def follow(self) -> AsyncGenerator[OverviewFrame, None]:
         """Yield the current frame, then the newest at each step. Raises Refusal if there are too many watchers."""
-        with self.watchers.slot():
+        with self.watchers.enter():
             frame = self.now()
             while True:
                 yield frame
@@ -268,7 +268,7 @@ class Overviews:
             self._stepped_at = now
             self._sample_replicas()
             self.history.add(self._refresh().overview)
-        elif self.watchers.taken and now - self._refreshed_at >= TICK_SECONDS:
+        elif self.watchers.num_open.total() and now - self._refreshed_at >= TICK_SECONDS:
             self._refresh()
 
     @property

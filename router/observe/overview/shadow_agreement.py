@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.receipts import ComparisonArchive
+from router.receipt_log import ReceiptLog
 
 _log = logging.getLogger(__name__)
 WINDOW_MS = 3_600_000
@@ -75,11 +75,11 @@ class ShadowAgreement:
         self._sum.add(comparison)
         self._rows = None
 
-    async def read(self, archive: ComparisonArchive) -> None:
+    async def read(self, receipts: ReceiptLog) -> None:
         """Read the comparisons from before the start of this router. An unavailable store is not an error."""
         number = 0
         try:
-            async with aclosing(archive.comparisons(self._began - WINDOW_MS)) as rows:
+            async with aclosing(receipts.comparisons(self._began - WINDOW_MS)) as rows:
                 async for raw in rows:
                     try:
                         comparison = wire.Comparison.FromString(raw)

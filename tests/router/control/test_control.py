@@ -1,4 +1,4 @@
-"""Breakers, knobs and ladders over a real store: the events that change them, and the state that a restart keeps."""
+"""Breakers, knobs and escalation over a real store: the events that change them, and the state that a restart keeps."""
 
 import asyncio
 from dataclasses import replace
@@ -75,7 +75,7 @@ async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
     async with running_control(tmp_path / "s", wall=wall) as harness:
         assert harness.shown("algo") == "closed" and harness.shown("stl") == "held_open"
         assert harness.control.fleet_status.knobs("review", "algo").floor == 5
-        assert harness.control.fleet_status.cordoned == {"debug-0"}
+        assert harness.control.fleet_status.drained == {"debug-0"}
         await harness.run(BREACH / 2)
         assert harness.shown("algo") == "shadow_only"
     async with running_control(tmp_path / "s", wall=wall) as harness:
@@ -323,7 +323,7 @@ async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
         assert harness.control.fleet_status.may_answer("algo-0", "r1", "algo")
         del harness.replicas.replicas["algo-1"]
         await harness.control.undrain_replica("algo-1", **SIGNED)
-        assert not harness.control.fleet_status.cordoned
+        assert not harness.control.fleet_status.drained
         assert await harness.changes_of("algo-1") == ["drain", "undrain"]
 
 
@@ -397,7 +397,7 @@ async def test_a_threshold_set_by_an_operator_does_not_stop_escalation(tmp_path:
             await control.set_knob(name, 0.8, **SIGNED)
             knobs = control.fleet_status.knobs("codegen", "algo")
             assert (knobs.threshold, knobs.by, knobs.is_escalated) == (0.8, "operator", False)
-        while not control._ladders.ladder("algo").level:
+        while not control._escalation.ladder("algo").level:
             for _ in range(4):
                 control.record_refused("algo", "codegen")
             await harness.tick()

@@ -37,7 +37,7 @@ def test_only_passed_or_failed_answers_of_a_lane_count() -> None:
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("part", ["_lanes", "_breakers", "_ladders"])
+@pytest.mark.parametrize("part", ["_lanes", "_breakers", "_escalation"])
 def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(harness: ControlHarness) -> None:
         async def failing(now: float) -> None:
@@ -45,7 +45,7 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
 
         monkeypatch.setattr(getattr(harness.control, part), "tick", failing)
         ticked: list[str] = []
-        for other in {"_lanes", "_breakers", "_ladders"} - {part}:
+        for other in {"_lanes", "_breakers", "_escalation"} - {part}:
             real = getattr(harness.control, other).tick
 
             async def noted(now: float, other: str = other, real: Callable[..., Awaitable[None]] = real) -> None:
@@ -55,7 +55,7 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
             monkeypatch.setattr(getattr(harness.control, other), "tick", noted)
         before = harness.control.fleet_status
         await harness.tick()
-        assert sorted(ticked) == sorted({"_lanes", "_breakers", "_ladders"} - {part})
+        assert sorted(ticked) == sorted({"_lanes", "_breakers", "_escalation"} - {part})
         assert harness.control.fleet_status is not before, "the status is published despite the failure"
 
     run_scenario(scenario)

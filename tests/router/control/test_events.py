@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import operator_pb2 as wire
-from router.control.events import OperatorEvents
+from router.control.control import OperatorEvents
 
 
 def event(number: int) -> wire.OperatorEvent:

@@ -93,7 +93,7 @@ async def test_equal_escalations_of_two_routers_agree_after_an_outage(tmp_path: 
         assert disconnected.control.fleet_status.knobs("codegen", "algo").is_escalated
         theirs = other.control.fleet_status.knobs("codegen", "algo")
         await reconnect(disconnected, link)
-        await eventually(lambda: disconnected.control._ladders.ladder("algo").level >= theirs.floor)
+        await eventually(lambda: disconnected.control._escalation.ladder("algo").level >= theirs.floor)
         changes = await other.changes_of("algo")
         levels = [entry.after for entry in await other.control.audit(100, "algo") if entry.who == "escalation"]
         assert "escalate" in changes and levels

@@ -121,4 +121,4 @@ async def test_routers_agree_after_random_events(shared_url: str, seed: int) -> 
             assert one.control.fleet_status.specialists[name].lane == other.control.fleet_status.specialists[name].lane
             assert one.shown(name) == other.shown(name)
         assert one.control.fleet_status.knob_overrides == other.control.fleet_status.knob_overrides
-        assert one.control.fleet_status.cordoned == other.control.fleet_status.cordoned
+        assert one.control.fleet_status.drained == other.control.fleet_status.drained

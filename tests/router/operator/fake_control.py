@@ -8,7 +8,7 @@ from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import conflict, unknown_name
-from router.control.events import OperatorEvents
+from router.control.control import OperatorEvents
 from router.refusals import unknown_request
 from router.store.rows import ReceiptQuery
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import grpc
 import pytest
 
+from octet.clock import SystemClock
 from octet.config.ensemble import StoreConfig
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.receipts import ComparisonArchive
+from router.receipt_log import ReceiptCache, ReceiptLog
 from router.store.rows import ComparisonRow, StoreUnavailable
 from router.store.store import open_store
+
+NO_CACHE = ReceiptCache(SystemClock(), max_receipts=0, seconds=0)
 
 
 async def test_stored_comparisons_are_read_in_order(tmp_path: Path) -> None:
@@ -23,7 +26,7 @@ async def test_stored_comparisons_are_read_in_order(tmp_path: Path) -> None:
     try:
         for one in kept:
             store.keep_comparison(ComparisonRow(one.at_unix_ms, one.request_id, one.SerializeToString()))
-        archive = ComparisonArchive(store)
+        archive = ReceiptLog(NO_CACHE, store)
         found: list[wire.Comparison] = []
         async with asyncio.timeout(60):
             while len(found) < len(kept):
@@ -45,7 +48,7 @@ class Broken:
 
 def test_unavailable_store_is_a_typed_refusal() -> None:
     async def read() -> None:
-        async for _ in ComparisonArchive(Broken()).comparisons(0):  # type: ignore[arg-type]
+        async for _ in ReceiptLog(NO_CACHE, Broken()).comparisons(0):  # type: ignore[arg-type]
             raise AssertionError("no comparison was stored")
 
     with pytest.raises(Refusal) as caught:

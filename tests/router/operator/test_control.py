@@ -19,11 +19,11 @@ from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, StoreConfig
 from octet.v1 import operator_pb2 as wire
 from router.api.operator.operations import OperatorApi
-from router.api.operator.receipts import ComparisonArchive, ReceiptArchive
 from router.api.operator.service import OperatorService
 from router.control.control import ControlPlane
 from router.control.replicas import FleetReplicas, ObservedReplica
 from router.quality.slo import SloTracker
+from router.receipt_log import ReceiptCache, ReceiptLog
 from router.store.rows import ComparisonRow
 from router.store.store import open_store
 from tests.router.overview.harness import make_overviews
@@ -54,10 +54,6 @@ class Replicas(FleetReplicas):
         self._seen[replica] = replace(self._seen[replica], adapters=adapters)
 
 
-async def no_receipt(request_id: str, tenant: str) -> None:
-    """Return None, because no request has been served."""
-
-
 @contextmanager
 def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
     """Yield the address of a router with only the operator service."""
@@ -78,8 +74,9 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
         slos = SloTracker(ENSEMBLE, control.breakers, SystemClock(), time.time)
-        api, view = OperatorApi(control, ReceiptArchive(store, no_receipt, lambda _: ""), slos), make_overviews().view
-        service = OperatorService(api, ComparisonArchive(store), wire.ShadowCounts, wall_ms, view=view)
+        receipts = ReceiptLog(ReceiptCache(SystemClock(), max_receipts=1, seconds=1), store)
+        api, view = OperatorApi(control, receipts, slos), make_overviews().view
+        service = OperatorService(api, receipts, wire.ShadowCounts, wall_ms, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

@@ -20,7 +20,7 @@ from octet.v1 import inference_pb2 as inference
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.key_file import StaticKeys
 from router.api.operator.operations import _MAX_READERS
-from router.api.operator.receipts import audit_subjects
+from router.receipt_log import audit_subjects
 from router.routing.classifier.base import Distribution
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
@@ -268,7 +268,7 @@ async def test_readers_are_bounded(tmp_path: Path) -> None:
     async with routers("memory", 1, OPS) as (first,):
         with ExitStack() as taken:
             for _ in range(_MAX_READERS):
-                taken.enter_context(first.routed.server.operator_api.readers.slot())
+                taken.enter_context(first.routed.server.operator_api.readers.enter())
             response = await first.send("GET", "/v1/receipts", b"", OPS.headers)
             assert (response.status, response.error["code"]) == (429, "queue_full")
         assert (await first.send("GET", "/v1/receipts", b"", OPS.headers)).status == 200

@@ -9,7 +9,7 @@ from octet.clock import ManualClock
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from router.control.events import OperatorEvents
+from router.control.control import OperatorEvents
 from router.observe.overview.overview import Overviews
 from router.observe.overview.shadow_agreement import ShadowAgreement
 from router.request import Request, TraceContext

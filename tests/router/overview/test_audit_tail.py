@@ -7,7 +7,7 @@ from typing import Any, cast
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.control.events import OperatorEvents
+from router.control.control import OperatorEvents
 from router.observe.overview.overview import MOST_ENTRIES, AuditTail
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
+from octet.rpc.handlers import ConcurrencyLimit
 from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.key_file import StaticKeys
-from router.api.operator.operations import CallLimit
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
 from tests.router.serving.harness import infer_request
@@ -173,13 +173,13 @@ async def test_only_operators_with_valid_keys_see_the_overview() -> None:
                     await watch.read()
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert [(await others.next())[0] for _ in range(3)] == ["history", "overview", "overview"]
-        await fronted.routed.until(lambda: not fronted.routed.server.view.watchers.taken)
+        await fronted.routed.until(lambda: not fronted.routed.server.view.watchers.num_open.total())
 
 
 async def test_too_many_watchers_get_a_typed_refusal() -> None:
     async with running_overview() as fronted:
         view = fronted.routed.server.view
-        view.watchers = CallLimit("watching the overview", 1)
+        view.watchers = ConcurrencyLimit(1, "watching the overview")
         async with watching(fronted) as events:
             await events.next()
             response = await fronted.get("/v1/overview/events")
@@ -192,7 +192,7 @@ async def test_too_many_watchers_get_a_typed_refusal() -> None:
             assert error_pb2.Error.FromString(raw).reason == error_pb2.ERROR_REASON_QUEUE_FULL
             assert (await fronted.send("HEAD", "/v1/overview/events")).status == 200
             assert (await fronted.get("/v1/overview")).status == 200, "a single read does not count as a watch"
-        await fronted.routed.until(lambda: not view.watchers.taken)
+        await fronted.routed.until(lambda: not view.watchers.num_open.total())
         async with watching(fronted) as events:
             assert (await events.next())[0] == "history"
 
@@ -207,10 +207,10 @@ async def test_a_watcher_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyP
         asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n\r\n".encode()
         async with fronted.connected(asked) as reader:
             reader._transport.pause_reading()  # type: ignore[attr-defined]
-            await fronted.routed.until(lambda: view.watchers.taken == 1)
+            await fronted.routed.until(lambda: view.watchers.num_open.total() == 1)
             async with watching(fronted) as events:
                 seen = 0
-                while view.watchers.taken > 1 or not seen:
+                while view.watchers.num_open.total() > 1 or not seen:
                     seen += (await events.next())[0] == "overview"
                 assert seen > 1
-        await fronted.routed.until(lambda: not view.watchers.taken)
+        await fronted.routed.until(lambda: not view.watchers.num_open.total())

@@ -59,7 +59,7 @@ async def test_one_overview_is_computed_for_all_watchers() -> None:
         assert harness.view.now() is seen[0] and harness.control.num_looks == 6, (
             "an overview is computed at most twice a second"
         )
-    assert harness.view.watchers.taken == 0
+    assert harness.view.watchers.num_open.total() == 0
 
 
 async def test_an_unchanged_overview_is_sent_within_five_seconds() -> None:

@@ -114,7 +114,7 @@ def random_fleet_status(random: Random, ensemble: Ensemble) -> FleetStatus:
         FleetStatus.initial(ensemble),
         specialists={each.name: random_specialist_status(random, each) for each in ensemble.specialists},
         knob_overrides={place: knobs(random) for place in random.sample(places, random.randint(0, 8))},
-        cordoned=frozenset(random_subset(random, ("algo-1",), 1)),
+        drained=frozenset(random_subset(random, ("algo-1",), 1)),
     )
 
 

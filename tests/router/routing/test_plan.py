@@ -172,7 +172,7 @@ def test_a_plan_uses_the_callers_adapters_or_those_of_the_lane(case: PlanCase, d
     for way in plan.candidates:
         status = case.status.specialists[way.specialist]
         assert way.revision == status.lane.revision
-        assert way.excluded == status.lane.unfit | case.status.cordoned
+        assert way.excluded == status.lane.unfit | case.status.drained
         assert len(way.adapters) == len(way.names) <= (99 if ask.max_experts is None else ask.max_experts - 1)
         if ask.adapters:
             assert way.names == limit_adapters(ask.adapters, ask.max_experts) and not way.lane_id
@@ -421,7 +421,7 @@ def test_specialists_that_may_answer() -> None:
     status = replace(
         status,
         specialists={**status.specialists, "algo": replace(status.specialists["algo"], lane=lane)},
-        cordoned=frozenset({"algo-1"}),
+        drained=frozenset({"algo-1"}),
     )
     seen = {(f"algo-{number}", revision) for number in range(3) for revision in ("r1", "r2", "")}
     assert {each for each in seen if status.may_answer(*each, "algo")} == {("algo-0", "r1"), ("algo-0", "")}

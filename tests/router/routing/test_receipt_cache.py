@@ -20,7 +20,7 @@ class ReceiptCacheMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from("abcdefgh"), size=st.integers(0, 150))
     def put(self, name: str, size: int) -> None:
         receipt = wire.Receipt(request_id=name, session_id="s" * size)
-        self.book.put(receipt)
+        self.book.put(name, receipt.SerializeToString())
         self.written.pop(name, None)
         self.written[name] = (self.clock.now(), receipt)
         while len(self.written) > MOST or self.num_bytes() > MAX_BYTES:
@@ -50,7 +50,7 @@ def test_old_sessions_expire_without_requests() -> None:
     clock = ManualClock()
     book = ReceiptCache(clock, max_receipts=10, seconds=1.0)
     for n in range(8):
-        book.put(wire.Receipt(request_id=str(n)))
+        book.put(str(n), wire.Receipt(request_id=str(n)).SerializeToString())
     clock.sleep(1.0)
     assert book.get("0") is None
     assert (len(book), book.num_bytes) == (0, 0)

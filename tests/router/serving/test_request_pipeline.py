@@ -127,7 +127,7 @@ def test_a_request_below_its_priority_floor_does_not_count_as_demand() -> None:
 def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     case = plan_case(QUIET, with_reported_lanes(FleetStatus.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
     knobs = {("unspecified", "algo"): IntentKnobs(1.0, 0)}
-    status = replace(case.status, knob_overrides=knobs, cordoned=frozenset({"stl-1"}))
+    status = replace(case.status, knob_overrides=knobs, drained=frozenset({"stl-1"}))
     tasks: list[ShadowTask] = []
 
     class RecordingTap:

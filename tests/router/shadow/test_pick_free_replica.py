@@ -26,7 +26,7 @@ reports = st.builds(
     revision=st.sampled_from(["", "r1", "r2"]),
     adapters=st.sampled_from([[], [wire.ResidentAdapter(name="a")]]),
 )
-FAULTS = ["none", "none", "none", "unreported", "cold", "hung", "lost", "tripped", "cordoned"]
+FAULTS = ["none", "none", "none", "unreported", "cold", "hung", "lost", "tripped", "drained"]
 
 
 def inject(replica: Replica, kind: str) -> None:
@@ -52,7 +52,7 @@ def test_the_chosen_replica_is_healthy_serves_the_lane_and_has_a_free_slot(
     replica_set = lane(clock, len(reported))
     sent: dict[Replica, int] = {}
     free: dict[str, float] = {}
-    cordoned: set[str] = set()
+    drained: set[str] = set()
     for replica, (load, kind, num_sent, num_primaries) in zip(replica_set.replicas.values(), reported, strict=True):
         if kind != "unreported":
             replica.load_reported(load)
@@ -65,10 +65,10 @@ def test_the_chosen_replica_is_healthy_serves_the_lane_and_has_a_free_slot(
         fits = set(adapters) <= {each.name for each in load.adapters} and revision in ("", load.revision)
         if kind == "none" and fits and share < 1 and not (load.refusing or load.preempting or load.draining):
             free[replica.name] = share
-        if kind == "cordoned":
-            cordoned.add(replica.name)
+        if kind == "drained":
+            drained.add(replica.name)
     candidate = Candidate("stl", adapters, revision=revision)
-    chosen = pick_free_replica(replica_set, candidate, sent, lambda each: each.name not in cordoned, Random(0))
+    chosen = pick_free_replica(replica_set, candidate, sent, lambda each: each.name not in drained, Random(0))
     assert (chosen is not None) == bool(free)
     if chosen is not None:
         assert free[chosen.name] == min(free.values())

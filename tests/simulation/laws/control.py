@@ -21,7 +21,7 @@ class ControlLaws:
         self._began = wall.num_steps
         watched: Any = control
         self._breakers: Any = watched._breakers
-        self._ladders: Any = watched._ladders
+        self._controller: Any = watched._escalation
         self._serving_lane: Any = watched._state.serving_lane
         self._correctness = {
             each.name: CorrectnessLaws(each.name, ensemble.correctness, each.floor, checker)
@@ -33,7 +33,7 @@ class ControlLaws:
         }
         self._watch_words(watched)
         self._watch_breakers()
-        self._watch_ladders()
+        self._watch_escalation()
 
     @property
     def _is_held(self) -> bool:
@@ -76,8 +76,8 @@ class ControlLaws:
 
         breakers._advance = watched
 
-    def _watch_ladders(self) -> None:
-        step, ladders = self._ladders._advance, self._ladders
+    def _watch_escalation(self) -> None:
+        step, controller = self._controller._advance, self._controller
 
         async def watched(specialist: str, now: float) -> None:
             if not self._is_held:
@@ -86,6 +86,6 @@ class ControlLaws:
             laws = self._escalation[specialist]
             least = laws.looks(now)
             await step(specialist, now)
-            laws.looked(now, least, ladders.ladder(specialist).level)
+            laws.looked(now, least, controller.ladder(specialist).level)
 
-        ladders._advance = watched
+        controller._advance = watched

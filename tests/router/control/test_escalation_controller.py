@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from admission.escalation import knobs_at_level
 from octet.config.ensemble import EscalationConfig, IntentConfig
-from router.control.knobs import EscalationLadders, KnobController
+from router.control.knobs import EscalationController, KnobController
 from router.control.state import SharedState
 from tests.router.control.fake_replicas import FakeReplicas
 from tests.router.control.harness import ENSEMBLE
@@ -28,11 +28,11 @@ def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentCo
     known = SharedState(
         replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), FakeReplicas()
     )
-    ladders = EscalationLadders(known, None)  # type: ignore[arg-type]
-    rules = ladders.rules
-    top = ladders.top_level(specialist)
+    escalation = EscalationController(known, None)  # type: ignore[arg-type]
+    rules = escalation.rules
+    top = escalation.top_level(specialist)
     elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
-    base = KnobController(known, None, ladders).intents()  # type: ignore[arg-type]
+    base = KnobController(known, None, escalation).intents()  # type: ignore[arg-type]
 
     def knobs(level: int) -> list[tuple[float, int]]:
         """Return the knobs of every intent that may lead to the specialist."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from admission.lanes import configure_lanes
 from router.control.state import LANES, REPLICA, SharedState
-from router.control.status import Cordons
+from router.control.status import DrainedReplicas
 from router.store.rows import Document
 from tests.router.control.fake_replicas import FakeReplica, FakeReplicas
 from tests.router.control.harness import ENSEMBLE
@@ -29,14 +29,14 @@ def test_the_last_replica_that_answers_is_found(fleet: list[FakeReplica], draine
     names = {replica.name for number, replica in enumerate(fleet) if number in drained}
     for name in names:
         known.documents.take(Document(REPLICA, name, 1, {"by": "ada", "why": "x", "since": 0.0}, 0, "ada"))
-    cordons = Cordons(known, None)  # type: ignore[arg-type]
+    found = DrainedReplicas(known, None)  # type: ignore[arg-type]
     able = [
         replica
         for replica in fleet
         if replica.specialist == "algo" and not (is_known and replica.linked and replica.revision != "r1")
     ]
-    assert cordons.names() == names
-    assert cordons.all_drained("algo") == (bool(able) and all(replica.name in names for replica in able))
+    assert found.names() == names
+    assert found.all_drained("algo") == (bool(able) and all(replica.name in names for replica in able))
     for replica in fleet:
         others = [each for each in able if each.linked and each.name not in names | {replica.name}]
-        assert cordons.is_last(replica.name, "algo") == (not others)
+        assert found.is_last(replica.name, "algo") == (not others)
