@@ -54,7 +54,7 @@ async def _time(store: Store, query: ReceiptQuery) -> tuple[float, float]:
     """Return the seconds until the answer, and the longest time for which the event loop was blocked meanwhile."""
     began = last = time.perf_counter()
     lag = 0.0
-    asking = asyncio.ensure_future(store.receipts.newest(query))
+    asking = asyncio.ensure_future(store.newest_receipts(query))
     while not asking.done():
         await asyncio.wait({asking}, timeout=_TURN)
         now = time.perf_counter()

@@ -124,7 +124,7 @@ class RouterCore:
             self.observers,
             memory,
             clock,
-            environment.wall,
+            environment.wall_ms,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -200,7 +200,7 @@ class BackgroundServices:
         self.store.label_receipt = parse_receipt_labels
         self.control = ControlPlane(ensemble, self.store, FleetReplicas(fleet), wall=wall, clock=clock)
         self.slos = SloTracker(ensemble, self.control.breakers, clock, wall)
-        self._sharing = SloSharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
+        self._sharing = SloSharing(self.slos, self.store, secrets.token_hex(_WRITER_BYTES), wall)
         self._sharing_task: asyncio.Task[None] | None = None
         self._open_verifiers = environment.open_verifiers
         self.verifiers = self._open_verifiers(ensemble)  # the current verifiers, by specialist

@@ -94,7 +94,7 @@ class ReceiptLog:
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
         """Return serialized octet.v1.Receipt of every tenant, newest first."""
         with _store_refusals():
-            return [row.raw for row in await self._store.receipts.newest(query)]
+            return [row.raw for row in await self._store.newest_receipts(query)]
 
     async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
         """Yield serialized octet.v1.Comparison, oldest first."""
@@ -111,7 +111,7 @@ class ReceiptLog:
                 return found
         for request_id in () if tenant else possible_request_ids(given):
             with _store_refusals():
-                rows = await self._store.receipts.find_by_id(request_id)
+                rows = await self._store.receipts_by_id(request_id)
             tenants = sorted({row.labels.tenant for row in rows})
             if len(tenants) > 1:
                 raise invalid_field("tenant", f"one of {', '.join(tenants)}: each has a request with this id", "none")
@@ -128,9 +128,9 @@ class ReceiptLog:
         subjects = audit_subjects(receipt, fallback)
         with _store_refusals():
             comparisons, row, changes = await asyncio.gather(
-                self._store.receipts.comparisons(key),
+                self._store.comparisons_of(key),
                 self._store.receipt(key),
-                self._store.receipts.audit_of(subjects, began - _AUDIT_MS_BEFORE, until, _MAX_AUDIT_LINES),
+                self._store.audit_of(subjects, began - _AUDIT_MS_BEFORE, until, _MAX_AUDIT_LINES),
             )
         found = (operator_pb2.Comparison.FromString(each.raw) for each in comparisons if each.at_ms >= began)
         comparison = next((each for each in found if each.request_id == receipt.request_id), None)

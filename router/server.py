@@ -31,7 +31,6 @@ from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configure
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.status import StatusReporter
 from octet.telemetry.exposition import Exposition
-from octet.v1 import inference_pb2 as wire
 from router.api.grpc.services import INFERENCE_SERVICE, JOBS_SERVICE, InferenceService, JobsService
 from router.api.http.app import App
 from router.api.http.operator_routes import MonitoringSources
@@ -40,14 +39,12 @@ from router.api.keys.gate import AccessGate, KeyInterceptor
 from router.api.operator.operations import OperatorApi
 from router.api.operator.service import OPERATOR_SERVICE, OperatorService
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment
-from router.dispatch.dispatcher import Write
 from router.dispatch.transport import open_transport
 from router.jobs.manager import JobManager
 from router.observe.metrics.exposition import EndpointState, router_exposition
 from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters
 from router.observe.overview.overview import Overviews
-from router.request import CallerIdentity, use_caller
 from router.routing.classifier.queue import open_classifier_queue
 from router.routing.policy import ClassifierClient
 from router.routing.validation import REQUEST_BYTES
@@ -88,15 +85,13 @@ class RouterServer(RouterCore):
             memory,
             RequestTraces(settings.otlp, ensemble.telemetry, clock),
         )
-        services, store, config = self.services, self.services.store, ensemble.router
+        services, config = self.services, ensemble.router
         self._keys = settings.keys
         self.is_warm = False
         self.operator_api = OperatorApi(services.control, self.receipts, self.slos)
         self.view = Overviews(services, self.fleet, ensemble, clock, wall_ms)
         self.observers.add(self.view.traffic, gaps=False)
-        self.jobs = JobManager(
-            store, self.service, self._serve_job, config.jobs, clock, wall_ms, random.random, environment.new_id
-        )
+        self.jobs = JobManager(services.store, self.service, config.jobs, random.random, environment.new_id)
         self._responses: Counter[tuple[str, int]] = Counter()
         self._drain_gate = DrainGate()
         self._counters = RequestCounters(ensemble)
@@ -113,14 +108,6 @@ class RouterServer(RouterCore):
                 check_keys_configured(listener, has_keys=self.gate.requires_keys)
         self.port: int = bind_server(self._grpc, settings)
         self.http = None if settings.http is None else HttpServer(self._build_http_app(), settings.http)
-
-    def _serve_job(
-        self, message: wire.InferRequest, seconds_left: float, write: Write, caller: CallerIdentity
-    ) -> Coroutine[Any, Any, None]:
-        """Serve the job as the caller that submitted it, if its key is still valid and has tokens left."""
-        self.gate.check_still_valid(caller)
-        with use_caller(caller):
-            return self.service.answer(message, seconds_left, (None, ""), write)
 
     def _build_exposition(self) -> Exposition:
         endpoints = EndpointState(
@@ -160,9 +147,7 @@ class RouterServer(RouterCore):
     def _build_http_app(self) -> App:
         scraped = self._exposition.write, self._replica_metrics.write
         sources = MonitoringSources(self.operator_api, self.view, self.slos, self._responses, *scraped)
-        return App(
-            self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, sources, self._drain_gate
-        )
+        return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
 
     async def start(self) -> None:
         """Accept requests. Health reports serving once every specialist has a warm replica."""

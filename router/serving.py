@@ -56,7 +56,7 @@ class RequestServer:
     observers: RequestObservers
     memory: MemoryGuard
     clock: Clock
-    wall: Callable[[], float]  # Unix seconds
+    wall_ms: Callable[[], int]  # Unix milliseconds
     draining: bool = False
 
     def answer(
@@ -98,7 +98,7 @@ class RequestServer:
 
     def refuse_unread(self, refusal: Refusal, request_id: str = "") -> None:
         """Attach a receipt to the refusal of a request that was not validated."""
-        receipt = refused_receipt(request_id, refusal.error, int(self.wall() * 1000))
+        receipt = refused_receipt(request_id, refusal.error, self.wall_ms())
         refusal.extra_metadata.append((RECEIPT_METADATA_KEY, receipt.SerializeToString()))
         self.observers.rejected(refusal.error)
 
@@ -113,7 +113,7 @@ class RequestServer:
             raise
         record_trace(request.trace)
         request.policy = self.policy
-        request.draft = ReceiptDraft(request, self.clock.now(), int(self.wall() * 1000))
+        request.draft = ReceiptDraft(request, self.clock.now(), self.wall_ms())
         return request
 
     async def _serve(self, request: Request, write: Write) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 
 import grpc
 
-from octet.clock import Clock
 from octet.config.ensemble import JobsConfig
 from octet.rpc.refusal import Refusal, deadline_exceeded, internal_error
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
 from octet.v1 import jobs_pb2 as wire
 from router.answers import ChunkCollector
-from router.dispatch.dispatcher import Write
 from router.receipts import RECEIPT_METADATA_KEY
-from router.request import CallerIdentity
+from router.request import CallerIdentity, use_caller
+from router.serving import RequestServer
 from router.store.jobs import EndedStatus, JobEnding, JobRow, JobWrite, RunJobs
 from router.store.rows import StoreUnavailable
 
@@ -32,9 +31,6 @@ _MAX_RETRY_AFTER_SECONDS = 120.0
 _MAX_DOUBLINGS = 8
 _RETRYABLE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
-# serves a request within the given seconds; raises Refusal
-ServeJob = Callable[[inference.InferRequest, float, Write, CallerIdentity], Coroutine[Any, Any, None]]
-
 
 @dataclass(slots=True)
 class JobCounters:
@@ -45,10 +41,8 @@ class JobCounters:
 @dataclass(frozen=True, slots=True)
 class JobContext:
     jobs: RunJobs
-    serve: ServeJob
+    server: RequestServer
     config: JobsConfig
-    clock: Clock
-    wall_ms: Callable[[], int]
     chance: Callable[[], float]  # draws from [0, 1)
     notify: Callable[[str], None]  # called with the id of a job for which the store has new events
     counters: JobCounters = field(default_factory=JobCounters)
@@ -111,15 +105,19 @@ class JobAttempt:
             await self._settle(self._serving)
 
     def _seconds_left(self) -> float:
-        return (self.row.deadline_ms - self._context.wall_ms()) / 1000
+        return (self.row.deadline_ms - self._context.server.wall_ms()) / 1000
 
     async def _serve(self) -> None:
+        """Serve the job as the caller that submitted it, if its key is still valid and has tokens left."""
         row = self.row
         request = inference.InferRequest.FromString(row.request)
         request.request_id = f"{row.id}-{row.epoch}"
         request.ClearField("timeout_ms")
-        caller = CallerIdentity(row.tenant, row.caller)
-        await self._context.serve(request, self._seconds_left(), self._receive, caller)
+        caller, server = CallerIdentity(row.tenant, row.caller), self._context.server
+        server.gate.check_still_valid(caller)
+        with use_caller(caller):
+            answering = server.answer(request, self._seconds_left(), (None, ""), self._receive)
+        await answering
 
     async def _receive(self, raw: bytes) -> None:
         event = inference.InferEvent.FromString(raw)
@@ -138,9 +136,9 @@ class JobAttempt:
             self._receipt = event.receipt
 
     async def _keep_flushing(self) -> None:
-        began = self._context.clock.now()
+        began = self._context.server.clock.now()
         while True:
-            await asyncio.sleep(max(_FLUSH_SECONDS, (self._context.clock.now() - began) / _MAX_FLUSHES))
+            await asyncio.sleep(max(_FLUSH_SECONDS, (self._context.server.clock.now() - began) / _MAX_FLUSHES))
             if not await self._flush():
                 self.lose()
                 return
@@ -176,12 +174,12 @@ class JobAttempt:
         if not await self._flush():
             return
         # 0 means due for every router, whatever its clock says
-        due_ms = min(row.deadline_ms, context.wall_ms() + round(seconds * 1000)) if seconds else 0
+        due_ms = min(row.deadline_ms, context.server.wall_ms() + round(seconds * 1000)) if seconds else 0
         await self._retry(lambda: context.jobs(lambda table: table.release(row.id, row.epoch, due_ms, lost=lost)))
 
     async def _end(self, status: EndedStatus, refusal: Refusal | None) -> None:
         result = wire.Job(receipt=self._receipt, error=None if refusal is None else refusal.error)
-        if await self._write(JobEnding(status, self._context.wall_ms(), result.SerializeToString())):
+        if await self._write(JobEnding(status, self._context.server.wall_ms(), result.SerializeToString())):
             self._context.counters.ended[status] += 1
 
     async def _flush(self) -> bool:
@@ -195,7 +193,7 @@ class JobAttempt:
             return await self._commit(self._next_write(ends))
 
     def _next_write(self, ends: JobEnding | None) -> JobWrite:
-        row, begins_ms = self.row, self._context.wall_ms() if self._must_write_start else None
+        row, begins_ms = self.row, self._context.server.wall_ms() if self._must_write_start else None
         events = []
         if begins_ms is not None and row.attempts:
             events.append(wire.JobEvent(restarted=wire.Restarted(attempt=row.attempts + 1)))

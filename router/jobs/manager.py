@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import grpc
 
-from octet.clock import Clock
 from octet.config.ensemble import JobsConfig
 from octet.limits import shorten
 from octet.rpc.refusal import Refusal, draining, invalid_field
@@ -18,7 +17,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as infer
 from octet.v1 import jobs_pb2 as wire
 from router.answers import ChunkCollector
-from router.jobs.attempt import JobContext, JobCounters, ServeJob
+from router.jobs.attempt import JobContext, JobCounters
 from router.jobs.workers import JobWatchers, JobWorkers
 from router.request import current_caller, current_grant
 from router.serving import RequestServer
@@ -44,22 +43,18 @@ class JobManager:
     def __init__(
         self,
         store: Store,
-        rules: RequestServer,
-        serve: ServeJob,
+        server: RequestServer,
         config: JobsConfig,
-        clock: Clock,
-        wall_ms: Callable[[], int],
         chance: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
         """`chance` draws from [0, 1); `new_id` draws 32 hex digits."""
         self._store = store
-        self._rules = rules
+        self._server = server
         self._config = config
-        self._wall_ms = wall_ms
         self._new_id = new_id
         self.watchers = JobWatchers(config.watchers)
-        context = JobContext(store.jobs, serve, config, clock, wall_ms, chance, self.watchers.notify)
+        context = JobContext(store.jobs, server, config, chance, self.watchers.notify)
         self.counters: JobCounters = context.counters
         self._workers = JobWorkers(context, self.watchers, new_id)
         self.drain, self.close = self._workers.drain, self._workers.close
@@ -110,7 +105,7 @@ class JobManager:
 
     async def cancel(self, job_id: str, tenant: str = "") -> wire.Job:
         owner = _owner(job_id, tenant)
-        now_ms = self._wall_ms()
+        now_ms = self._server.wall_ms()
         row = await self._on_table(lambda table: table.cancel(job_id, owner, now_ms))
         if row is None:
             raise _unknown_job(job_id)
@@ -146,7 +141,7 @@ class JobManager:
                         await grant.while_valid(changed.wait)
 
     def _new_job(self, request: infer.InferRequest, key: str) -> NewJob:
-        if self._rules.draining:
+        if self._server.draining:
             raise draining("router")
         if request.request_id:
             raise invalid_field("request_id", "unset: a job has its own id", request.request_id[:60])
@@ -161,10 +156,10 @@ class JobManager:
         digest = sha256(kept.SerializeToString(deterministic=True)).hexdigest()
         if not kept.HasField("priority"):
             kept.priority = self._config.priority
-        validated = self._rules.validator.validate(kept, None, None)
-        self._rules.policy.apply_rules(validated)
+        validated = self._server.validator.validate(kept, None, None)
+        self._server.policy.apply_rules(validated)
         seconds = kept.timeout_ms / 1000 if kept.HasField("timeout_ms") else self._config.timeout
-        now_ms, caller = self._wall_ms(), current_caller()
+        now_ms, caller = self._server.wall_ms(), current_caller()
         job_id = f"{_PREFIX}{self._new_id()}"
         submitted = wire.Job(id=job_id, status=wire.JOB_STATUS_QUEUED, submitted_unix_ms=now_ms)
         return NewJob(

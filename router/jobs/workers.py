@@ -85,7 +85,7 @@ class JobWorkers:
 
     async def _tick(self) -> None:
         context, watched = self._context, self._watchers.ids
-        now_ms = context.wall_ms()
+        now_ms = context.server.wall_ms()
         scan = await context.jobs(lambda table: table.scan(now_ms, watched))
         self._watchers.update(watched, scan.progress)
         await self._renew()
@@ -94,12 +94,12 @@ class JobWorkers:
             await self._claim(_MAX_LATE, late=True)
         if scan.has_due:
             await self._claim(context.config.concurrency)
-        if context.clock.now() >= self._next_prune:
+        if context.server.clock.now() >= self._next_prune:
             more = await context.jobs(lambda table: table.prune(context.config, now_ms))
-            self._next_prune = context.clock.now() + (0.0 if more else PRUNE_SECONDS)
+            self._next_prune = context.server.clock.now() + (0.0 if more else PRUNE_SECONDS)
 
     async def _renew(self) -> None:
-        now = self._context.clock.now()
+        now = self._context.server.clock.now()
         if now < self._next_renewal or not self._attempts:
             return
         leases = [attempt.lease for attempt in self._attempts.values()]
@@ -111,7 +111,7 @@ class JobWorkers:
                 attempt.lose()
 
     async def _take_over(self, scan: JobScan) -> None:
-        expired = self._leases.find_expired(scan.leases, self._attempts.keys(), self._context.clock.now())
+        expired = self._leases.find_expired(scan.leases, self._attempts.keys(), self._context.server.clock.now())
         if expired:
             _log.warning("the leases of %s have expired: restarting them", ", ".join(each.id for each in expired))
             await self._context.jobs(lambda table: table.revoke(expired))
@@ -120,7 +120,7 @@ class JobWorkers:
     async def _claim(self, most: int, *, late: bool = False) -> None:
         """Claim jobs until `most` are claimed or none is left. A late job only needs to be marked as failed."""
         while len(self._attempts) < most and not self._is_draining:
-            now_ms = self._context.wall_ms()
+            now_ms = self._context.server.wall_ms()
             row = await self._context.jobs(partial(JobTable.claim, owner=self._token, now_ms=now_ms, late=late))
             self._token = self._new_token()
             if row is None:

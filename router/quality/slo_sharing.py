@@ -14,7 +14,7 @@ from octet.v1 import slo_pb2 as wire
 from router.quality.slo import LONG_SERIES, SHORT_SERIES, SliceKey, SloSlice, SloTracker
 from router.store.database import StorePosition
 from router.store.rows import SliceRow, StoreUnavailable
-from router.store.store import SliceTable, SliceUpdate
+from router.store.store import SliceUpdate, Store
 
 _log = logging.getLogger(__name__)
 SLICE_VERSION = 1
@@ -86,7 +86,7 @@ class SloSharing:
     """Exchanges slices with the store, so that all routers that share it publish the same figures and a restarted
     router recovers its own. An unavailable store delays nothing."""
 
-    def __init__(self, tracker: SloTracker, store: SliceTable, writer: str, wall: Callable[[], float]) -> None:
+    def __init__(self, tracker: SloTracker, store: Store, writer: str, wall: Callable[[], float]) -> None:
         """`writer` is unique to this process. `wall` returns Unix seconds."""
         self._tracker = tracker
         self._store = store
@@ -109,7 +109,8 @@ class SloSharing:
             was_away, self._is_away = self._is_away, True
             rows = [row for each in changed if (row := self._row(*each)) is not None]
             try:
-                update = await self._store.exchange(self._writer, rows, self._position, round(self._wall() * 1000))
+                now_ms = round(self._wall() * 1000)
+                update = await self._store.exchange_slices(self._writer, rows, self._position, now_ms)
             except StoreUnavailable as unavailable:
                 self._put_back(changed)
                 _log.debug("SLO measurements stay in this router: %s", unavailable)

@@ -81,16 +81,6 @@ class StoreSnapshot:
             self._max_sums = 2 * len(self.sums) + _MIN_SUMS_KEPT
 
 
-class DocumentChange(NamedTuple):
-    """A validated change, with an id that shows whether it was committed."""
-
-    change_id: str
-    edits: Sequence[rows.DocumentEdit]
-    bodies: Sequence[str | None]  # the bodies of the edits as JSON
-    audit: rows.AuditRow
-    by: str
-
-
 class Database:
     def __init__(self, connection: DatabaseConnection, snapshot: StoreSnapshot) -> None:
         self.connection = connection
@@ -98,26 +88,27 @@ class Database:
         self._execute = connection.execute
         self._execute_each = connection.execute_each
 
-    def change(self, change: DocumentChange) -> tuple[rows.Document, ...]:
-        """Commit a change, at most once. Raises StoreConflict if a document has changed in the meantime."""
+    def change(
+        self, change_id: str, edits: Sequence[rows.DocumentEdit], audit: rows.AuditRow
+    ) -> tuple[rows.Document, ...]:
+        """Commit validated edits, at most once: the id shows whether they were committed. Raises StoreConflict if a
+        document has changed in the meantime."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
-            made = self._execute("SELECT seq FROM audit WHERE change_id = ?", (change.change_id,))
+            made = self._execute("SELECT seq FROM audit WHERE change_id = ?", (change_id,))
             if made:
                 seq = int(made[0][0])
-            else:
-                for edit, body in zip(change.edits, change.bodies, strict=True):
+            by = (audit.at_ms, audit.who)
+            documents = tuple(rows.Document(edit.kind, edit.key, seq, edit.body, *by) for edit in edits)
+            if not made:
+                for edit, document in zip(edits, documents, strict=True):
                     known = self._documents("kind = ? AND key = ?", edit.kind, edit.key)
                     current = known[0] if known and known[0].body is not None else None
                     if edit.expected_version != (current.version if current else 0):
                         raise rows.StoreConflict(edit.kind, edit.key, current)
-                    self._write_document(edit.kind, edit.key, seq, body, change.audit.at_ms, change.by)
-                self._write_audit(change.audit, seq, change.change_id)
+                    self._write_document(document)
+                self._write_audit(audit, seq, change_id)
             position = self.position()
-        documents = tuple(
-            rows.Document(edit.kind, edit.key, seq, _parse_body(body), change.audit.at_ms, change.by)
-            for edit, body in zip(change.edits, change.bodies, strict=True)
-        )
         self.snapshot.update(position, documents)
         return documents
 
@@ -234,9 +225,7 @@ class Database:
         Returns the number of counts added."""
         self._execute("UPDATE meta SET seq = ?, audits = ?", (position.seq, position.audits))
         for each in documents:
-            version = each.version if keep_versions else position.seq
-            body = None if each.body is None else rows.body_to_json(each.body)
-            self._write_document(each.kind, each.key, version, body, each.changed_ms, each.changed_by)
+            self._write_document(each if keep_versions else each._replace(version=position.seq))
         ((before,),) = self._execute("SELECT COUNT(*) FROM buckets")
         self._execute_each(
             "INSERT INTO buckets (series, key, start, good, bad, seq) VALUES (?, ?, ?, ?, ?, ?) "
@@ -287,12 +276,13 @@ class Database:
     def _numbered(self, counter: str, new: Sequence[T]) -> Iterator[tuple[int, T]]:
         return enumerate(new, self._raise_counter(counter, len(new)) - len(new) + 1) if new else iter(())
 
-    def _write_document(self, kind: str, key: str, version: int, body: str | None, at_ms: int, by: str) -> None:
+    def _write_document(self, document: rows.Document) -> None:
+        kind, key, version, body, *changed = document
         self._execute(
             f"INSERT INTO documents ({_DOCUMENT}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
             "ON CONFLICT (kind, key) DO UPDATE SET version = excluded.version, body = excluded.body, "
             "changed_ms = excluded.changed_ms, changed_by = excluded.changed_by",
-            (kind, key, version, body, at_ms, by),
+            (kind, key, version, None if body is None else rows.body_to_json(body), *changed),
         )
 
     def _write_audit(self, row: rows.AuditRow, seq: int, change_id: str) -> None:
@@ -302,12 +292,10 @@ class Database:
         )
 
     def _documents(self, condition: str, *values: object) -> list[rows.Document]:
+        found = self._execute(f"SELECT {_DOCUMENT} FROM documents WHERE {condition}", values)  # noqa: S608
         return [
-            rows.Document(kind, key, int(version), _parse_body(body), int(changed_ms), changed_by)
-            for kind, key, version, body, changed_ms, changed_by in self._execute(
-                f"SELECT {_DOCUMENT} FROM documents WHERE {condition}",  # noqa: S608
-                values,
-            )
+            rows.Document(kind, key, int(version), None if body is None else json.loads(body), int(at_ms), by)
+            for kind, key, version, body, at_ms, by in found
         ]
 
     def _buckets(self, condition: str, *values: object) -> list[rows.CountBucket]:
@@ -377,7 +365,3 @@ def receipt_from_row(row: DatabaseRow) -> rows.ReceiptRow:
 def _receipt_values(row: rows.ReceiptRow) -> Sequence[object]:
     labels = row.labels
     return row.request_id, row.at_ms, row.raw, labels.tenant, labels.specialist, labels.outcome, row.judged
-
-
-def _parse_body(text: str | None) -> rows.DocumentBody | None:
-    return None if text is None else json.loads(text)

@@ -182,11 +182,13 @@ def body_to_json(body: DocumentBody) -> str:
     return text
 
 
-def check_edit(edit: DocumentEdit) -> None:
+def check_edit(edit: DocumentEdit) -> DocumentEdit:
+    """Return the edit with its body as it will be read back."""
     check_key("kind", edit.kind)
     check_key("key", edit.key)
     if not 0 <= edit.expected_version < MAX_TIME:
         raise invalid_field("expected_version", "0 or the version of a document", str(edit.expected_version))
+    return edit if edit.body is None else edit._replace(body=json.loads(body_to_json(edit.body)))
 
 
 def check_audit_row(row: AuditRow) -> AuditRow:

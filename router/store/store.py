@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,6 @@ from router.store.connection import DatabaseConnection, DatabaseOpener
 from router.store.database import (
     RECEIPT_COLUMNS,
     Database,
-    DocumentChange,
     StorePosition,
     StoreSnapshot,
     receipt_from_row,
@@ -30,7 +29,7 @@ from router.store.database import (
 from router.store.jobs import JobTable
 from router.store.migrations import MIGRATIONS, Migration, migrate
 from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
-from router.store.sync import LONGEST_WINDOW, LabelReceipt, RetentionLimits, StoreHealth, StoreSync
+from router.store.sync import LONGEST_WINDOW, LabelReceipt, StoreHealth, StoreSync
 from router.store.worker import StoreCalls, StoreWorker, wait_at_most
 
 T = TypeVar("T")
@@ -49,6 +48,13 @@ _MAX_ROWS_IN_MEMORY = 10_000  # maximum number of rows of a table that is only i
 _LAST_NUMBER = (1 << 63) - 1
 _URL_FORMS = "must be empty, sqlite:PATH, postgresql://USER:PASSWORD@HOST:PORT/DATABASE or memory"
 _ADVICE = "set store.url to sqlite:PATH in a writable folder, postgresql://... or memory"
+
+
+class SliceUpdate(NamedTuple):
+    position: StorePosition
+    rows: Sequence[rows.SliceRow]  # rows of other writers; some may have been read before
+    whole: bool  # whether to forget all rows read before: this is the first read, or another database
+    more: bool  # whether more rows can be read immediately
 
 
 def open_store(
@@ -89,14 +95,12 @@ class Store:
             self._clock,
             StoreSnapshot(opener.name, wall),
         )
-        self._config = config
+        self._limits = self._limit_rows(config)
         self._calls: StoreCalls | None = None  # None while the store is closed
         self._sync: StoreSync | None = None
         # called on the event loop within half a second of a commit by any process
         self.on_change: Callable[[StoreChanges], None] = lambda changes: None
         self.label_receipt: LabelReceipt | None = None  # labels old receipts on the store's thread; set before `start`
-        self.receipts = ReceiptStore(self._open_calls, held)
-        self.slices = SliceTable(self._open_calls)
 
     @property
     def is_durable(self) -> bool:
@@ -107,17 +111,17 @@ class Store:
         return self.health.text
 
     def reconfigure(self, config: StoreConfig) -> None:
-        self._config = config
+        self._limits = self._limit_rows(config)
         self._held.most_rows = config.queue
         if self._sync is not None:
-            self._sync.limits = self._limits()
+            self._sync.limits = self._limits
 
     async def start(self) -> None:
         """Return after the first round, even if it failed."""
         self._worker.start()
         self._calls = StoreCalls(self._worker, self._clock)
         sync = StoreSync(
-            *(self._worker, self._calls, self._held, self.health, self._wall, self._window, self._limits()),
+            *(self._worker, self._calls, self._held, self.health, self._wall, self._window, self._limits),
             on_change=lambda changes: self.on_change(changes),  # noqa: PLW0108 (the callback may be replaced)
             label_receipt=self.label_receipt,
         )
@@ -138,21 +142,16 @@ class Store:
             _log.error("the store was closed before all rows were written: %s are lost", self._held.summary())
 
     async def change(
-        self, kind: str, key: str, expected_version: int, body: rows.DocumentBody | None, audit: AuditRow, by: str = ""
+        self, kind: str, key: str, expected_version: int, body: rows.DocumentBody | None, audit: AuditRow
     ) -> Document:
-        (document,) = await self.change_all([DocumentEdit(kind, key, expected_version, body)], audit, by)
+        (document,) = await self.change_all([DocumentEdit(kind, key, expected_version, body)], audit)
         return document
 
-    async def change_all(self, edits: Sequence[DocumentEdit], audit: AuditRow, by: str = "") -> tuple[Document, ...]:
+    async def change_all(self, edits: Sequence[DocumentEdit], audit: AuditRow) -> tuple[Document, ...]:
         """Commit all edits with the audit row, or none of them; return when they are on disk. Without edits, only the
         audit row is written. Raises StoreConflict, StoreUnavailable, and Refusal for invalid values."""
-        for edit in edits:
-            rows.check_edit(edit)
-        bodies = [None if edit.body is None else rows.body_to_json(edit.body) for edit in edits]
-        change = DocumentChange(
-            token_hex(16), edits, bodies, rows.check_audit_row(audit), rows.clean_text("by", by or audit.who)
-        )
-        documents = await self._open_calls().run(lambda database: database.change(change))
+        checked, row, change_id = list(map(rows.check_edit, edits)), rows.check_audit_row(audit), token_hex(16)
+        documents = await self._open_calls().run(lambda database: database.change(change_id, checked, row))
         if self._sync is not None:
             self._sync.run_soon()
         return documents
@@ -196,14 +195,64 @@ class Store:
     async def jobs(self, call: Callable[[JobTable], T], /) -> T:
         return await self._open_calls().run(lambda database: call(JobTable(database)))
 
+    async def newest_receipts(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
+        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
+            held = {row.request_id: row for row in self._held.receipts()}
+            kept = [row for row in stored if row.request_id not in held]
+            found = [*filter(query.matches, reversed(held.values())), *kept]
+            return sorted(found, key=lambda row: row.at_ms, reverse=True)[: query.most]
+
+        if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has labels like these
+            return ()
+        return await self._open_calls().run_and_shape(lambda database: find_newest(database, query), add_held)
+
+    async def receipts_by_id(self, request_id: str) -> Sequence[ReceiptRow]:
+        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
+            found = {row.request_id: row for row in (*stored, *self._held.receipts())}
+            same_id = (row for key, row in found.items() if key == rows.receipt_key(request_id, row.labels.tenant))
+            return list(map(self._held.verdicts.apply, same_id))
+
+        if not rows.is_valid_key(request_id):
+            return ()
+        return await self._open_calls().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
+
+    async def comparisons_of(self, request_id: str) -> Sequence[ComparisonRow]:
+        if not rows.is_valid_key(request_id):
+            return ()
+        found = "SELECT at_ms, request_id, raw FROM comparisons WHERE request_id = ? ORDER BY number DESC LIMIT ?"
+        return await self._open_calls().run_and_shape(
+            lambda database: database.connection.execute(found, (request_id, _MAX_COMPARISONS)),
+            lambda stored: [
+                *self._held.comparisons(request_id),
+                *(ComparisonRow(int(at_ms), name, bytes(raw)) for at_ms, name, raw in stored),
+            ],
+        )
+
+    async def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> Sequence[AuditRow]:
+        known = [subject for subject in subjects if rows.is_valid_key(subject)]
+        if not known:
+            return ()
+        return await self._open_calls().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
+
+    async def exchange_slices(
+        self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
+    ) -> SliceUpdate:
+        """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
+        for an invalid row, and StoreUnavailable."""
+        if len(written) > MAX_SLICES_WRITTEN:
+            raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
+        for row in written:
+            rows.check_slice(row)
+        return await self._open_calls().run(partial(_exchange_slices, writer, written, position, now_ms))
+
     def _open_calls(self) -> StoreCalls:
         if self._calls is None:
             raise rows.StoreUnavailable("the store is not open")
         return self._calls
 
-    def _limits(self) -> RetentionLimits:
-        config, most = self._config, self._max_rows
-        return RetentionLimits(min(config.receipts, most), min(config.comparisons, most), config.audit)
+    def _limit_rows(self, config: StoreConfig) -> StoreConfig:
+        most = self._max_rows
+        return replace(config, receipts=min(config.receipts, most), comparisons=min(config.comparisons, most))
 
 
 def opener_for_url(url: str, ensemble: str, base: Path | None) -> DatabaseOpener:
@@ -245,53 +294,6 @@ class MissingHomeOpener:
         raise connection.StoreConnectionLost(f"there is no home folder to store it in; {_ADVICE}")
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptStore:
-    """Searches stored and buffered rows together. Nothing blocks; every call may raise StoreUnavailable."""
-
-    _calls: Callable[[], StoreCalls]
-    _held: WriteBuffer
-
-    async def newest(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
-        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
-            held = {row.request_id: row for row in self._held.receipts()}
-            kept = [row for row in stored if row.request_id not in held]
-            found = [*filter(query.matches, reversed(held.values())), *kept]
-            return sorted(found, key=lambda row: row.at_ms, reverse=True)[: query.most]
-
-        if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has labels like these
-            return ()
-        return await self._calls().run_and_shape(lambda database: find_newest(database, query), add_held)
-
-    async def find_by_id(self, request_id: str) -> Sequence[ReceiptRow]:
-        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
-            found = {row.request_id: row for row in (*stored, *self._held.receipts())}
-            same_id = (row for key, row in found.items() if key == rows.receipt_key(request_id, row.labels.tenant))
-            return list(map(self._held.verdicts.apply, same_id))
-
-        if not rows.is_valid_key(request_id):
-            return ()
-        return await self._calls().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
-
-    async def comparisons(self, request_id: str) -> Sequence[ComparisonRow]:
-        if not rows.is_valid_key(request_id):
-            return ()
-        found = "SELECT at_ms, request_id, raw FROM comparisons WHERE request_id = ? ORDER BY number DESC LIMIT ?"
-        return await self._calls().run_and_shape(
-            lambda database: database.connection.execute(found, (request_id, _MAX_COMPARISONS)),
-            lambda stored: [
-                *self._held.comparisons(request_id),
-                *(ComparisonRow(int(at_ms), name, bytes(raw)) for at_ms, name, raw in stored),
-            ],
-        )
-
-    async def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> Sequence[AuditRow]:
-        known = [subject for subject in subjects if rows.is_valid_key(subject)]
-        if not known:
-            return ()
-        return await self._calls().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
-
-
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
     """Select by the index first, so that only matching rows are read."""
     wanted = [f"{column} = ?" for column in query.filters]
@@ -321,59 +323,28 @@ def _find_by_id(database: Database, request_id: str) -> list[ReceiptRow]:
     return found[:_MAX_SAME_ID]
 
 
-class SliceUpdate(NamedTuple):
-    position: StorePosition
-    rows: Sequence[rows.SliceRow]  # rows of other writers; some may have been read before
-    whole: bool  # whether to forget all rows read before: this is the first read, or another database
-    more: bool  # whether more rows can be read immediately
-
-
-@dataclass(frozen=True, slots=True)
-class SliceTable:
-    _calls: Callable[[], StoreCalls]
-
-    async def exchange(
-        self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
-    ) -> SliceUpdate:
-        """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
-        for an invalid row, and StoreUnavailable."""
-        if len(written) > MAX_SLICES_WRITTEN:
-            raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
-        for row in written:
-            rows.check_slice(row)
-        return await self._calls().run(lambda database: _exchange_slices(database, writer, written, position, now_ms))
-
-
 def _exchange_slices(
-    database: Database, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
+    writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int, database: Database
 ) -> SliceUpdate:
     if written:
-        _write(database, written)
+        with database.transaction():
+            seq = database.advance().seq
+            database.connection.execute_each(
+                f"INSERT INTO slices ({_SLICE_COLUMNS}, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
+                "ON CONFLICT (writer, series, key, start_ms, span_ms) DO UPDATE SET until_ms = excluded.until_ms, "
+                "raw = excluded.raw, seq = excluded.seq",
+                [(*row, seq) for row in written],
+            )
     now = database.position()
     whole, after = now.resume(position)
-    found = [] if after == now.seq else _read(database, writer, after, now_ms)
-    more = len(found) == _SLICE_PAGE_ROWS
-    seq = found[-1][0] - 1 if more else max([now.seq, *(number for number, _ in found[-1:])])
-    return SliceUpdate(now._replace(seq=seq), [row for _, row in found], whole, more)
-
-
-def _write(database: Database, rows: Sequence[rows.SliceRow]) -> None:
-    with database.transaction():
-        seq = database.advance().seq
-        database.connection.execute_each(
-            f"INSERT INTO slices ({_SLICE_COLUMNS}, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
-            "ON CONFLICT (writer, series, key, start_ms, span_ms) DO UPDATE SET until_ms = excluded.until_ms, "
-            "raw = excluded.raw, seq = excluded.seq",
-            [(*row, seq) for row in rows],
-        )
-
-
-def _read(database: Database, writer: str, after: int, now_ms: int) -> list[tuple[int, rows.SliceRow]]:
     found = database.connection.execute(
         f"SELECT seq, {_SLICE_COLUMNS} FROM slices WHERE seq > ? AND writer <> ? AND until_ms > ? ORDER BY seq LIMIT ?",  # noqa: S608
         (after, writer, now_ms, _SLICE_PAGE_ROWS),
     )
-    return [
-        (int(seq), rows.SliceRow(name, series, key, int(start), int(span), int(until), bytes(raw)))
-        for seq, name, series, key, start, span, until, raw in found
+    more = len(found) == _SLICE_PAGE_ROWS
+    last = int(found[-1][0]) if found else 0
+    read = [
+        rows.SliceRow(name, series, key, int(start), int(span), int(until), bytes(raw))
+        for _, name, series, key, start, span, until, raw in found
     ]
+    return SliceUpdate(now._replace(seq=last - 1 if more else max(now.seq, last)), read, whole, more)

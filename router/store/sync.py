@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
-from typing import NamedTuple
 
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import Clock
+from octet.config.ensemble import StoreConfig
 from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, StoreRejected
 from router.store.database import Database, StorePosition
@@ -70,12 +70,6 @@ class StoreHealth:
             _log.exception("the callback for store trouble failed")
 
 
-class RetentionLimits(NamedTuple):
-    receipts: int
-    comparisons: int
-    audit: int
-
-
 @dataclass(eq=False)
 class StoreSync:
     """Runs four rounds a second, one at a time: write the next batch, then read the committed changes. A failed round
@@ -87,7 +81,7 @@ class StoreSync:
     _health: StoreHealth
     _wall: Callable[[], float]
     _window: float
-    limits: RetentionLimits
+    limits: StoreConfig  # of the rows that are kept
     on_change: Callable[[StoreChanges], None]
     label_receipt: LabelReceipt | None = None
 
@@ -224,7 +218,7 @@ def label_receipts(database: Database, label: LabelReceipt) -> bool:
     return len(rows) == _LABEL_ROWS
 
 
-def prune_rows(connection: DatabaseConnection, limits: RetentionLimits, now: float) -> bool:
+def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) -> bool:
     oldest = int(now) - LONGEST_WINDOW
     more = [
         _keep_newest(connection, "receipts", "receipts", limits.receipts),

@@ -31,7 +31,6 @@ from router.api.http.infer import infer, job_routes
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
 from router.api.http.openapi import openapi_document
-from router.api.keys.gate import AccessGate
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
 from router.receipt_log import possible_request_ids
@@ -49,23 +48,21 @@ _CLOSE = ((b"connection", b"close"),)  # sent while the router drains: callers o
 
 @dataclass(eq=False)
 class App:
-    """An ASGI application. Belongs to the event loop. `_wall_ms` returns milliseconds since 1970."""
+    """An ASGI application. Belongs to the event loop."""
 
     _service: RequestServer
     _fleet: Fleet
     _is_warm: Callable[[], bool]
-    _wall_ms: Callable[[], int]
     _jobs: JobManager
-    _gate: AccessGate
     _sources: operator.MonitoringSources
     _drain_gate: DrainGate
 
     def __post_init__(self) -> None:
-        self._created = self._wall_ms() // 1000
+        self._created = self._service.wall_ms() // 1000
         service, sources = self._service, self._sources
         self._bodies = bodies = BodyReader(_JSON_ESCAPE_FACTOR * REQUEST_BYTES, _MAX_CONCURRENT_BODY_BYTES)
-        openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies, self._wall_ms)
-        anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, self._wall_ms, parse_message_request)
+        openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies)
+        anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, parse_message_request)
         self.routes = [
             ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
             ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
@@ -83,7 +80,7 @@ class App:
             Route("/readyz", self._readiness, methods=["GET"]),
             *operator.dashboard_routes(),
         ]
-        guard_routes(self.routes, self._gate)
+        guard_routes(self.routes, self._service.gate)
         handlers = dict.fromkeys((HTTPException, errors.ApiError, Refusal), _error_response)
         self._table = ExceptionMiddleware(RouteTable(self.routes), handlers=handlers)
 
@@ -159,7 +156,7 @@ class App:
         if self._service.draining:
             return errors.JsonResponse({"status": "draining"}, 503)
         if not self._is_warm():
-            names = {} if self._gate.requires_keys else {"waiting_for": list(self._fleet.waiting_for)}
+            names = {} if self._service.gate.requires_keys else {"waiting_for": list(self._fleet.waiting_for)}
             return errors.JsonResponse({"status": "starting", **names}, 503)
         return errors.JsonResponse({"status": "ready"})
 

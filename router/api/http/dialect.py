@@ -353,7 +353,6 @@ class CompletionEndpoint:
     _writer: type[ResponseWriter]
     _service: RequestServer
     _bodies: BodyReader
-    _wall_ms: Callable[[], int]
     _parse: Callable[[dict[str, Any], str], ApiRequest]  # called with a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -362,7 +361,7 @@ class CompletionEndpoint:
         request_id = scope["request_id"]
         request = self._parse(await self._bodies.read_object(connection), request_id)
         choices = [AnswerChoice(index, is_kept=not request.stream) for index in range(len(request.requests))]
-        writer = self._writer(request, choices, request_id, self._wall_ms() // 1000)
+        writer = self._writer(request, choices, request_id, self._service.wall_ms() // 1000)
         trace = get_trace_headers(connection)
         if not request.stream:
             await run_while_connected(receive, run_choices(self._service, request, choices, trace, _ignore_event))

@@ -24,7 +24,7 @@ class Away:
         self.hold: asyncio.Event | None = None
         self.num_rows = 0
 
-    async def exchange(
+    async def exchange_slices(
         self, writer: str, written: Sequence[SliceRow], mark: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
         if self.is_away:
@@ -32,7 +32,7 @@ class Away:
         if self.hold is not None:
             await self.hold.wait()
         self.num_rows += len(written)
-        return await self._store.slices.exchange(writer, written, mark, now_ms)
+        return await self._store.exchange_slices(writer, written, mark, now_ms)
 
 
 class Sharer(Router):
@@ -90,7 +90,7 @@ async def test_shared_slices_are_never_counted_twice() -> None:
         zombie = one.sharing._row("writer", next(iter(one.slos.meters["writer"].slices())))
         assert zombie is not None
         for _ in range(3):
-            await store.slices.exchange("a", [zombie], None, round(START * 1000))
+            await store.exchange_slices("a", [zombie], None, round(START * 1000))
         await other.share()
         assert other.published().ttft.samples == 5
 
@@ -181,7 +181,7 @@ async def test_unreadable_slices_are_skipped() -> None:
             row._replace(writer="stray", key="nobody", raw=pack_slice("nobody", SloSlice())),
             row._replace(writer="odd", series="slo.weekly"),
         ]
-        await store.slices.exchange("hostile", bad, None, round(START * 1000))
+        await store.exchange_slices("hostile", bad, None, round(START * 1000))
         await reader.share()
         assert (reader.published().ttft.samples, reader.published().routers) == (1, 2)
 
@@ -195,7 +195,7 @@ async def test_the_number_of_summed_routers_is_bounded() -> None:
             row = row or one.sharing._row(*changed)
         assert row is not None
         many = [row._replace(writer=f"w{number}") for number in range(MOST_WRITERS + 50)]
-        await store.slices.exchange("x", many, None, round(START * 1000))
+        await store.exchange_slices("x", many, None, round(START * 1000))
         await reader.share()
         assert reader.published().routers <= MOST_WRITERS + 1
 

@@ -83,7 +83,7 @@ def test_the_newest_receipts_with_every_label_are_found_written_or_buffered(shar
         for store, all_of_them in ((other, kept), (mine, list(again.values()))):
             if store is other and later:
                 continue  # some of the later receipts may be written by now
-            found = await store.receipts.newest(query)
+            found = await store.newest_receipts(query)
             assert [row.at_ms for row in found] == expected(all_of_them, query)
             assert all(row in all_of_them for row in found)
 
@@ -119,12 +119,12 @@ async def test_receipts_of_an_older_program_get_their_labels(shared_url: str, mo
     store.label_receipt = lambda raw: ReceiptLabels("ann", raw.decode(), "answered")
     await store.start()
     try:
-        assert len(await store.receipts.newest(ReceiptQuery(2000))) == 1200
+        assert len(await store.newest_receipts(ReceiptQuery(2000))) == 1200
         query = ReceiptQuery(2000, labels=ReceiptLabels("ann", "stl", "answered"))
         async with asyncio.timeout(60):
-            while len(await store.receipts.newest(query)) < 600:
+            while len(await store.newest_receipts(query)) < 600:
                 await asyncio.sleep(0.05)
-        (found,) = await store.receipts.find_by_id("r7")
+        (found,) = await store.receipts_by_id("r7")
         assert (found.request_id, found.labels.specialist) == ("ann:r7", "stl")
     finally:
         await store.close()
@@ -139,10 +139,10 @@ async def test_a_request_of_any_tenant_is_found_by_id(url: str) -> None:
                 ("mine", ["ann:mine", "bob:mine"]), ("plain", ["plain"]), ("ann:mine", ["bob:ann:mine"]),
                 ("no", []), ("", []), ("\0", []), ("x" * 300, []),
             ):  # fmt: skip
-                found = await store.receipts.find_by_id(asked)
+                found = await store.receipts_by_id(asked)
                 assert sorted(row.request_id for row in found) == names, asked
             await eventually(lambda: store.counters().held_receipts == 0)
-        assert list(await store.receipts.newest(ReceiptQuery(9, labels=ReceiptLabels("\0")))) == []
+        assert list(await store.newest_receipts(ReceiptQuery(9, labels=ReceiptLabels("\0")))) == []
 
 
 async def test_a_verdict_is_shown_with_its_own_receipt_only(url: str) -> None:
@@ -199,7 +199,7 @@ async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> No
         for subject in ("stl", "stl-0", "debug"):
             await store.change_all([], audit_row(subject))
         for _ in ("held", "written"):
-            assert [row.raw for row in await store.receipts.comparisons("ann:mine")] == [b"2", b"1", b"0"]
+            assert [row.raw for row in await store.comparisons_of("ann:mine")] == [b"2", b"1", b"0"]
             await eventually(lambda: store.counters().held_comparisons == 0)
         at = NOW * 1000
         for subjects, since, until, found in (
@@ -209,8 +209,8 @@ async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> No
             (["", "\0"], 0, at, []),
             ([], 0, at, []),
         ):
-            assert [row.subject for row in await store.receipts.audit_of(subjects, since, until, 9)] == found
-        (last,) = await store.receipts.audit_of(["stl", "stl-0"], at, at, 1)
+            assert [row.subject for row in await store.audit_of(subjects, since, until, 9)] == found
+        (last,) = await store.audit_of(["stl", "stl-0"], at, at, 1)
         assert last.subject == "stl-0"
 
 
@@ -218,10 +218,10 @@ async def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
     async with opened(f"sqlite:{tmp_path}") as store:  # a folder is not a database
         store.keep_receipt(receipt(1))
         calls: list[Any] = [
-            store.receipts.newest(ReceiptQuery(9)),
-            store.receipts.find_by_id("r1"),
-            store.receipts.comparisons("r1"),
-            store.receipts.audit_of(["stl"], 0, NOW, 9),
+            store.newest_receipts(ReceiptQuery(9)),
+            store.receipts_by_id("r1"),
+            store.comparisons_of("r1"),
+            store.audit_of(["stl"], 0, NOW, 9),
         ]
         for call in calls:
             with pytest.raises(StoreUnavailable):

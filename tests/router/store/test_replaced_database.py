@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.store.connection import SqliteMemory
-from router.store.database import Database, DocumentChange, StoreSnapshot, reconcile_database
+from router.store.database import Database, StoreSnapshot, reconcile_database
 from router.store.migrations import MIGRATIONS, migrate
-from router.store.rows import AuditRow, DocumentEdit, body_to_json
+from router.store.rows import AuditRow, DocumentEdit
 from router.store.store import opener_for_url
 from tests.router.store.stores import NOW, Follower, audit_row, counted, eventually, opened
 
@@ -230,10 +230,7 @@ def make(database: Database, key: str, number: int | None) -> None:
     (version,) = [each.version for each in database.documents() if each.key == key] or (0,)
     body = None if number is None else {"n": number}
     row = AuditRow(0, NOW, "ann", "because", "set", key, "", "")
-    text = None if body is None else body_to_json(body)
-    database.change(
-        DocumentChange(f"{database.position()}", [DocumentEdit("knob", key, version, body)], [text], row, "ann")
-    )
+    database.change(f"{database.position()}", [DocumentEdit("knob", key, version, body)], row)
 
 
 def bodies(database: Database) -> dict[str, Any]:

@@ -15,14 +15,14 @@ LARGEST = {"t": "x" * ((64 << 10) - len('{"t":""}'))}
 
 async def test_texts_are_returned_unchanged(url: str) -> None:
     body = {"nul": "\0", "lone": "\ud800", "wide": "\U0001f600", "": [None, True, 1e300, -(2**80)], "%s ? {}": "'\"\\"}
-    prose = AuditRow(0, NOW, "Ann\0", "\ud800 why", "{}%s?", "ü", "", "'; DROP TABLE audit --")
+    prose = AuditRow(0, NOW, "Ann\0\udfff", "\ud800 why", "{}%s?", "ü", "", "'; DROP TABLE audit --")
     async with opened(url) as store:
-        document = await store.change("knob", "ü%s?'", 0, body, prose, by="\udfff")
+        document = await store.change("knob", "ü%s?'", 0, body, prose)
         assert document.body == body
         assert list(await store.documents()) == [document]
-        assert document.changed_by == "\\udfff"
+        assert document.changed_by == "Ann\\x00\\udfff"
         (row,) = await store.audit(subject="ü")
-        assert row == prose._replace(number=1, who="Ann\\x00", why="\\ud800 why")
+        assert row == prose._replace(number=1, who="Ann\\x00\\udfff", why="\\ud800 why")
         await store.change("knob", "large", 0, LARGEST, audit_row())
         store.keep_receipt(ReceiptRow("ü", NOW, bytes(range(256)) * 4096))
         await eventually(lambda: store._held.is_empty)
