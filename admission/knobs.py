@@ -1,6 +1,6 @@
 """The two knobs of an intent, shadow threshold and priority floor: configured, escalated or set by an operator."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -91,16 +91,6 @@ class EffectiveKnobs:
         return (self.threshold, self.threshold_turn) if knob == "shadow_threshold" else (self.floor, self.floor_turn)
 
 
-def parse_knob(text: str, intents: Collection[str], specialists: Collection[str]) -> KnobName:
-    """Return the name of an existing knob. Raises KnobError if there is none under this name."""
-    name = KnobName.parse(text)
-    if name.intent != UNSPECIFIED_INTENT and name.intent not in intents:
-        raise KnobError("name", f"a knob of an intent ({_join_names({*intents, UNSPECIFIED_INTENT})})", repr(text))
-    if name.specialist is not None and name.specialist not in specialists:
-        raise KnobError("name", f"a knob of a specialist ({_join_names(specialists)})", repr(text))
-    return name
-
-
 def check_knob_value(name: KnobName, value: float) -> float:
     """Return the value. Raises KnobError if it is out of range."""
     if name.knob == "shadow_threshold":
@@ -140,7 +130,3 @@ def _set_by_operator(
 
 def _escalated(is_raised: bool, ladder: EscalationLadder) -> KnobSource:
     return KnobSource(ESCALATION, f"level {ladder.level}", ladder.since) if is_raised else KnobSource()
-
-
-def _join_names(names: Collection[str]) -> str:
-    return ", ".join(sorted(names))

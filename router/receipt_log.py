@@ -76,20 +76,14 @@ class ReceiptLog:
         self._cache.put(key, raw)
         self._store.keep_receipt(ReceiptRow(key, receipt.created_unix_ms, raw, receipt_labels(receipt)))
 
-    async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
-        """Return a receipt of that tenant only."""
-        key = receipt_key(request_id, tenant)
-        receipt = self._cache.get(key)
-        if receipt is None:
-            try:
-                row = await self._store.receipt(key)
-            except StoreUnavailable:
-                message = "older receipts cannot be read now: the store does not answer"
-                raise Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message, field="request_id") from None
-            except Refusal:  # no receipt has an id like this
-                return None
-            receipt = None if row is None else parse_receipt(row.raw)
-        return receipt if receipt is not None and receipt.tenant == tenant else None
+    async def get(self, given: str, tenant: str = "") -> wire.Receipt | None:
+        """Return a receipt of that tenant only, by a request id or an answer id."""
+        for request_id in possible_request_ids(given):
+            key = receipt_key(request_id, tenant)
+            receipt = self._cache.get(key) or await self._read(key)
+            if receipt is not None and receipt.tenant == tenant:
+                return receipt
+        return None
 
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
         """Return serialized octet.v1.Receipt of every tenant, newest first."""
@@ -103,12 +97,10 @@ class ReceiptLog:
                 yield row.raw
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
-        """Find a receipt of the tenant by a request id or an answer id. If no tenant is given, search those of `own`,
-        then those of the only tenant that has the id."""
-        for request_id in possible_request_ids(given):
-            found = await self.get(request_id, tenant or own)
-            if found is not None:
-                return found
+        """Find a receipt of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""
+        found = await self.get(given, tenant or own)
+        if found is not None:
+            return found
         for request_id in () if tenant else possible_request_ids(given):
             with _store_refusals():
                 rows = await self._store.receipts_by_id(request_id)
@@ -139,6 +131,16 @@ class ReceiptLog:
             judged = comparison.primary_outcome
         entries = list(map(audit_to_wire, changes))
         return operator_pb2.Story(receipt=receipt, comparison=comparison, judged=judged, changes=entries)
+
+    async def _read(self, key: str) -> wire.Receipt | None:
+        try:
+            row = await self._store.receipt(key)
+        except StoreUnavailable:
+            message = "older receipts cannot be read now: the store does not answer"
+            raise Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message, field="request_id") from None
+        except Refusal:  # no receipt has an id like this
+            return None
+        return None if row is None else parse_receipt(row.raw)
 
 
 def parse_receipt(raw: bytes) -> wire.Receipt | None:

@@ -32,8 +32,10 @@ class CallerIdentity:
         """Return a salt that separates the cached blocks of tenants, even if their requests have the same salt."""
         return digest_parts((b"tenant", self.tenant.encode(), request_salt)) if self.tenant else request_salt
 
-    def may_see(self, tenant: str) -> bool:
-        return self.operates or tenant == self.tenant
+    def visible_tenant(self, tenant: str) -> str | None:
+        """Return the tenant, by default the caller's own; None if the caller may not see its data."""
+        owner = tenant or self.tenant
+        return owner if self.operates or owner == self.tenant else None
 
 
 ANONYMOUS = CallerIdentity()

@@ -47,7 +47,6 @@ from router.observe.metrics.requests import RequestCounters
 from router.observe.overview.overview import Overviews
 from router.routing.classifier.queue import open_classifier_queue
 from router.routing.policy import ClassifierClient
-from router.routing.validation import REQUEST_BYTES
 from router.settings import RouterSettings, replica_addresses
 
 _log = logging.getLogger(__name__)
@@ -129,12 +128,12 @@ class RouterServer(RouterCore):
         server = aio.server(
             interceptors=(
                 DrainGateInterceptor(self._drain_gate),
-                KeyInterceptor(self.gate, max_pending_reads=max_pending_reads),
+                KeyInterceptor(self.gate, max_pending_reads),
             ),
             options=(*SERVER_OPTIONS, *limits),
             maximum_concurrent_rpcs=max_calls,
         )
-        jobs = JobsService(self.jobs, REQUEST_BYTES)
+        jobs = JobsService(self.jobs)
         operator = OperatorService(
             self.operator_api, self.receipts, self.services.shadow_counts, wall_ms, view=self.view
         )

@@ -86,9 +86,8 @@ class RequestServer:
 
     async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt:
         """Only operators may name another tenant. Raises the same Refusal for an unknown id and another tenant's id."""
-        caller = current_caller()
-        owner = tenant or caller.tenant
-        receipt = await self.receipts.get(request_id, owner) if caller.may_see(owner) else None
+        owner = current_caller().visible_tenant(tenant)
+        receipt = None if owner is None else await self.receipts.get(request_id, owner)
         if receipt is None:
             raise unknown_request(request_id)
         return receipt

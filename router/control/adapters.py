@@ -14,7 +14,7 @@ from octet.clock import Clock
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from router.control.replicas import ObservedReplica
-from router.control.state import SharedState
+from router.control.state import SharedState, has_model
 
 _log = logging.getLogger(__name__)
 UNUSED_SECONDS = 5.0  # an unused adapter stays loaded this long: requests on their way to a replica may still name it
@@ -182,6 +182,5 @@ class AdapterSync:
 
 def _wanted(lanes: SpecialistLanes | None, replica: ObservedReplica) -> Iterator[AdapterRef]:
     for lane in () if lanes is None else lanes.lanes:
-        has_model = not lane.revision or not replica.revision or lane.revision == replica.revision
-        if lane.status in HELD_STATES and has_model:
+        if lane.status in HELD_STATES and has_model(replica, lane):
             yield from (ref for ref in lane.adapters if ref.path)

@@ -1,7 +1,7 @@
 """Correctness breakers of the serving lanes: how they advance, are held and are released."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from admission import breakers as breaker_rules
@@ -50,8 +50,7 @@ class BreakerDocument:
         return replace(self, lanes={**lanes, lane_id: release_breaker(record)})
 
     def to_body(self) -> dict[str, Any]:
-        lanes = {lane_id: record.to_body() for lane_id, record in self.lanes.items()}
-        return {"lanes": lanes, "held": self.held.to_body()}
+        return asdict(self)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "BreakerDocument":

@@ -175,17 +175,15 @@ class KnobController:
         return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)
 
     def _parse(self, name: str) -> KnobName:
-        specialists, intents = self._state.ensemble.names, self.intents()
         try:
             knob = KnobName.parse(name)
         except KnobError as error:
             raise _refusal(error) from None
-        try:
-            return knob_rules.parse_knob(name, intents, specialists)
-        except KnobError:
-            own = [f"{knob.intent}/{specialist}" for specialist in specialists] if knob.specialist else []
-            known = [*intents, *own]
-            raise unknown_name("name", name, (f"{each}.{knob.knob}" for each in known)) from None
+        specialists, intents = self._state.ensemble.names, self.intents()
+        if knob.intent in intents and knob.specialist in (None, *specialists):
+            return knob
+        own = [f"{knob.intent}/{specialist}" for specialist in specialists] if knob.specialist else []
+        raise unknown_name("name", name, (f"{each}.{knob.knob}" for each in (*intents, *own)))
 
     def _describe(self, knob: KnobName, body: DocumentBody | None) -> str:
         if body is not None:

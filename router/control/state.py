@@ -95,17 +95,17 @@ class SharedState:
                 return replica.adapters[ref.load_name] != ref.digest
             return self.unloadable.get((replica.name, ref.load_name)) == ref.digest
 
-        return _has_model(replica, lane) and any(each.path and cannot_load(each) for each in lane.adapters)
+        return has_model(replica, lane) and any(each.path and cannot_load(each) for each in lane.adapters)
 
 
-def _has_model(replica: ObservedReplica, lane: LaneRecord) -> bool:
+def has_model(replica: ObservedReplica, lane: LaneRecord) -> bool:
     return not lane.revision or not replica.revision or replica.revision == lane.revision
 
 
 def matches_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
     """Return whether the replica has the lane's model, and no other content under the name of one of its adapters."""
     has_content = all(replica.adapters.get(each.load_name, each.digest) == each.digest for each in lane.adapters)
-    return has_content and _has_model(replica, lane)
+    return has_content and has_model(replica, lane)
 
 
 def holds_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:

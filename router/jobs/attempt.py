@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import grpc
 
@@ -18,9 +18,10 @@ from router.answers import ChunkCollector
 from router.receipts import RECEIPT_METADATA_KEY
 from router.request import CallerIdentity, use_caller
 from router.serving import RequestServer
-from router.store.jobs import EndedStatus, JobEnding, JobRow, JobWrite, RunJobs
+from router.store.jobs import EndedStatus, JobEnding, JobRow, JobTable, JobWrite, RunJobs
 from router.store.rows import StoreUnavailable
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 0.25
 _MAX_FLUSHES = 1000  # approximate maximum number of events of an answer: the flush interval grows with its duration
@@ -175,7 +176,7 @@ class JobAttempt:
             return
         # 0 means due for every router, whatever its clock says
         due_ms = min(row.deadline_ms, context.server.wall_ms() + round(seconds * 1000)) if seconds else 0
-        await self._retry(lambda: context.jobs(lambda table: table.release(row.id, row.epoch, due_ms, lost=lost)))
+        await self._on_table(lambda table: table.release(row.id, row.epoch, due_ms, lost=lost))
 
     async def _end(self, status: EndedStatus, refusal: Refusal | None) -> None:
         result = wire.Job(receipt=self._receipt, error=None if refusal is None else refusal.error)
@@ -209,16 +210,17 @@ class JobAttempt:
         return self._pending
 
     async def _commit(self, write: JobWrite) -> bool:
-        made: bool = await self._retry(lambda: self._context.jobs(lambda table: table.write(write)))
+        made = await self._on_table(lambda table: table.write(write))
         self._pending = None
         self._num_written += len(write.events) + (write.ends is not None)
         self._context.notify(self.row.id)
         return made
 
-    async def _retry(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def _on_table(self, call: Callable[[JobTable], T]) -> T:
+        """Repeat the call until the store answers."""
         while True:
             try:
-                return await call()
+                return await self._context.jobs(call)
             except StoreUnavailable:
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
 

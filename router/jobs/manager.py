@@ -92,9 +92,8 @@ class JobManager:
             raise invalid_field("limit", f"in [1, {MAX_LISTED}]", str(most))
         if before and _ID.fullmatch(before) is None:
             raise _unknown_job(before)
-        identity = current_caller()
-        owner = tenant or identity.tenant
-        if not identity.may_see(owner):
+        owner = current_caller().visible_tenant(tenant)
+        if owner is None:
             message = "this key may not list another tenant's jobs: it needs the role 'operate'"
             allowed, value = "your own tenant, or a key with the role 'operate'", shorten(tenant)
             raise Refusal(error_pb2.ERROR_REASON_FORBIDDEN, message, field="tenant", limit=allowed, value=value)
@@ -201,9 +200,8 @@ class JobManager:
 
 def _owner(job_id: str, tenant: str) -> str:
     """Return the tenant that owns the job. Raises Refusal for an invalid id, or a tenant hidden from the caller."""
-    identity = current_caller()
-    owner = tenant or identity.tenant
-    if _ID.fullmatch(job_id) is None or not identity.may_see(owner):
+    owner = current_caller().visible_tenant(tenant)
+    if _ID.fullmatch(job_id) is None or owner is None:
         raise _unknown_job(job_id)
     return owner
 

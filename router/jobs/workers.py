@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from octet.background import run_forever
@@ -77,11 +77,9 @@ class JobWorkers:
                 await self._tick()
             except StoreUnavailable as error:  # the store logs its outages
                 _log.debug("jobs cannot be read: %s", error)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wakeup.wait()
-            except TimeoutError:
-                continue
 
     async def _tick(self) -> None:
         context, watched = self._context, self._watchers.ids

@@ -190,7 +190,7 @@ ROWS = (
     Row(
         19,
         "a hostile adapter: a pickle, a path out of its folder, weights that spoil every answer",
-        "refused, or rolled back while it only shadows",
+        "refused, or rolled back while still a candidate",
         (
             f"{_ADAPTERS}a_pickle_is_never_opened",
             f"{_ADAPTERS}a_file_outside_the_directory_is_refused",

@@ -104,11 +104,10 @@ class JobsService:
     """The Jobs service. A watcher that reads nothing for `_stall_seconds` is disconnected and may resume later."""
 
     _jobs: JobManager
-    _request_bytes: int
     _stall_seconds: float = 30.0
 
     def handler(self) -> Any:
-        unary, jobs, most = handlers.unary_handler, jobs_pb2, self._request_bytes + _EXTRA_BYTES
+        unary, jobs, most = handlers.unary_handler, jobs_pb2, REQUEST_BYTES + _EXTRA_BYTES
         served = {
             "SubmitJob": unary(jobs.SubmitJobRequest, jobs.Job, self._submit, most),
             "GetJob": unary(jobs.GetJobRequest, jobs.Job, self._get, _LOOKUP_BYTES),

@@ -10,10 +10,10 @@ from starlette.types import Receive, Scope, Send
 from octet.limits import shorten
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect, errors, fields
+from router.api.http import common_fields, completions, errors, fields
 from router.api.http.body import BodyReader
+from router.api.http.completions import AnswerChoice, ApiRequest
 from router.api.http.connection import get_trace_headers, named_event, run_while_connected
-from router.api.http.dialect import AnswerChoice, ApiRequest
 from router.api.http.fields import Int64, number_limits, only, unsupported
 from router.serving import RequestServer
 
@@ -103,16 +103,16 @@ class OutputConfig(CacheControlled, kw_only=True):
 
 
 class AnthropicMetadata(CacheControlled, kw_only=True):
-    user_id: dialect.IdText | None = None
+    user_id: common_fields.IdText | None = None
 
 
-class AnthropicOctetOptions(dialect.OctetOptions):
+class AnthropicOctetOptions(common_fields.OctetOptions):
     seed: Int64 | None = None
 
 
 class CountRequest(CacheControlled, kw_only=True):
-    model: dialect.ModelField
-    messages: Annotated[list[AnthropicTurn], dialect.MESSAGES, fields.list_limits("messages")]
+    model: common_fields.ModelField
+    messages: Annotated[list[AnthropicTurn], common_fields.MESSAGES, fields.list_limits("messages")]
     system: _Content | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicToolChoice | None = None
@@ -133,7 +133,7 @@ class CountRequest(CacheControlled, kw_only=True):
 class MessageRequest(CountRequest, kw_only=True):
     max_tokens: Annotated[Int64, number_limits("max_tokens")]
     stream: bool | None = None
-    stop_sequences: dialect.StopTexts | None = None
+    stop_sequences: common_fields.StopTexts | None = None
     temperature: Annotated[float, number_limits("sampling.temperature", most=_MAX_TEMPERATURE)] | None = None
     top_k: Annotated[Int64, number_limits("sampling.top_k")] | None = None
     top_p: Annotated[float, number_limits("sampling.top_p")] | None = None
@@ -158,8 +158,8 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
     """`answer` sets all fields other than the prompt."""
     fields.check_supported(asked)
-    model = dialect.ModelName.parse(asked.model)
-    options = dialect.octet_request(model, asked.octet)
+    model = common_fields.ModelName.parse(asked.model)
+    options = common_fields.octet_request(model, asked.octet)
     structure = _structure(asked.output_config)
     if structure is not None and options.HasField("structure"):
         raise errors.invalid_field("output_config.format", "left out if octet.structure is given", "both")
@@ -172,11 +172,11 @@ def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest
     )
     request.MergeFrom(options)
     request.MergeFrom(answer)
-    format_names = {} if structure is None else _FORMAT_NAMES
+    names = {**_FIELD_NAMES, **({} if structure is None else _FORMAT_NAMES)}
     return ApiRequest(
         model=model,
         requests=(request,),
-        field_names=lambda: {**dialect.octet_field_names(model, AnthropicOctetOptions), **_FIELD_NAMES, **format_names},
+        field_names=lambda: common_fields.octet_field_names(model, AnthropicOctetOptions) | names,
         is_chat=True,
         stream=stream,
         include_receipt=bool(asked.octet and asked.octet.receipt),
@@ -320,12 +320,12 @@ class AnthropicUsage(Struct, forbid_unknown_fields=True):
 class AnthropicMessage(Struct, tag="message", forbid_unknown_fields=True, kw_only=True):
     id: str
     role: Literal["assistant"] = "assistant"
-    model: dialect.ModelField
+    model: common_fields.ModelField
     content: list[errors.AnthropicAnswerText | AnthropicAnswerToolUse]
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
     stop_sequence: str | None
     usage: AnthropicUsage
-    octet: dialect.OctetReceipts | UnsetType = UNSET
+    octet: completions.OctetReceipts | UnsetType = UNSET
 
 
 class InputTokenCount(Struct, forbid_unknown_fields=True):
@@ -340,8 +340,8 @@ class AnthropicWriter:
         self._choices = choices
         (self._choice,) = choices
         self._request_id = request_id
-        self._blocks = dialect.ContentBlocks(keep_text=False)
-        self._open: dialect.ContentBlock | None = None  # the block whose stop event is not sent yet
+        self._blocks = completions.ContentBlocks(keep_text=False)
+        self._open: completions.ContentBlock | None = None  # the block whose stop event is not sent yet
         self._has_started = False
 
     def complete(self) -> AnthropicMessage:
@@ -353,7 +353,7 @@ class AnthropicWriter:
             content=[content for block in blocks if (content := _content(block)) is not None],
             **_stop(usage, blocks),
             usage=AnthropicUsage.from_wire(usage),
-            octet=dialect.summarize_receipts(self._choices) if self._request.include_receipt else UNSET,
+            octet=completions.summarize_receipts(self._choices) if self._request.include_receipt else UNSET,
         )
 
     def write_event(self, choice: AnswerChoice, event: wire.InferEvent) -> bytes:
@@ -388,7 +388,7 @@ class AnthropicWriter:
         }
         return _event("message_start", message=message)
 
-    def _write_part(self, block: dialect.ContentBlock, text: str) -> bytes:
+    def _write_part(self, block: completions.ContentBlock, text: str) -> bytes:
         start = b""
         if self._open is not block:
             empty = (
@@ -408,7 +408,7 @@ class AnthropicWriter:
         return _event("content_block_stop", index=index)
 
     def _stop_message(self, usage: wire.Usage) -> bytes:
-        octet = {"octet": dialect.summarize_receipts(self._choices)} if self._request.include_receipt else {}
+        octet = {"octet": completions.summarize_receipts(self._choices)} if self._request.include_receipt else {}
         stop = _stop(usage, self._blocks)
         return _event("message_delta", delta=stop, usage=AnthropicUsage.from_wire(usage), **octet)
 
@@ -417,7 +417,7 @@ def _event(name: str, **content: Any) -> bytes:
     return named_event(name, {"type": name, **content})
 
 
-def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
+def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any]:
     """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
@@ -426,7 +426,7 @@ def _stop(usage: wire.Usage, blocks: dialect.ContentBlocks) -> dict[str, Any]:
     return {"stop_reason": "tool_use" if calls_tools else reason, "stop_sequence": None}
 
 
-def _content(block: dialect.ContentBlock) -> errors.AnthropicAnswerText | AnthropicAnswerToolUse | None:
+def _content(block: completions.ContentBlock) -> errors.AnthropicAnswerText | AnthropicAnswerToolUse | None:
     """Return None for a truncated tool call, which the caller must not execute."""
     if block.is_text:
         return errors.AnthropicAnswerText(block.content)
@@ -437,7 +437,7 @@ async def count_tokens(service: RequestServer, bodies: BodyReader, scope: Scope,
     """POST /v1/messages/count_tokens."""
     connection = Request(scope, receive)
     request = parse_count_request(await bodies.read_object(connection), scope["request_id"])
-    with dialect.refusals_as_errors(request, ()):
+    with completions.refusals_as_errors(request, ()):
         work = service.count(request.requests[0], None, get_trace_headers(connection))
         counted = await run_while_connected(receive, work)
     headers = {"x-octet-specialist": counted.specialist}

@@ -19,21 +19,20 @@ from octet.client.receipts import Receipt
 from octet.rpc.drain_gate import DrainGate
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
-from octet.v1 import inference_pb2 as wire
 from router.api.http import errors
 from router.api.http import operator_routes as operator
 from router.api.http.access_control import ROUTE_KEY, guard_routes
 from router.api.http.anthropic import AnthropicWriter, count_tokens, parse_message_request
 from router.api.http.body import BodyReader
+from router.api.http.common_fields import list_model_names
+from router.api.http.completions import CompletionEndpoint
 from router.api.http.connection import ConnectionRoute, abort_connection, error_response
-from router.api.http.dialect import CompletionEndpoint, list_model_names
 from router.api.http.infer import infer, job_routes
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
 from router.api.http.openapi import openapi_document
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
-from router.receipt_log import possible_request_ids
 from router.request import start_call_trace
 from router.routing.validation import REQUEST_BYTES
 from router.serving import RequestServer
@@ -136,14 +135,7 @@ class App:
 
     async def _get_receipt(self, request: Request) -> Response:
         tenant = request.query_params.get("tenant", "")
-        ids = possible_request_ids(request.path_params["request_id"])
-        for request_id in ids:
-            try:
-                receipt = await self._service.receipt(request_id, tenant)
-                break
-            except Refusal as refusal:
-                if refusal.error.reason != wire.ERROR_REASON_UNKNOWN_REQUEST or request_id == ids[-1]:
-                    raise
+        receipt = await self._service.receipt(request.path_params["request_id"], tenant)
         return errors.JsonResponse(Receipt.from_wire(receipt).to_dict())
 
     async def _openapi(self, _: Request) -> Response:

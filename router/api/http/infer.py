@@ -24,7 +24,8 @@ from octet.v1 import jobs_pb2
 from router.answers import ChunkCollector, ResponseCollector
 from router.api.http import connection, errors, fields
 from router.api.http.body import BodyReader
-from router.api.http.dialect import GenerationOptions, IdText, NameText, StructureBody, finite_logprob, token_text
+from router.api.http.common_fields import GenerationOptions, IdText, NameText, StructureBody
+from router.api.http.completions import finite_logprob, token_text
 from router.jobs.manager import JobManager
 from router.receipts import RECEIPT_METADATA_KEY
 from router.routing.validation import COUNTS

@@ -9,7 +9,8 @@ from octet.client.options import TOOL_MODES
 from octet.limits import shorten
 from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect, fields
+from router.api.http import common_fields, fields
+from router.api.http.completions import ApiRequest
 from router.api.http.errors import invalid_field, missing_field, unsupported_field
 from router.api.http.fields import Int64, number_limits, only, unsupported
 
@@ -52,8 +53,8 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
-class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
-    model: dialect.ModelField
+class OpenAIRequest(common_fields.GenerationOptions, kw_only=True):
+    model: common_fields.ModelField
     top_p: Annotated[float, number_limits("sampling.top_p", open=False)] | None = None
     top_k: Annotated[Int64, number_limits("sampling.top_k", least=_VLLM_KEEP_ALL)] | None = None
     logit_bias: dict[_TokenId, _Bias | None] | None = None
@@ -63,11 +64,11 @@ class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: dialect.IdText | None = None
-    prompt_cache_key: dialect.IdText | None = None
+    user: common_fields.IdText | None = None
+    prompt_cache_key: common_fields.IdText | None = None
     metadata: OpenAIMetadata | None = None
     store: Annotated[Any, only("answers are not stored; receipts are, without text", False)] = None
-    octet: dialect.OctetOptions | None = None
+    octet: common_fields.OctetOptions | None = None
 
 
 class TextPart(Struct):
@@ -115,11 +116,6 @@ class ChatTool(Struct):
     function: ChatFunction
 
 
-class NamedToolChoice(Struct):
-    type: _FunctionType
-    function: ChatFunction
-
-
 class ResponseSchema(Struct):
     name: str
     schema: fields.JsonSchemaObject | None = None
@@ -132,11 +128,11 @@ class ResponseFormat(Struct):
 
 
 class ChatRequest(OpenAIRequest, kw_only=True):
-    messages: Annotated[list[OpenAIMessage], dialect.MESSAGES, fields.list_limits("messages")]
+    messages: Annotated[list[OpenAIMessage], common_fields.MESSAGES, fields.list_limits("messages")]
     logprobs: bool | None = None
     top_logprobs: _NumLogprobs | None = None
     tools: list[ChatTool] | None = None
-    tool_choice: Literal["auto", "none", "required"] | NamedToolChoice | None = None
+    tool_choice: Literal["auto", "none", "required"] | ChatTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     functions: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
@@ -158,7 +154,7 @@ class CompletionRequest(OpenAIRequest, kw_only=True):
     echo: Annotated[Any, only("the prompt is not repeated", False)] = None
 
 
-def parse_chat_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
+def parse_chat_request(body: dict[str, Any], request_id: str) -> ApiRequest:
     chat = fields.to_struct(body, ChatRequest)
     prompt = wire.InferRequest(
         messages=[_message(each, f"messages[{index}]") for index, each in enumerate(chat.messages)],
@@ -177,7 +173,7 @@ def parse_chat_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequ
     return _api_request(body, chat, request_id, [prompt], bool(chat.logprobs))
 
 
-def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
+def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiRequest:
     """Parse a completion request. Its prompt becomes a user message, because specialists accept only chats."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt):
@@ -199,17 +195,17 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.A
 
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
-) -> dialect.ApiRequest:
+) -> ApiRequest:
     """`prompts` set the fields that choices do not share. vLLM's names for structured output are refused: ignoring them
     would return an unstructured answer."""
     fields.check_supported(body)
     for key, value in raw.items():
         if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
             raise unsupported_field(key[:60], "set the form of an answer in response_format or octet.structure")
-    model = dialect.ModelName.parse(body.model)
+    model = common_fields.ModelName.parse(body.model)
     options = _options(body, model)
     num_choices = _num_choices(body)
-    return dialect.ApiRequest(
+    return ApiRequest(
         model=model,
         requests=tuple(_choices(request_id, prompts, options, num_choices)),
         field_names=lambda: _field_names(body, model),
@@ -237,7 +233,7 @@ def _choices(
         yield request
 
 
-def _options(body: OpenAIRequest, model: dialect.ModelName) -> wire.InferRequest:
+def _options(body: OpenAIRequest, model: common_fields.ModelName) -> wire.InferRequest:
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise invalid_field("max_tokens", "left out if max_completion_tokens is given", "both")
     session = (body.metadata and body.metadata.session_id) or body.prompt_cache_key
@@ -251,15 +247,15 @@ def _options(body: OpenAIRequest, model: dialect.ModelName) -> wire.InferRequest
         metadata={"session_id": session} if session else {},
         user_id=body.user or "",
     )
-    request.MergeFrom(dialect.octet_request(model, body.octet))
+    request.MergeFrom(common_fields.octet_request(model, body.octet))
     return request
 
 
-def _field_names(body: OpenAIRequest, model: dialect.ModelName) -> Mapping[str, str]:
+def _field_names(body: OpenAIRequest, model: common_fields.ModelName) -> Mapping[str, str]:
     has_session = body.metadata is not None and body.metadata.session_id
     session = "prompt_cache_key" if body.prompt_cache_key is not None and not has_session else "metadata.session_id"
     names = {
-        **dialect.octet_field_names(model, dialect.OctetOptions),
+        **common_fields.octet_field_names(model, common_fields.OctetOptions),
         **_FIELD_NAMES,
         "max_tokens": "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
         "metadata": session,
@@ -338,7 +334,7 @@ def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
             raise invalid_field("parallel_tool_calls", "left out if there are no tools", "false")
         case None:
             return wire.ToolChoice(one_at_most=True) if is_single else None
-        case NamedToolChoice(function=function):
+        case ChatTool(function=function):
             return wire.ToolChoice(name=function.name, one_at_most=is_single)
         case mode:
             return wire.ToolChoice(mode=TOOL_MODES[mode], one_at_most=is_single)

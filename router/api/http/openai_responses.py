@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from octet.v1 import inference_pb2 as wire
-from router.api.http import dialect
+from router.api.http import common_fields, completions
+from router.api.http.completions import AnswerChoice, ApiRequest, finite_logprob, token_text
 from router.api.http.connection import EventTemplate, data_event
-from router.api.http.dialect import AnswerChoice, ApiRequest, finite_logprob, token_text
 from router.api.http.errors import ApiError
 from router.api.http.fields import Count
 from router.api.http.openai_requests import MAX_CHOICES, ChatFunctionCall, ChatToolCall
@@ -32,10 +32,10 @@ class OpenAIUsage(Struct, forbid_unknown_fields=True):
 class OpenAIResponse(Struct, forbid_unknown_fields=True, kw_only=True):
     id: str
     created: Count
-    model: dialect.ModelField
+    model: common_fields.ModelField
     system_fingerprint: str | None
     usage: OpenAIUsage
-    octet: dialect.OctetReceipts | UnsetType = UNSET
+    octet: completions.OctetReceipts | UnsetType = UNSET
 
 
 class ChatLogprobs(Struct, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ class TextCompletion(OpenAIResponse, kw_only=True):
 
 
 class ModelObject(Struct, forbid_unknown_fields=True):
-    id: dialect.ModelField
+    id: common_fields.ModelField
     created: Count
     object: Literal["model"] = "model"
     owned_by: str = "octet"
@@ -205,8 +205,8 @@ class OpenAIWriter:
         cached = CachedTokens(sum(each.cache_hit_tokens for each in prompts))
         return OpenAIUsage(num_prompt, num_answer, num_prompt + num_answer, cached)
 
-    def _receipts_field(self) -> dict[str, dialect.OctetReceipts]:
-        return {"octet": dialect.summarize_receipts(self._choices)} if self._request.include_receipt else {}
+    def _receipts_field(self) -> dict[str, completions.OctetReceipts]:
+        return {"octet": completions.summarize_receipts(self._choices)} if self._request.include_receipt else {}
 
     def _logprobs(self, logprobs: Iterable[wire.TokenLogprobs]) -> Any:
         """Return ChatLogprobs or CompletionLogprobs; None unless requested."""

@@ -16,7 +16,7 @@ from octet.client.records import Validation
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2
 from router.api.http import anthropic, errors, infer, openai_requests, openai_responses
-from router.api.http.dialect import MODEL_PATTERN
+from router.api.http.common_fields import MODEL_PATTERN
 from router.api.http.fields import RANGE_KEY
 from router.api.http.operator_routes import OPERATOR_CHANGES
 from router.api.operator.operations import MAX_AUDIT, MAX_RECEIPTS

@@ -158,8 +158,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
         request_id = request.path_params.get("request_id") or _query(request, "request_id")
         if not request_id:
             raise invalid_field("request_id", "the id of a request", "no id")
-        with api.readers.enter():
-            story = await api.explain(wire.ExplainRequest(request_id=request_id, tenant=_query(request, "tenant")))
+        story = await api.explain(wire.ExplainRequest(request_id=request_id, tenant=_query(request, "tenant")))
         receipt = Receipt.from_wire(story.receipt).to_dict()
         return JsonResponse({**message_to_json(story), "receipt": receipt}, headers=PRIVATE_HEADERS)
 

@@ -10,7 +10,7 @@ import grpc
 
 from octet.clock import Clock
 from octet.rpc import handlers
-from octet.rpc.handlers import MAX_PENDING_READS, READ_SECONDS, Context
+from octet.rpc.handlers import READ_SECONDS, Context
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2 as wire
 from router.api.keys.keys import RPC_ACCESS, Access, Key, KeySet
@@ -152,11 +152,9 @@ def _grants_same_access(key: Key, other: Key | None) -> bool:
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """The gate as a gRPC interceptor. An unauthorized call is refused before its request is read."""
 
-    def __init__(
-        self, gate: AccessGate, read_seconds: float = READ_SECONDS, max_pending_reads: int = MAX_PENDING_READS
-    ) -> None:
+    def __init__(self, gate: AccessGate, max_pending_reads: int) -> None:
         self._gate = gate
-        self._reader = handlers.RequestReader(read_seconds, max_pending_reads)
+        self._reader = handlers.RequestReader(READ_SECONDS, max_pending_reads)
         self._uncounted = handlers.ConcurrencyLimit(MAX_UNCOUNTED_CALLS)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any, Protocol
+from typing import Any
 
 from octet.config.annotations import NAME
 from octet.identity import file_stamp
@@ -199,14 +199,6 @@ def _exclusive_lock(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-class KeySource(Protocol):
-    def load(self) -> KeySet:
-        """Raises KeysInvalid or OSError."""
-
-    async def follow(self, on_change: Callable[[KeySet], None]) -> None:
-        """Call `on_change` for every change; never return."""
-
-
 @dataclass(frozen=True, slots=True)
 class StaticKeys:
     keys: KeySet
@@ -228,10 +220,12 @@ class WatchedKeys:
         self._seen: tuple[int, ...] | None = None
 
     def load(self) -> KeySet:
+        """Raises KeysInvalid or OSError."""
         self._seen = file_stamp(self._file.path)
         return KeySet(self._file.read())
 
     async def follow(self, on_change: Callable[[KeySet], None]) -> None:
+        """Call `on_change` for every change; never return."""
         while True:
             await asyncio.sleep(self._interval)
             stamp = await asyncio.to_thread(file_stamp, self._file.path)
@@ -245,6 +239,9 @@ class WatchedKeys:
                 continue
             on_change(keys)
             _log.info("reloaded %d keys", len(keys.keys))
+
+
+KeySource = StaticKeys | WatchedKeys
 
 
 def open_keys(option: Path | None, environment: Mapping[str, str], configured: str | None) -> KeySource | None:

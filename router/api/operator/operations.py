@@ -112,10 +112,11 @@ class OperatorApi:
 
     async def explain(self, request: wire.ExplainRequest) -> wire.Story:
         request_id, tenant = _check(request, "request_id", "tenant")
-        receipt = await self._receipts.find(request_id, tenant, current_caller().tenant)
-        primary = receipt.decision.primary
-        fallbacks = (breaker.fallback for breaker in self.controls.breakers() if breaker.specialist == primary)
-        return await self._receipts.explain(receipt, next(fallbacks, ""))
+        with self.readers.enter():
+            receipt = await self._receipts.find(request_id, tenant, current_caller().tenant)
+            primary = receipt.decision.primary
+            fallbacks = (breaker.fallback for breaker in self.controls.breakers() if breaker.specialist == primary)
+            return await self._receipts.explain(receipt, next(fallbacks, ""))
 
     async def get_slo(self, request: wire.GetSloRequest) -> wire.GetSloResponse:
         (specialist,) = _check(request, "specialist")

@@ -54,7 +54,7 @@ class OperatorService:
             "ListReplicas": api.list_replicas,
             "ShadowReport": self._shadow_report,
             "GetSlo": api.get_slo,
-            "Explain": self._explain,
+            "Explain": api.explain,
             "GetOverview": self._get_overview,
             "GetHistory": self._get_history,
         }
@@ -110,10 +110,6 @@ class OperatorService:
         with self._api.readers.enter():
             for raw in await self._api.receipts(request):
                 await self._send(context, raw)
-
-    async def _explain(self, request: wire.ExplainRequest) -> wire.Story:
-        with self._api.readers.enter():
-            return await self._api.explain(request)
 
     async def _watch_events(self, _: wire.WatchEventsRequest, context: Context) -> None:
         with self._watchers.enter(), self._api.controls.events.subscribe() as events:

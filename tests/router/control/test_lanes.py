@@ -264,7 +264,7 @@ def test_a_lane_has_a_breaker_of_its_own_and_a_hold_outlasts_it(tmp_path: Path) 
 
 
 def test_a_rolling_refresh_serves_after_its_promotion(tmp_path: Path) -> None:
-    """Replicas of another model get only shadows until they are promoted, and serve if no other replica is left."""
+    """Replicas of another model get only shadow traffic until promoted, and serve if no other replica is left."""
 
     async def scenario(harness: ControlHarness) -> None:
         control, old, new = harness.control, harness.replicas["algo-0"], harness.replicas["algo-1"]

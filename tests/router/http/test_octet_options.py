@@ -6,7 +6,7 @@ import pytest
 
 from octet.v1 import inference_pb2 as wire
 from router.api.http.anthropic import parse_message_request
-from router.api.http.dialect import ApiRequest
+from router.api.http.completions import ApiRequest
 from router.api.http.errors import ApiError
 from router.api.http.openai_requests import parse_chat_request
 from tests.router.http.harness import HELLO

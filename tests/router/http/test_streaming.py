@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from octet.rpc.handlers import CallerGone
 from octet.v1 import inference_pb2 as wire
+from router.api.http.completions import AnswerChoice, ApiRequest
 from router.api.http.connection import EventTemplate, data_event, run_while_connected
-from router.api.http.dialect import AnswerChoice, ApiRequest
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import OpenAIWriter
 
