@@ -23,6 +23,7 @@ MAX_CACHE_BYTES = 32 << 20
 _ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")  # prefixes of request ids in answer ids
 _AUDIT_MS_BEFORE = 3_600_000
 _MAX_AUDIT_LINES = 100
+_ROWS_PER_TURN = 64  # comparisons read in one turn of the event loop: about a millisecond
 
 
 class ReceiptCache:
@@ -91,10 +92,14 @@ class ReceiptLog:
             return [row.raw for row in await self._store.newest_receipts(query)]
 
     async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
-        """Yield serialized octet.v1.Comparison, oldest first."""
+        """Yield serialized octet.v1.Comparison, oldest first. Long reads let other work run in between."""
+        number = 0
         with _store_refusals():
             async for row in self._store.comparisons(since_ms):
                 yield row.raw
+                number += 1
+                if number % _ROWS_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
         """Find a receipt of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""

@@ -31,13 +31,19 @@ from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configure
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.status import StatusReporter
 from octet.telemetry.exposition import Exposition
-from router.api.grpc.services import INFERENCE_SERVICE, JOBS_SERVICE, InferenceService, JobsService
+from router.api.grpc.services import (
+    INFERENCE_SERVICE,
+    JOBS_SERVICE,
+    OPERATOR_SERVICE,
+    InferenceService,
+    JobsService,
+    OperatorService,
+)
 from router.api.http.app import App
 from router.api.http.operator_routes import MonitoringSources
 from router.api.http.server import HttpServer
 from router.api.keys.gate import AccessGate, KeyInterceptor
-from router.api.operator.operations import OperatorApi
-from router.api.operator.service import OPERATOR_SERVICE, OperatorService
+from router.api.operations import OperatorApi
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment
 from router.dispatch.transport import open_transport
 from router.jobs.manager import JobManager
@@ -134,9 +140,7 @@ class RouterServer(RouterCore):
             maximum_concurrent_rpcs=max_calls,
         )
         jobs = JobsService(self.jobs)
-        operator = OperatorService(
-            self.operator_api, self.receipts, self.services.shadow_counts, wall_ms, view=self.view
-        )
+        operator = OperatorService(self.operator_api, self.receipts, self.services.shadow_counts, self.view)
         server.add_generic_rpc_handlers((self._inference.handler(), jobs.handler(), operator.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (INFERENCE_SERVICE, JOBS_SERVICE, OPERATOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -1,28 +1,39 @@
-"""The gRPC services `octet.v1.Inference` and `octet.v1.Jobs`."""
+"""The gRPC services `octet.v1.Inference`, `octet.v1.Jobs` and `octet.v1.Operator`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 
 from octet.rpc import handlers
+from octet.rpc.handlers import ConcurrencyLimit
 from octet.rpc.refusal import caller_stalled
 from octet.telemetry.requests import TRACEPARENT, TRACESTATE
 from octet.v1 import inference_pb2 as wire
-from octet.v1 import jobs_pb2
+from octet.v1 import jobs_pb2, operator_pb2
 from router.answers import ResponseCollector
+from router.api import operations
 from router.jobs.manager import JobManager
+from router.observe.overview.overview import Overviews
+from router.observe.overview.shadow_agreement import ShadowTally
 from router.quality.slo import SLO_HEADER
+from router.receipt_log import ReceiptLog
+from router.request import current_grant
 from router.routing.validation import REQUEST_BYTES
 from router.serving import RequestServer, TraceHeaders
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 INFERENCE_SERVICE: str = wire.DESCRIPTOR.services_by_name["Inference"].full_name
 JOBS_SERVICE: str = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name
+_OPERATOR = operator_pb2.DESCRIPTOR.services_by_name["Operator"]
+OPERATOR_SERVICE: str = _OPERATOR.full_name
 _LOOKUP_BYTES = 4096
 _EXTRA_BYTES = 1024  # bytes that a job submission may contain in addition to its request
+_MAX_WATCHERS = 32
+_MAX_READERS = 4
 
 
 @dataclass
@@ -131,8 +142,109 @@ class JobsService:
     async def _watch(self, message: jobs_pb2.WatchJobRequest, context: handlers.Context) -> None:
         async with aclosing(self._jobs.watch(message.id, message.after)) as events:
             async for event in events:
-                if not await handlers.write_message(context, event, self._stall_seconds):
-                    raise caller_stalled(f"nothing was read for {self._stall_seconds:g} s; the watch can be resumed")
+                await _write(context, event, self._stall_seconds, "; the watch can be resumed")
 
     def _cancel(self, message: jobs_pb2.CancelJobRequest) -> Awaitable[jobs_pb2.Job]:
         return self._jobs.cancel(message.id, message.tenant)
+
+
+@dataclass
+class OperatorService:
+    """A call whose caller reads nothing for `stall_seconds` is ended."""
+
+    _api: operations.OperatorApi
+    _receipts: ReceiptLog
+    _shadow_counts: operations.ShadowCounts
+    view: Overviews
+    stall_seconds: float = 20.0
+    _watchers: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(_MAX_WATCHERS, "watching events"))
+    _readers: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(_MAX_READERS, "reading stored rows"))
+
+    def handler(self) -> Any:
+        api = self._api
+        unary = {
+            "ListBreakers": api.list_breakers,
+            "ListKnobs": api.list_knobs,
+            "ListLanes": api.list_lanes,
+            "ListReplicas": api.list_replicas,
+            "ShadowReport": self._shadow_report,
+            "GetSlo": api.get_slo,
+            "Explain": api.explain,
+            "GetOverview": self._get_overview,
+            "GetHistory": self._get_history,
+        }
+        relayed = {
+            "ListComparisons": self._list_comparisons,
+            "ListReceipts": self._list_receipts,
+            "WatchOverview": self._watch_overview,
+        }
+        streamed = {"ListAudit": self._list_audit, "WatchEvents": self._watch_events}
+        served, most = {}, operations.REQUEST_BYTES
+        for method in _OPERATOR.methods:
+            name = method.name
+            request = getattr(operator_pb2, method.input_type.name)
+            response = getattr(operator_pb2, method.output_type.name)
+            if name in relayed:
+                served[name] = handlers.relay_handler(request, relayed[name], most)
+            elif name in streamed:
+                served[name] = handlers.streaming_handler(request, response, streamed[name], most)
+            else:
+                served[name] = handlers.unary_handler(request, response, unary.get(name, api.change), most)
+        return grpc.method_handlers_generic_handler(OPERATOR_SERVICE, served)
+
+    async def _shadow_report(self, request: operator_pb2.ShadowReportRequest) -> operator_pb2.ShadowReportResponse:
+        report = ShadowTally()
+        with self._readers.enter():
+            async with aclosing(self._comparisons(request.last_seconds)) as rows:
+                async for raw in rows:
+                    report.add(operator_pb2.Comparison.FromString(raw))
+        return operator_pb2.ShadowReportResponse(rows=report.rows(), counts=self._shadow_counts())
+
+    async def _list_comparisons(self, request: operator_pb2.ListComparisonsRequest, context: handlers.Context) -> None:
+        with self._readers.enter():
+            async with aclosing(self._comparisons(request.last_seconds)) as rows:
+                async for raw in rows:
+                    await self._send(context, raw)
+
+    def _comparisons(self, last_seconds: float) -> AsyncGenerator[bytes, None]:
+        seconds = operations.CHECKS.in_range("last_seconds", last_seconds)
+        return self._receipts.comparisons(self.view.since_ms(seconds))
+
+    async def _list_audit(self, request: operator_pb2.ListAuditRequest, context: handlers.Context) -> None:
+        with self._readers.enter():
+            for entry in await self._api.audit(request):
+                await self._send(context, entry)
+
+    async def _list_receipts(self, request: operator_pb2.ListReceiptsRequest, context: handlers.Context) -> None:
+        with self._api.readers.enter():
+            for raw in await self._api.receipts(request):
+                await self._send(context, raw)
+
+    async def _watch_events(self, _: operator_pb2.WatchEventsRequest, context: handlers.Context) -> None:
+        with self._watchers.enter(), self._api.controls.events.subscribe() as events:
+            await context.send_initial_metadata(())  # no event is missed from here on
+            grant = current_grant()
+            while (event := await grant.while_valid(lambda: anext(events, None))) is not None:
+                await self._send(context, event)
+
+    async def _get_overview(self, _: operator_pb2.GetOverviewRequest) -> operator_pb2.Overview:
+        return self.view.now().overview
+
+    async def _watch_overview(self, _: operator_pb2.WatchOverviewRequest, context: handlers.Context) -> None:
+        grant = current_grant()
+        async with aclosing(self.view.follow()) as frames:
+            while True:
+                frame = await grant.while_valid(lambda: anext(frames))
+                await self._send(context, frame.raw)
+
+    async def _get_history(self, request: operator_pb2.GetHistoryRequest) -> operator_pb2.History:
+        seconds = operations.CHECKS.in_range("last_seconds", request.last_seconds)
+        return self.view.history.message(self.view.since_ms(seconds))
+
+    async def _send(self, context: handlers.Context, message: Message | bytes) -> None:
+        await _write(context, message, self.stall_seconds)
+
+
+async def _write(context: handlers.Context, message: Message | bytes, stall_seconds: float, advice: str = "") -> None:
+    if not await handlers.write_message(context, message, stall_seconds):
+        raise caller_stalled(f"nothing was read for {stall_seconds:g} s{advice}")

@@ -19,7 +19,7 @@ from router.api.http import anthropic, errors, infer, openai_requests, openai_re
 from router.api.http.common_fields import MODEL_PATTERN
 from router.api.http.fields import RANGE_KEY
 from router.api.http.operator_routes import OPERATOR_CHANGES
-from router.api.operator.operations import MAX_AUDIT, MAX_RECEIPTS
+from router.api.operations import MAX_AUDIT, MAX_RECEIPTS
 
 JsonSchema = Mapping[str, Any]
 _DESCRIPTION = "One endpoint over many specialist models: OpenAI's and Anthropic's dialects, and Octet's own routes."

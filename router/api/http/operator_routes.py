@@ -32,7 +32,7 @@ from router.api.http.body import BodyReader
 from router.api.http.connection import ConnectionRoute, EventStreamWriter, raw_event
 from router.api.http.errors import JsonResponse, invalid_field, rename_fields, unknown_path_error
 from router.api.http.fields import parse_whole_number, to_struct
-from router.api.operator.operations import CHECKS, REQUEST_BYTES, OperatorApi
+from router.api.operations import CHECKS, REQUEST_BYTES, OperatorApi
 from router.observe.overview.overview import Overviews
 from router.quality.slo import SLO_HEADER, SloTracker
 from router.request import current_grant

@@ -1,6 +1,5 @@
 """How often shadows agreed with primaries in the last hour."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
@@ -17,7 +16,6 @@ _GRAIN_MS = 60_000
 MOST_KEYS = 512  # combinations of intent, primary, shadow and reason; further ones are not counted
 MOST_ROWS = 64
 MOST_READ = 20_000  # maximum number of comparisons read at the start
-_SLICE = 64
 _CONCLUSIVE = frozenset({"passed", "failed"})
 _Key = tuple[str, str, str, str]  # intent, primary, shadow and reason
 _Counts = dict[str, float]  # counts by field of a ShadowRow, and the sum of the similarities
@@ -88,8 +86,6 @@ class ShadowAgreement:
                     number += 1
                     if comparison.at_unix_ms < self._began:
                         self.add(comparison)
-                    if number % _SLICE == 0:
-                        await asyncio.sleep(0)
                     if number >= MOST_READ:
                         _log.warning("Only the first %d comparisons of the last hour are shown.", number)
                         return

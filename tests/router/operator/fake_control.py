@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from octet.rpc.refusal import Refusal, invalid_field
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import conflict, unknown_name
 from router.control.control import OperatorEvents
@@ -154,10 +154,13 @@ class FakeReceipts:
         self.asked.append(query)
         return self.receipts[: query.most]
 
-    async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
+    async def find(self, request_id: str, tenant: str, own: str) -> inference_pb2.Receipt:
         if request_id not in self.stories:
             raise unknown_request(request_id)
-        return self.stories[request_id]
+        return self.stories[request_id].receipt
+
+    async def explain(self, receipt: inference_pb2.Receipt, fallback: str) -> wire.Story:
+        return next(story for story in self.stories.values() if story.receipt == receipt)
 
 
 class Rows:

@@ -14,8 +14,8 @@ from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import OperatorApi
-from router.api.operator.service import OperatorService
+from router.api.grpc.services import OperatorService
+from router.api.operations import OperatorApi
 from router.quality.slo import SloTracker
 from tests.router.operator.fake_control import NOW_MS, FakeControl, FakeReceipts, Rows
 from tests.router.overview.harness import make_overviews
@@ -61,8 +61,9 @@ def running_operator(rows: Rows | None = None, stall_seconds: float = 20.0) -> I
 
     async def start() -> tuple[OperatorService, Any, int]:
         api = OperatorApi(parts[0], parts[1], slos)
-        view = make_overviews().view
-        service = OperatorService(api, parts[2], lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=view)
+        overviews = make_overviews()
+        overviews.wall[0] = NOW_MS
+        service = OperatorService(api, parts[2], lambda: COUNTS, overviews.view, stall_seconds)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

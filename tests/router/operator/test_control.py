@@ -15,11 +15,11 @@ import pytest
 
 from octet import InvalidRequest, NotFound, Operator
 from octet.cli import main
-from octet.clock import SystemClock, wall_ms
+from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, StoreConfig
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import OperatorApi
-from router.api.operator.service import OperatorService
+from router.api.grpc.services import OperatorService
+from router.api.operations import OperatorApi
 from router.control.control import ControlPlane
 from router.control.replicas import FleetReplicas, ObservedReplica
 from router.quality.slo import SloTracker
@@ -76,7 +76,7 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
         slos = SloTracker(ENSEMBLE, control.breakers, SystemClock(), time.time)
         receipts = ReceiptLog(ReceiptCache(SystemClock(), max_receipts=1, seconds=1), store)
         api, view = OperatorApi(control, receipts, slos), make_overviews().view
-        service = OperatorService(api, receipts, wire.ShadowCounts, wall_ms, view=view)
+        service = OperatorService(api, receipts, wire.ShadowCounts, view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

@@ -19,7 +19,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.key_file import StaticKeys
-from router.api.operator.operations import _MAX_READERS
+from router.api.operations import _MAX_READERS
 from router.receipt_log import audit_subjects
 from router.routing.classifier.base import Distribution
 from tests.router.http.harness import HttpHarness, running_http_router

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.api.operator.operations import MAX_AUDIT
-from router.api.operator.service import OPERATOR_SERVICE
+from router.api.grpc.services import OPERATOR_SERVICE
+from router.api.operations import MAX_AUDIT
 from router.observe.overview.shadow_agreement import ShadowTally
 from tests.router.operator.fake_control import NOW_MS, Rows
 from tests.router.operator.harness import COUNTS, SERVICE, OperatorHarness, error_of, running_operator

@@ -1,1 +1,0 @@
-"""`octet.v1.Operator`: the state that operators see and change at run time."""
