@@ -49,7 +49,8 @@ class _LoopWorker(StoreWorker):
         self._num_waiting = 0
         self._free_at = 0.0
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        self._loop = self._heap
 
     def stop(self, stopped: Any) -> None:
         self._heap.call_at(self._next_turn(), self._close, stopped)

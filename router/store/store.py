@@ -30,7 +30,7 @@ from router.store.jobs import JobTable
 from router.store.migrations import MIGRATIONS, Migration, migrate
 from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
 from router.store.sync import LONGEST_WINDOW, LabelReceipt, StoreHealth, StoreSync
-from router.store.worker import StoreCalls, StoreWorker, wait_at_most
+from router.store.worker import StoreWorker, wait_at_most
 
 T = TypeVar("T")
 _log = logging.getLogger("router.store")
@@ -96,7 +96,7 @@ class Store:
             StoreSnapshot(opener.name, wall),
         )
         self._limits = self._limit_rows(config)
-        self._calls: StoreCalls | None = None  # None while the store is closed
+        self._is_open = False
         self._sync: StoreSync | None = None
         # called on the event loop within half a second of a commit by any process
         self.on_change: Callable[[StoreChanges], None] = lambda changes: None
@@ -119,9 +119,9 @@ class Store:
     async def start(self) -> None:
         """Return after the first round, even if it failed."""
         self._worker.start()
-        self._calls = StoreCalls(self._worker, self._clock)
+        self._is_open = True
         sync = StoreSync(
-            *(self._worker, self._calls, self._held, self.health, self._wall, self._window, self._limits),
+            *(self._worker, self._held, self.health, self._wall, self._window, self._limits),
             on_change=lambda changes: self.on_change(changes),  # noqa: PLW0108 (the callback may be replaced)
             label_receipt=self.label_receipt,
         )
@@ -129,12 +129,12 @@ class Store:
         await sync.start(_START_SECONDS)
 
     async def close(self) -> None:
-        calls, self._calls = self._calls, None
-        if calls is None or self._sync is None:
+        if not self._is_open or self._sync is None:
             return
+        self._is_open = False
         await self._sync.finish(_CLOSE_SECONDS)
         stopped = asyncio.get_running_loop().create_future()
-        self._worker.stop(lambda: calls.call_on_loop(lambda: stopped.set_result(None)))
+        self._worker.stop(lambda: self._worker.call_on_loop(lambda: stopped.set_result(None)))
         if not await wait_at_most(stopped, _CLOSE_SECONDS):
             self._worker.abort()
             await wait_at_most(stopped, 1.0)
@@ -151,17 +151,17 @@ class Store:
         """Commit all edits with the audit row, or none of them; return when they are on disk. Without edits, only the
         audit row is written. Raises StoreConflict, StoreUnavailable, and Refusal for invalid values."""
         checked, row, change_id = list(map(rows.check_edit, edits)), rows.check_audit_row(audit), token_hex(16)
-        documents = await self._open_calls().run(lambda database: database.change(change_id, checked, row))
+        documents = await self._open_worker().run(lambda database: database.change(change_id, checked, row))
         if self._sync is not None:
             self._sync.run_soon()
         return documents
 
     async def documents(self) -> Sequence[Document]:
-        return await self._open_calls().run(lambda database: database.documents())
+        return await self._open_worker().run(lambda database: database.documents())
 
     async def buckets(self, series: str, since: int) -> Sequence[CountBucket]:
         rows.check_key("series", series)
-        return await self._open_calls().run_and_shape(
+        return await self._open_worker().run_and_shape(
             lambda database: database.buckets(series, since),
             lambda stored: self._held.merge_held(stored, lambda key: key[0] == series and key[2] >= since),
         )
@@ -171,7 +171,7 @@ class Store:
         if held is not None:
             return self._held.verdicts.apply(held)
         rows.check_key("request_id", request_id)
-        return await self._open_calls().run_and_shape(
+        return await self._open_worker().run_and_shape(
             lambda database: database.receipt(request_id),
             lambda row: None if row is None else self._held.verdicts.apply(row),
         )
@@ -181,11 +181,11 @@ class Store:
         if subject:
             rows.check_key("subject", subject)
         limit, end = min(most, _MAX_AUDIT), before or _LAST_NUMBER
-        return await self._open_calls().run(lambda database: database.audit(limit, subject, end))
+        return await self._open_worker().run(lambda database: database.audit(limit, subject, end))
 
     async def comparisons(self, since_ms: int) -> AsyncIterator[ComparisonRow]:
         after = 0
-        while page := await self._open_calls().run(
+        while page := await self._open_worker().run(
             partial(Database.comparisons, since_ms=since_ms, after=after, most=_PAGE_ROWS)
         ):
             for _, row in page:
@@ -193,7 +193,7 @@ class Store:
             after = page[-1][0]
 
     async def jobs(self, call: Callable[[JobTable], T], /) -> T:
-        return await self._open_calls().run(lambda database: call(JobTable(database)))
+        return await self._open_worker().run(lambda database: call(JobTable(database)))
 
     async def newest_receipts(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
         def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
@@ -204,7 +204,7 @@ class Store:
 
         if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has labels like these
             return ()
-        return await self._open_calls().run_and_shape(lambda database: find_newest(database, query), add_held)
+        return await self._open_worker().run_and_shape(lambda database: find_newest(database, query), add_held)
 
     async def receipts_by_id(self, request_id: str) -> Sequence[ReceiptRow]:
         def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
@@ -214,13 +214,13 @@ class Store:
 
         if not rows.is_valid_key(request_id):
             return ()
-        return await self._open_calls().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
+        return await self._open_worker().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
 
     async def comparisons_of(self, request_id: str) -> Sequence[ComparisonRow]:
         if not rows.is_valid_key(request_id):
             return ()
         found = "SELECT at_ms, request_id, raw FROM comparisons WHERE request_id = ? ORDER BY number DESC LIMIT ?"
-        return await self._open_calls().run_and_shape(
+        return await self._open_worker().run_and_shape(
             lambda database: database.connection.execute(found, (request_id, _MAX_COMPARISONS)),
             lambda stored: [
                 *self._held.comparisons(request_id),
@@ -232,7 +232,7 @@ class Store:
         known = [subject for subject in subjects if rows.is_valid_key(subject)]
         if not known:
             return ()
-        return await self._open_calls().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
+        return await self._open_worker().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
 
     async def exchange_slices(
         self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
@@ -243,12 +243,12 @@ class Store:
             raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
         for row in written:
             rows.check_slice(row)
-        return await self._open_calls().run(partial(_exchange_slices, writer, written, position, now_ms))
+        return await self._open_worker().run(partial(_exchange_slices, writer, written, position, now_ms))
 
-    def _open_calls(self) -> StoreCalls:
-        if self._calls is None:
+    def _open_worker(self) -> StoreWorker:
+        if not self._is_open:
             raise rows.StoreUnavailable("the store is not open")
-        return self._calls
+        return self._worker
 
     def _limit_rows(self, config: StoreConfig) -> StoreConfig:
         most = self._max_rows

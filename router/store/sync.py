@@ -15,7 +15,7 @@ from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, StoreRejected
 from router.store.database import Database, StorePosition
 from router.store.rows import ReceiptLabels, StoreChanges, WriteBatch
-from router.store.worker import StoreCalls, StoreWorker, describe_error, wait_at_most
+from router.store.worker import StoreWorker, describe_error, wait_at_most
 
 _log = logging.getLogger("router.store")
 _TICK_SECONDS = 0.25
@@ -76,7 +76,6 @@ class StoreSync:
     is retried later and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
 
     _worker: StoreWorker
-    _calls: StoreCalls
     _held: WriteBuffer
     _health: StoreHealth
     _wall: Callable[[], float]
@@ -86,7 +85,7 @@ class StoreSync:
     label_receipt: LabelReceipt | None = None
 
     def __post_init__(self) -> None:
-        self._clock = self._calls.clock
+        self._clock = self._worker.clock
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(self._clock, random.random, _DELAYS)
         self._writer = token_hex(16)
@@ -146,7 +145,7 @@ class StoreSync:
                     rejected = describe_error(error)
             return rejected, *database.changes_after(position, int(now - self._window))
 
-        self._calls.submit(do, partial(self._round_done, batch), self._round_failed)
+        self._worker.call(do, partial(self._round_done, batch), self._round_failed)
         return self._running
 
     def _round_done(self, batch: WriteBatch | None, result: tuple[str, StorePosition, StoreChanges | None]) -> None:
@@ -202,7 +201,7 @@ class StoreSync:
             _log.warning("old rows could not be removed: %s", describe_error(error))
             done(more=False)
 
-        self._calls.submit(do, done, failed)
+        self._worker.call(do, done, failed)
 
 
 def label_receipts(database: Database, label: LabelReceipt) -> bool:

@@ -83,21 +83,22 @@ class WatchedConnection:
 
 @dataclass(eq=False)
 class StoreWorker:
-    """Runs, on its own thread, every call that may block."""
+    """Runs, on its own thread, every call that may block. A call from the event loop returns in bounded time."""
 
     _opener: DatabaseOpener
     _migrate: Callable[[DatabaseConnection], None]
-    _clock: Clock
+    clock: Clock
     _snapshot: StoreSnapshot
 
     def __post_init__(self) -> None:
-        self._timer = ResponseTimer(self._clock)
+        self._timer = ResponseTimer(self.clock)
         self._tasks: SimpleQueue[StoreTask[Any] | None] = SimpleQueue()
         self._connection: DatabaseConnection | None = None
         self._stopped: Callable[[], None] = lambda: None
         self._thread = Thread(target=self._run, name="octet-store", daemon=True)
 
     def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self, stopped: Callable[[], None]) -> None:
@@ -120,6 +121,61 @@ class StoreWorker:
         connection = self._connection
         if connection is not None:
             connection.abort()
+
+    async def run(self, do: Callable[[Database], T]) -> T:
+        return await self.run_and_shape(do, lambda result: result)
+
+    async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
+        """`shape` is applied on the event loop, before results of later tasks arrive there."""
+        if self.num_waiting >= _MAX_CALLS:
+            raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
+        answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()
+
+        def resolve(result: S | None, error: Exception | None = None) -> None:
+            if not answer.done():
+                answer.set_result((result, error))
+
+        task = self.call(do, lambda result: resolve(shape(result)), partial(resolve, None), _SETTLE_SECONDS)
+        try:
+            if not await wait_at_most(answer, _TURN_SECONDS) and not task.cancel():
+                await wait_at_most(answer, _ANSWER_SECONDS - _TURN_SECONDS)
+        finally:
+            is_abandoned = task.cancel()
+        if answer.done():
+            result, error = answer.result()
+            if error is None:
+                return cast(S, result)
+            if isinstance(error, StoreConflict):
+                raise error
+            is_certain = not isinstance(error, StoreCommitUnknown)
+            raise StoreUnavailable(describe_error(error), certain=is_certain) from error
+        seconds = _TURN_SECONDS if is_abandoned else _ANSWER_SECONDS
+        raise StoreUnavailable(f"no answer in {seconds:g} s", certain=is_abandoned)
+
+    def call(
+        self,
+        do: Callable[[Database], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+        settle: float = 0.0,
+    ) -> StoreTask[T]:
+        """`done` or `failed` is called on the event loop, in the order of the tasks."""
+
+        def report(task: Future[T]) -> None:
+            if not task.cancelled():
+                error: Any = task.exception()  # never another BaseException, because those end the thread
+                self.call_on_loop(partial(done, task.result()) if error is None else partial(failed, error))
+
+        task = StoreTask(do, self.clock.now() + settle)
+        task.add_done_callback(report)
+        self.submit(task)
+        return task
+
+    def call_on_loop(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            _log.debug("the event loop was closed before the store")
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -151,10 +207,10 @@ class StoreWorker:
                 lost = error if isinstance(error, StoreCommitUnknown) else lost
                 if lost is None and num_failed >= 2:
                     raise
-                if lost is not None and self._clock.now() >= task.settle_until:
+                if lost is not None and self.clock.now() >= task.settle_until:
                     raise lost from error
             if num_failed >= 2:
-                self._clock.sleep(_RETRY_PAUSE_SECONDS)
+                self.clock.sleep(_RETRY_PAUSE_SECONDS)
 
     def _open_database(self) -> Database:
         if fault_injected("store.away"):
@@ -175,70 +231,6 @@ class StoreWorker:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-class StoreCalls:
-    """Calls the store's thread from the event loop. Every call returns in bounded time."""
-
-    def __init__(self, worker: StoreWorker, clock: Clock) -> None:
-        self._worker = worker
-        self.clock = clock
-        self._loop = asyncio.get_running_loop()
-
-    async def run(self, do: Callable[[Database], T]) -> T:
-        return await self.run_and_shape(do, lambda result: result)
-
-    async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
-        """`shape` is applied on the event loop, before results of later tasks arrive there."""
-        if self._worker.num_waiting >= _MAX_CALLS:
-            raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
-        answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()
-
-        def resolve(result: S | None, error: Exception | None = None) -> None:
-            if not answer.done():
-                answer.set_result((result, error))
-
-        task = self.submit(do, lambda result: resolve(shape(result)), partial(resolve, None), _SETTLE_SECONDS)
-        try:
-            if not await wait_at_most(answer, _TURN_SECONDS) and not task.cancel():
-                await wait_at_most(answer, _ANSWER_SECONDS - _TURN_SECONDS)
-        finally:
-            is_abandoned = task.cancel()
-        if answer.done():
-            result, error = answer.result()
-            if error is None:
-                return cast(S, result)
-            if isinstance(error, StoreConflict):
-                raise error
-            is_certain = not isinstance(error, StoreCommitUnknown)
-            raise StoreUnavailable(describe_error(error), certain=is_certain) from error
-        seconds = _TURN_SECONDS if is_abandoned else _ANSWER_SECONDS
-        raise StoreUnavailable(f"no answer in {seconds:g} s", certain=is_abandoned)
-
-    def submit(
-        self,
-        do: Callable[[Database], T],
-        done: Callable[[T], None],
-        failed: Callable[[Exception], None],
-        settle: float = 0.0,
-    ) -> StoreTask[T]:
-        """`done` or `failed` is called on the event loop, in the order of the tasks."""
-
-        def report(task: Future[T]) -> None:
-            if not task.cancelled():
-                error: Any = task.exception()  # never another BaseException, because those end the thread
-                self.call_on_loop(partial(done, task.result()) if error is None else partial(failed, error))
-
-        task = StoreTask(do, self.clock.now() + settle)
-        task.add_done_callback(report)
-        self._worker.submit(task)
-        return task
-
-    def call_on_loop(self, call: Callable[[], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call)
-        except RuntimeError:
-            _log.debug("the event loop was closed before the store")
 
 
 async def wait_at_most(future: "asyncio.Future[T]", seconds: float) -> bool:

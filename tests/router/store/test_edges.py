@@ -12,7 +12,7 @@ import pytest
 from octet.clock import ManualClock
 from router.store.connection import DatabaseConnection, DatabaseOpener, SqliteFile, StoreCommitUnknown, StoreRejected
 from router.store.rows import ReceiptRow, StoreUnavailable
-from router.store.worker import StoreCalls
+from router.store.worker import StoreWorker
 from tests.router.store.stores import NOW, counted, eventually, opened
 
 MOST_CALLS = 256
@@ -60,11 +60,15 @@ def test_rows_that_the_database_rejects_count_as_dropped_and_block_no_others(
     assert "dropped 1 receipts, 0 comparisons, 3 counts" in caplog.text
 
 
-class IdleWorker:
+class IdleWorker(StoreWorker):
     """A worker that runs no task."""
 
     def __init__(self) -> None:
+        super().__init__(None, None, ManualClock(), None)  # type: ignore[arg-type]
         self.jobs: list[Any] = []
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
 
     @property
     def num_waiting(self) -> int:
@@ -76,12 +80,12 @@ class IdleWorker:
 
 async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
     worker = IdleWorker()
-    calls = StoreCalls(worker, ManualClock())  # type: ignore[arg-type]
-    waiting = [asyncio.ensure_future(calls.run(lambda database: 0)) for _ in range(MOST_CALLS)]
+    worker.start()
+    waiting = [asyncio.ensure_future(worker.run(lambda database: 0)) for _ in range(MOST_CALLS)]
     await asyncio.sleep(0)
     assert worker.num_waiting == MOST_CALLS
     with pytest.raises(StoreUnavailable) as refused:
-        await calls.run(lambda database: 0)
+        await worker.run(lambda database: 0)
     assert refused.value.certain and worker.num_waiting == MOST_CALLS
     for task in waiting:
         task.cancel()

@@ -56,7 +56,7 @@ async def test_expired_slices_are_not_read_and_are_deleted(url: str) -> None:
         await eventually(lambda: store._sync is not None and store._sync._next_prune > 0.0)
 
         async def all_rows() -> int:
-            found = await store._open_calls().run(
+            found = await store._open_worker().run(
                 lambda database: database.connection.execute("SELECT COUNT(*) FROM slices")
             )
             return int(found[0][0])
