@@ -146,7 +146,7 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 @pytest.mark.slow
 def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
-    """Only lower classes are checked: the order of the queue protects the highest class anyway."""
+    """The late requests are of lower classes, because the order of the queue protects the highest class."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
     assert late(played(10.0, 2, rate)) > 10

@@ -12,7 +12,7 @@ MONITORING = Path(__file__).parents[2] / "helm" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
 RULES: dict[str, Any] = yaml.safe_load((MONITORING / "rules.yml").read_text())
 VARIABLES = {"$__rate_interval": "30s", "$specialist": ".*"}
-"""The values that Grafana substitutes if all specialists are selected."""
+"""The values that Grafana substitutes when all specialists are selected."""
 
 
 class Query(NamedTuple):

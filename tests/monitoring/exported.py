@@ -14,7 +14,7 @@ class Exported:
     kind: str
     about: str
     labels: frozenset[str]
-    """Labels of the samples; empty until there are samples."""
+    """Labels of the samples, empty until there are samples."""
 
 
 def families(page: str) -> list[Metric]:

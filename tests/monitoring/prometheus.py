@@ -1,4 +1,4 @@
-"""A real Prometheus from Debian's package, with the example's scrape configuration."""
+"""A real Prometheus from Debian's package, with the scrape configuration of the example."""
 
 import asyncio
 import json
@@ -33,12 +33,12 @@ class Prometheus:
     process: asyncio.subprocess.Process
 
     async def get(self, path: str, **query: str) -> Any:
-        """Return the answer of the HTTP API. Raises OSError if it is unreachable or rejects the query."""
+        """Return a reply of the HTTP API. Raises OSError if Prometheus is unreachable or rejects the query."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(query)}"
         return await asyncio.to_thread(_get, url)
 
     async def ask(self, expr: str) -> list[float]:
-        """Return the result values that are numbers."""
+        """Return the values of the query's result that are numbers."""
         answer = await self.get("/api/v1/query", query=expr)
         assert answer["status"] == "success", (expr, answer)
         values = [float(found["value"][1]) for found in answer["data"]["result"]]
@@ -51,7 +51,7 @@ def _get(url: str) -> Any:
 
 
 def configured(folder: Path, target: str) -> Path:
-    """Write the example configuration with this target, scraped once a second."""
+    """Write the example configuration with this target and a scrape interval of one second. Return its path."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(MONITORING / "rules.yml")]
@@ -76,7 +76,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     try:
         async with asyncio.timeout(60):
             while not await _is_ready(prometheus.url):
-                assert process.returncode is None, "Prometheus ended before it was ready"
+                assert process.returncode is None, "Prometheus exited before it was ready"
                 await asyncio.sleep(0.1)
         yield prometheus
     finally:

@@ -1,4 +1,4 @@
-"""CI names missing packages, and dependencies whose internals are used have an upper version bound."""
+"""The CI script names missing packages, and dependencies whose internals we use have an upper version bound."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """The script runs without Prometheus, without a browser and without root."""
+    """The script runs without Prometheus, a browser or root rights."""
     (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "")
     me = tmp_path / "id"
     me.write_text("#!/bin/sh\necho 1000\n")

@@ -1,4 +1,4 @@
-"""docs/metrics.md lists all exported metrics with the same help texts, and every latency has a specialist label."""
+"""docs/metrics.md lists all exported metrics with their help texts, and every latency metric has a specialist label."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Every dashboard query returns data and every rule evaluates, with a real Prometheus and a real ensemble."""
+"""With a real Prometheus and a real ensemble, every dashboard query returns data and every rule can be evaluated."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ async def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Quer
 
 
 async def _all_answered(prometheus: Prometheus) -> None:
-    """Wait until every query of the dashboard returns data. A new event has a rate two scrapes later."""
+    """Wait until every query of the dashboard returns data. The rate of a new event is known two scrapes later."""
     open_questions = board_queries()
     try:
         async with asyncio.timeout(_SECONDS):
@@ -45,6 +45,6 @@ async def test_every_dashboard_query_returns_data_and_every_rule_evaluates(tmp_p
     ):
         await _all_answered(prometheus)
         await _all_evaluate(prometheus)
-        assert set(busy.ended) == {200, 404, 429}, "the traffic has unexpected statuses"
+        assert set(busy.ended) == {200, 404, 429}, "the traffic had unexpected statuses"
         targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
         assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]

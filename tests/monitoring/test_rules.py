@@ -12,7 +12,7 @@ from tests.monitoring.prometheus import tool
 ROOT = Path(__file__).parents[2]
 INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
 TESTS = sorted(Path(__file__).parent.glob("*_test.yml"))
-"""Tests of alerts that look back for hours use a longer evaluation interval."""
+"""Alerts that look back for hours are in files with a longer evaluation interval."""
 ALERTS = [rule for rule in rules() if "alert" in rule]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
 ROUTERS = DOCUMENT.partition("\n### Replica")[0]
@@ -83,7 +83,7 @@ def test_every_latency_query_names_its_specialist() -> None:
 
 
 def test_equal_figures_of_several_routers_are_one_line() -> None:
-    """Several routers report the same gauge for a specialist; the query merges them."""
+    """Several routers report the same gauge for a specialist. The query must merge them into one line."""
     shared = {
         name
         for name, kind, labels in re.findall(r"^- `([a-z_]+)` \((\w+)(.*?)\): ", ROUTERS, re.MULTILINE)

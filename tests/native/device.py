@@ -1,4 +1,4 @@
-"""The device of the native engine's tests: OCTET_TEST_DEVICE, by default cpu."""
+"""The device that tests of the native engine use: OCTET_TEST_DEVICE, by default cpu."""
 
 import os
 

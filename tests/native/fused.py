@@ -1,4 +1,4 @@
-"""The C++ decoder over a checkpoint, for tests."""
+"""The C++ decoder with a checkpoint, for tests."""
 
 import ctypes
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ from tests.native.greedy_replica import GreedyReplica
 
 @lru_cache
 def kernels() -> Any:
-    """Compiled once, into the cache of `make serve`."""
+    """Return the kernels, compiled once into the cache that `make serve` uses."""
     return load_library(build(cache_directory()))
 
 
 def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> FusedDecoder:
-    """Packs the weights into `folder`."""
+    """Pack the weights into `folder` and return a decoder for them."""
     settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 2, **changes}
     return FusedDecoder(checkpoint.config, pack_checkpoint(checkpoint, folder), kernels(), **settings)
 
 
 def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
-    """Keys and values in memory, [layers, blocks, ...]."""
+    """Return views of the keys and values, each of shape [layers, blocks, ...]."""
     shape = (decoder.config.num_layers, decoder.num_blocks, decoder.block_size * decoder.config.kv_size)
     dtype = np.dtype(decoder.kv_dtype)
     views = []
@@ -43,7 +43,7 @@ def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
 
 
 class _Keeping:
-    """Keeps logits beyond the next step."""
+    """A decoder that keeps its logits beyond the next step."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device

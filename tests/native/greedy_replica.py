@@ -1,4 +1,4 @@
-"""A whole replica over a decoder that takes the most likely token and keeps its logits."""
+"""A whole replica with a decoder, which takes the most likely token and keeps the logits."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -93,7 +93,7 @@ class GreedyReplica:
         return torch.stack(self.engine.logits[request_id])
 
     def poison(self) -> None:
-        """NaN into every slot that holds no computed token of a running sequence."""
+        """Write NaN into every slot that holds no computed token of a running sequence."""
         held = {slot for seq in self.scheduler.running for slot in seq.running_table().slots(0, seq.num_computed)}
         for cache in (self.engine.decoder.k_cache, self.engine.decoder.v_cache):
             flat = cache.view(len(cache), -1, *cache.shape[3:])

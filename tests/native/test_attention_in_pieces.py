@@ -1,4 +1,4 @@
-"""Attention is bit-equal however a prompt is cut: with shared heads, whole segments, windows, floats and half
+"""Attention gives the same bits however a prompt is split: with shared heads, whole segments, windows, floats and half
 floats."""
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.native.transformers_models import checkpoint_of, random_model
 
 TOKENS = 210
 HEAD_DIM = 84
-"""Four vectors, one vector and four numbers."""
+"""Not a multiple of a vector: the kernel needs four vectors, one vector and four single numbers."""
 CASES = {
     "three heads": (3, 1, 16, None),
     "seven heads, blocks of no whole vectors": (7, 1, 24, None),
@@ -26,7 +26,7 @@ CASES = {
 
 def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
     where = torch.arange(start, stop, dtype=torch.int32)
-    blocks = torch.arange(TOKENS // block_size + 1, dtype=torch.int32).flip(0)  # not in memory order
+    blocks = torch.arange(TOKENS // block_size + 1, dtype=torch.int32).flip(0)  # The blocks are not in memory order.
     return StepBatch(
         tokens=prompt[start:stop].contiguous(),
         positions=where,
@@ -39,7 +39,7 @@ def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
 
 
 def _logits(decoder: FusedDecoder, prompt: Tensor, chunk: int) -> Tensor:
-    """Logits of every token."""
+    """Return the logits of every token, with the prompt computed in chunks of this size."""
     starts = range(0, TOKENS, chunk)
     parts = [_part(prompt, start, min(start + chunk, TOKENS), decoder.block_size) for start in starts]
     return torch.cat([decoder.forward(part, ()).clone() for part in parts])

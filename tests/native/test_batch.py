@@ -1,4 +1,4 @@
-"""A batch equals its step."""
+"""The tensors of a batch describe exactly its step."""
 
 from itertools import pairwise
 

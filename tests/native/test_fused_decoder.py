@@ -1,4 +1,4 @@
-"""The C++ decoder computes what transformers computes, bit-equal in any batch."""
+"""The C++ decoder computes what transformers computes, with the same bits in any batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,8 @@ SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 
 
 def quantised(model: Any, bits: Literal[4, 8] = 4) -> Checkpoint:
-    """The embedding and every v in 8 bits, as in real files; the rest in `bits`."""
+    """Return a checkpoint with the embedding and every v in 8 bits, as in real files, and the other matrices in
+    `bits`."""
     exact = checkpoint_of(model)
     stored = {
         name: quantise(dense(weight), 8 if name.endswith((".v", "embed")) else bits)
@@ -114,7 +115,7 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
-    """Weights are exact; all error comes from 12-bit activations."""
+    """The weights are exact. All error comes from the 12-bit activations."""
     checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
     oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
     replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
@@ -176,7 +177,7 @@ def test_a_damaged_copy_of_the_packed_weights_is_made_anew(damage: str, tmp_path
     (file,) = (tmp_path / "weights").iterdir()
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= damage == "flip"
-    file.unlink()  # a process that has mapped it keeps it
+    file.unlink()  # A process that has mapped the file keeps its content.
     file.write_bytes(bytes({"cut": content[:-9], "flip": content, "empty": b""}[damage]))
     assert open_packed(file) is None
     assert (pack_checkpoint(checkpoint, tmp_path).matrices["layers.1.o"][0].data == whole).all()
@@ -197,7 +198,7 @@ def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
 
 
 def _batch(rows: list[list[int]]) -> StepBatch:
-    """Each row's tokens start a block of 8; returns the last token's logits."""
+    """Return a batch in which each row starts a block of 8 tokens and only its last token has logits."""
 
     def int32(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32)

@@ -30,7 +30,7 @@ def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
 
 
 class Server:
-    """A replica with adapters, loaded from directories by name."""
+    """A replica with adapters that are loaded from directories by name."""
 
     def __init__(self, engine: str, model: Any, folder: Path, *, prefix_cache: bool = True) -> None:
         self.store = AdapterStore(model_config(model.config), max_adapters=4)
@@ -58,7 +58,7 @@ def write_adapter(directory: Path, model: Any, seed: int) -> Path:
 
 
 def saved_peft_model(base: Any, directory: Path, seed: int, **settings: Any) -> Any:
-    """A copy of the model with a random adapter, saved to `directory`."""
+    """Return a copy of the model with a random adapter, which is saved to `directory`."""
     peft = pytest.importorskip("peft")
     torch.manual_seed(seed)
     config = peft.LoraConfig(target_modules=ALL, init_lora_weights=False, task_type="CAUSAL_LM", **settings)
@@ -98,7 +98,7 @@ def test_two_adapters_in_one_load_equal_peft(engine: str, family: str, changes: 
 
 
 def test_a_stack_is_the_sum_of_its_adapters(engine: str, tmp_path: Path) -> None:
-    """Two adapters on one request equal one adapter of their concatenated matrices."""
+    """A request with two adapters gets the same answer as with one adapter of their concatenated matrices."""
     model = random_model("llama")
     server = Server(engine, model, tmp_path)
     tensors = [random_tensors(("v", "up"), rank=2, seed=seed, model=model_config(model.config)) for seed in (1, 2)]

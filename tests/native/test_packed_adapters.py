@@ -1,4 +1,4 @@
-"""Adapters that take turns are packed once, within the memory bound."""
+"""Adapters that are used in turn are packed once, within the limit on memory."""
 
 from pathlib import Path
 
@@ -77,13 +77,13 @@ def test_content_without_a_name_and_user_is_dropped(tmp_path: Path) -> None:
     store.acquire(first)
     store.unload("a")
     store.unload("alias")
-    assert kept.nbytes == 2 * alone, "a step still uses it"
+    assert kept.nbytes == 2 * alone, "a step still uses the first adapter"
     store.release(first)
     assert kept.nbytes == alone
     store.load("b", directories[2])
-    assert kept.nbytes == 0, "its name refers to other content now"
+    assert kept.nbytes == 0, "the name refers to another adapter now"
     kept.address([store.get(first)])
-    assert kept.num_packs == 3, "packed again"
+    assert kept.num_packs == 3, "the adapter must be packed again"
 
 
 def test_dropped_weights_last_while_a_stack_reads_them(adapters: list[Adapter]) -> None:

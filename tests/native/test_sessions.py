@@ -38,4 +38,4 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
         if prefix_cache:
             assert talk.misses == ["first_time", *["unspecified"] * (TURNS - 1)]
             for computed, fresh in zip(talk.computed[1:], talk.fresh, strict=True):
-                assert fresh <= computed < fresh + BLOCK, "a partial last block is computed again"
+                assert fresh <= computed < fresh + BLOCK, "only a partial last block may be computed again"

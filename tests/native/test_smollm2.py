@@ -1,4 +1,4 @@
-"""The embedded model equals transformers in float32, and nearly so in 4 bits."""
+"""The demo model equals transformers in float32, and is close to it in 4 bits."""
 
 import gzip
 import json
@@ -59,7 +59,7 @@ def checkpoint(demo_gguf: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def in_floats(checkpoint: Checkpoint) -> Checkpoint:
-    """The same weights as floats."""
+    """Return the same weights as floats."""
     weights = {name: dense(weight) for name, weight in checkpoint.weights.items()}
     return replace(checkpoint, weights=weights, revision="f" * 64)
 
@@ -92,7 +92,7 @@ def exact(in_floats: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> De
 
 @pytest.fixture(scope="module")
 def small(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    """As served."""
+    """Return the decoder as it is served: small integers, and a cache of half floats."""
     folder = tmp_path_factory.mktemp("bits")
     return fused_decoder(checkpoint, folder, num_blocks=200, block_size=16, max_tokens=512, kv_dtype="float16")
 
@@ -109,7 +109,7 @@ def tokens_of(checkpoint: Checkpoint, text: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def right(theirs: Any, checkpoint: Checkpoint) -> list[tuple[int, ...]]:
-    """What transformers answers to all prompts at once, padded on the left."""
+    """Return transformers' answers to all prompts in one batch, padded on the left."""
     prompts = [tokens_of(checkpoint, prompt) for prompt in PROMPTS]
     longest = max(map(len, prompts))
     ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts])
@@ -156,7 +156,7 @@ def solutions(file: Path) -> Iterator[str]:
 
 
 def loss(decoder: Decoder, tokens: tuple[int, ...]) -> float:
-    """Nats over all tokens but the first; the text is one piece from block 1 on."""
+    """Return the summed loss in nats over all tokens but the first. The text is one sequence that starts at block 1."""
     count = len(tokens)
 
     def int32(values: object) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A trained model gives the same story for any batch, chunk, cache, preemption or neighbour."""
+"""A trained model writes the same story for any batch, chunk size, cache, preemption or neighbouring request."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def stories(replica: Any, checkpoint: Checkpoint, prefix: str = "r") -> list[str
 
 @pytest.fixture(scope="module")
 def expected(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Each story alone, its opening in one piece, without a cache."""
+    """Return each story generated alone, without a cache, with its opening computed in one step."""
     folder = tmp_path_factory.mktemp("expected")
     replica = replica_of("torch", checkpoint, folder, 64, 16, max_running=1, chunk=64, prefix_cache=False)
     return stories(replica, checkpoint)

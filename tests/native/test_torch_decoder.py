@@ -1,4 +1,4 @@
-"""The decoder computes what Hugging Face transformers computes, for any batch, chunk and neighbours."""
+"""The decoder computes what Hugging Face transformers computes, for any batch, chunk size and neighbouring requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ LLAMA3 = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128}
 
-# seeds whose answers are varied and hold no near tie
+# The seeds give varied answers without near ties.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"seed": 1}),
     "llama tied": ("llama", {"seed": 4, "tie_word_embeddings": True}),
@@ -68,7 +68,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """Lengths from 1 to 90; some share a prefix."""
+    """Return prompts of 1 to 90 tokens, some of which share a prefix."""
     rng = Random(seed)
     stem = tuple(rng.randrange(SMALL["vocab_size"]) for _ in range(40))
     lengths = [1, 7, 90, 33, 50][:count]
@@ -84,7 +84,7 @@ def decoder_of(model: Any, **changes: Any) -> TorchDecoder:
 
 @lru_cache(len(MODELS))
 def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
-    """A model and transformers' answers to three prompts, computed once for every decoder."""
+    """Return a model and transformers' answers to three prompts, computed once for all decoders."""
     family, changes = MODELS[name]
     model = random_model(family, **changes)
     guesses = GreedyReplica(decoder_of(model), chunk=128)
@@ -95,7 +95,8 @@ def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor
 
 
 AT_ANY_TIME = ("llama", "llama yarn", "mistral window", "qwen2", "qwen3")
-"""The fused decoder, which serves on CPUs, is always tested with all models."""
+"""Models that are always tested with this decoder. The fused decoder, which serves on CPUs, is always tested with all
+models."""
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def any_model() -> Any:
 
 @pytest.fixture(scope="module")
 def alone() -> list[tuple[int, ...]]:
-    """Each prompt's answer when it runs alone in one piece."""
+    """Return each prompt's answer when it runs alone and is computed in one step."""
     answers = []
     for prompt in prompts(5):
         replica = GreedyReplica(decoder_of(any_model()), chunk=128, max_running=1)
@@ -146,7 +147,7 @@ def test_an_answer_is_the_same_in_any_batch(
 
 
 class Guesses:
-    """Proposes the next tokens, with every third one wrong."""
+    """Proposes the next tokens of known answers, with every third token wrong."""
 
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
         self.texts = texts
@@ -179,7 +180,7 @@ def test_slots_are_zeroed_and_no_others() -> None:
         assert bool((flat[:, [i for i in range(16) if i not in (0, 7, 15)]] == 1).all())
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # an Arm CPU without bfloat16 instructions
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # Warns on an Arm CPU without bfloat16 instructions.
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
     model = random_model(family, strength=1.0).bfloat16()
@@ -194,7 +195,8 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
 
 
 def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
-    """The embedding and every v in the other width, every o in floats, as real files mix them."""
+    """Return a checkpoint with the embedding and every v in the other width and every o in floats, mixed as in real
+    files."""
     widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
     weights = dict(checkpoint.weights)
     for name, weight in checkpoint.weights.items():

@@ -1,4 +1,4 @@
-"""Tiny random models of every served family, in transformers and as a checkpoint."""
+"""Tiny random models of every supported family, in transformers and as a checkpoint."""
 
 import warnings
 from typing import Any
@@ -38,7 +38,7 @@ MODULES = {
 
 
 def random_model(family: str, *, seed: int = 0, strength: float = 1.4, **changes: Any) -> Any:
-    """Weights spread enough that no two logits tie and answers do not repeat."""
+    """Return a model whose weights are spread so widely that no two logits tie and answers do not repeat."""
     config_class, model_class = classes(family)
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -107,8 +107,8 @@ def rope_of(parameters: dict[str, Any]) -> Rope:
 
 @torch.no_grad()
 def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tuple[tuple[int, ...], Tensor]:
-    """As `greedy`, in one step instead of many where the guess is right: each of its tokens is then what comes next
-    after the prompt and those before it. Positions that change as a text grows leave no such short way."""
+    """Do the same as `greedy`, but in a single step if `guess` is the right answer: the step checks all tokens of the
+    guess. A model whose positions change with the length of the text needs all steps."""
     if model.config.rope_parameters["rope_type"] == "dynamic":
         return greedy(model, prompt, len(guess))
     given = torch.tensor([prompt + guess[:-1]], device=DEVICE)
@@ -119,7 +119,7 @@ def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tu
 
 @torch.no_grad()
 def greedy(model: Any, prompt: tuple[int, ...], count: int) -> tuple[tuple[int, ...], Tensor]:
-    """(the next `count` tokens, the logits each was taken from), one cached step after another."""
+    """Return the next `count` tokens and the logits each was taken from, computed one cached step at a time."""
     tokens: list[int] = []
     logits = []
     given, cache = torch.tensor([prompt], device=DEVICE), None

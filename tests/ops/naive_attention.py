@@ -1,11 +1,11 @@
-"""Attention by its definition: one query and one head at a time, in float64."""
+"""Attention by its definition, for one query and one head at a time, in float64."""
 
 import torch
 from torch import Tensor
 
 
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-    """Attention of the last len(q) tokens of a context: q [Q, heads, D] over k, v [L, kv heads, D]."""
+    """Return the attention of the last len(q) tokens of a context: q [Q, heads, D] over k and v [L, kv heads, D]."""
     num_queries, heads, head_dim = q.shape
     context, kv_heads, _ = k.shape
     out = torch.zeros(q.shape, dtype=torch.float64)

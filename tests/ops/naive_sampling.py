@@ -1,4 +1,4 @@
-"""Sampling from its definition in plain Python: slow, and without shared code."""
+"""Sampling by its definition, in plain Python: slow, and without code shared with the product."""
 
 from collections import Counter, defaultdict
 from math import exp, inf, log
@@ -9,7 +9,7 @@ from specialist.ops.reference.sampling import SampleRow
 
 
 def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]:
-    """Probability of each candidate, for a temperature above 0."""
+    """Return the probability of each candidate, for a temperature above 0."""
     want = row.sampling
     scores = {token: score / want.temperature for token, score in enumerate(naive_adjusted(logits, row))}
     scores = {token: score for token, score in scores.items() if score > -inf}
@@ -26,7 +26,7 @@ def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]
 
 
 def naive_adjusted(logits: list[float], row: SampleRow) -> list[float]:
-    """In 32 bits, as a model's logits are, so that ties are the same."""
+    """Return the adjusted logits in 32 bits, like a model's logits, so that the same values tie."""
     want = row.sampling
     scores = [np.float32(score) for score in logits]
     bias: dict[int, float] = defaultdict(float)
@@ -70,7 +70,7 @@ def _top_p(scores: dict[int, float], mass: float) -> dict[int, float]:
 
 
 def _typical(scores: dict[int, float], mass: float) -> dict[int, float]:
-    """Locally typical sampling: a token's information compared with the entropy."""
+    """Locally typical sampling: keep the tokens whose information is closest to the entropy."""
     p = {token: one for token, one in softmax(scores).items() if one > 0}
     entropy = -sum(one * log(one) for one in p.values())
     distance = {token: abs(-log(one) - entropy) for token, one in p.items()}

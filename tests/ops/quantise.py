@@ -1,4 +1,4 @@
-"""Affine weights out of floats, by plain rounding."""
+"""Affine quantised weights from floats, by plain rounding."""
 
 from typing import Literal
 

@@ -17,7 +17,7 @@ from tests.ops.naive_attention import naive_attention
 
 @dataclass
 class Paged:
-    """Rows of (cached tokens, new tokens), scattered over blocks; everything else is NaN."""
+    """Rows of cached and new tokens, scattered over blocks. All other slots hold NaN."""
 
     rows: list[tuple[int, int]]
     block_size: int

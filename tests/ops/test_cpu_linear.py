@@ -33,7 +33,7 @@ def test_the_product_is_that_of_the_stored_weights(shape: tuple[int, int, int], 
     x = torch.randn(tokens, columns)
     floats = weight.dense() if isinstance(weight, Affine) else weight
     expected = x.double() @ floats.double().T
-    # an activation is off by half a step of 1/2032 of its group's maximum, an output by the sum of these
+    # An activation is off by at most half a step of 1/2032 of its group's maximum, an output by the sum of these.
     tolerance = 2e-5 + (0 if bits == 32 else 2.0 / 2032 * float(floats.abs().max()) * columns**0.5)
     torch.testing.assert_close(PackedLinear(weight, kernels())(x).double(), expected, atol=tolerance, rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""The C++ sampler draws what the reference draws, for any settings."""
+"""The C++ sampler draws the same tokens as the reference, for any settings."""
 
 from array import array
 from collections.abc import Sequence

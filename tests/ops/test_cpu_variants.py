@@ -1,4 +1,4 @@
-"""The C++ kernels give the same bits with any instruction set."""
+"""The C++ kernels compute the same bits with any instruction set."""
 
 import platform
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Variant:
     machine: str
     flags: tuple[str, ...]
     needs: frozenset[str]
-    """As /proc/cpuinfo spells it."""
+    """CPU features, spelled as in /proc/cpuinfo."""
     dot: bytes
     """The instruction set that the library reports."""
 
@@ -67,9 +67,10 @@ def _runs_here(variant: Variant) -> bool:
 
 @pytest.fixture(scope="module", params=[name for name in VARIANTS if _runs_here(VARIANTS[name])])
 def variant(request: pytest.FixtureRequest) -> Any:
-    """Cached between runs; another source, compiler or flag gives another library."""
+    """Return the library of a variant. It is cached between runs; a different source, compiler or flag gives a
+    different library."""
     wanted = VARIANTS[request.param]
-    # the optimisation level changes no bit: the native build has 3; 1 compiles fastest
+    # The optimisation level changes no bit. The native build uses 3; 1 compiles fastest.
     library = load_library(build(cache_directory(), ("-O1", *wanted.flags)))
     assert library.octet_dot() == wanted.dot
     return library
@@ -87,14 +88,14 @@ def test_products(bits: int, variant: Any) -> None:
         for tokens in (1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 33):
             x = torch.randn(tokens, columns) ** 3
             x[0, :GROUP] = 0
-            x[-1, -GROUP:] = 1e-38  # one above it is infinite
+            x[-1, -GROUP:] = 1e-38  # The reciprocal of this scale would be infinite.
             assert native(x).isfinite().all()
             assert torch.equal(bits_of(native(x)), bits_of(other(x))), (rows, columns, tokens)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> None:
-    """Where a sum of two products in 16 bits would overflow or saturate."""
+    """The sum of two products would overflow or saturate in 16 bits."""
     weight = weight_of(16, 2 * GROUP, bits)
     assert not isinstance(weight, Tensor)
     weight.q.fill_(255)
@@ -121,7 +122,8 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
-    """Embedding, norms, rope, paged attention, silu: prefill in chunks of any size, then single tokens."""
+    """The test covers embedding, norms, rope, paged attention and silu, with prefill in chunks of several sizes and
+    single tokens after it."""
     family, bits, kv_dtype, block_size = DECODERS[name]
     changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
     model = random_model(family, **SIZES, **changes)

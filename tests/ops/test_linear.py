@@ -1,4 +1,4 @@
-"""Every kernel multiplies with its weights to the precision it promises."""
+"""Every matrix product has the precision that its kernel promises."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 
 BFLOAT16_ROUNDOFF = 2**-8
-"""Inputs and outputs are each rounded once."""
+"""Roundoff of one bfloat16 value. Inputs and outputs are each rounded once."""
 
 
 def random_affine(bits: Bits, rows: int = 32, columns: int = 96, seed: int = 0) -> Affine:

@@ -1,4 +1,4 @@
-"""The next token: each filter equals its definition, and every draw depends on its seed only."""
+"""Sampling of the next token: each filter equals its definition, and every draw depends only on its seed."""
 
 from array import array
 from collections import Counter
@@ -36,7 +36,7 @@ else:
 
 VOCAB = 11
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-MASSES = (0.0137, 0.31, 0.618, 0.8731, 0.951, 1.0)  # not a sum of a few equal shares
+MASSES = (0.0137, 0.31, 0.618, 0.8731, 0.951, 1.0)  # These masses are not sums of a few equal shares.
 
 samplings = st.builds(
     Sampling,
@@ -63,7 +63,7 @@ def rows(draw: st.DrawFn) -> SampleRow:
 
 
 grid = st.integers(-9 << 10, 9 << 10).map(lambda value: value / (1 << 10))
-"""Logits that are equal or differ by more than rounding, because near ties may be ranked either way."""
+"""Logits that are equal or differ by more than a rounding error, because near ties may be ranked either way."""
 
 logit_lists = st.lists(
     st.one_of(grid, st.sampled_from((0.0, 1.5, -2.25)), st.just(-inf)),
@@ -122,7 +122,7 @@ def test_each_filter_is_the_one_of_transformers(values: list[float], mass: float
 apart = st.lists(st.integers(-9 << 10, 9 << 10), min_size=VOCAB, max_size=VOCAB, unique=True).map(
     lambda values: [value / (1 << 10) for value in values]
 )
-"""Logits of different probability: 1e-35 and 1e-36 tie although they differ."""
+"""Logits with clearly different probabilities. Tiny probabilities such as 1e-35 and 1e-36 could tie."""
 
 
 @given(apart, st.sampled_from(MASSES[:-1]))
@@ -175,7 +175,9 @@ def test_over_many_seeds_tokens_come_as_often_as_they_are_likely(want: Sampling)
     assert counts.total() == num_draws
     assert counts.keys() <= expected.keys()
     surplus = sum((counts[token] - num_draws * p) ** 2 / (num_draws * p) for token, p in expected.items())
-    assert surplus < 35.6  # chi-square, 10 degrees of freedom: one in ten thousand
+    assert (
+        surplus < 35.6
+    )  # Chi-square with 10 degrees of freedom: a larger value has a probability of one in ten thousand.
 
 
 def test_the_uniform_number_is_a_function_of_seed_and_position() -> None:
@@ -275,7 +277,7 @@ def test_the_logits_and_the_tokens_are_left_as_they_are() -> None:
     want = Sampling(temperature=1.0, top_k=3, repetition_penalty=2.0, presence_penalty=1.0, logit_bias=((1, 2.0),))
     sample(logits, [SampleRow(want, 0, seen, 1)] * 2)
     assert torch.equal(logits, before)
-    seen.append(3)  # raises BufferError while a view exists
+    seen.append(3)  # `append` raises BufferError while a view of the array exists.
 
 
 def test_no_rows_give_no_tokens() -> None:
@@ -295,7 +297,7 @@ def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) 
 
 
 class Only:
-    """Allows some tokens, independent of the answer so far."""
+    """Allows only these tokens, whatever the answer so far."""
 
     def __init__(self, *tokens: int, vocab: int = VOCAB) -> None:
         self.tokens = tokens

@@ -23,13 +23,14 @@ def check_modules() -> None:
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of node_modules."""
+    """Run a script from node_modules."""
     command = [str(NODE), str(_MODULES / name), *arguments]
     return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=_SECONDS)
 
 
 def compiled(name: str) -> Path:
-    """Compile next to the sources, where Node finds node_modules, with one folder per test module and worker."""
+    """Compile the tests next to the sources, where Node finds node_modules. Each test module and worker has its own
+    folder."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))

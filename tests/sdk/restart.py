@@ -48,7 +48,7 @@ async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future
 
 
 def _at_second(behave: Behaviour) -> Behaviour:
-    """Return a behaviour whose first request gets one chunk and no end."""
+    """Return a behaviour for which the first request hangs after one chunk. Later requests follow `behave`."""
     requested = 0
 
     async def result(request: GenerateRequest, context: Any) -> None:

@@ -15,9 +15,9 @@ from tests.router.serving.spy import Behaviour, answer, running_spy
 from tests.specialist.server.harness import QUICK, running_replica, sim
 
 REFUSALS = 2
-"""Number of refusals of `busy` before every answer."""
+"""Number of refusals by `busy` before each of its answers."""
 AFTER = 0.08
-"""Retry-after of `busy` and `full`, in seconds."""
+"""Seconds that `busy` and `full` send as retry-after."""
 
 _LOST = Refusal(error_pb2.ERROR_REASON_REPLICA_FAILED, "the replica has failed", code=grpc.StatusCode.UNAVAILABLE)
 

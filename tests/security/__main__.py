@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _known_holes(pins: dict[str, Version]) -> list[str]:
-    """Return the known vulnerabilities of all pins. A failed query is reported as a problem, because silence would look
-    like safety."""
+    """Return the known vulnerabilities of all pinned packages. A failed query is reported as a finding, because a
+    missing report would look like safety."""
     troubles = []
     for name, version in pins.items():
         try:

@@ -1,4 +1,4 @@
-"""Installed packages compared with declarations, pins, licences and known vulnerabilities."""
+"""Compares installed packages with declarations, pins, licences and known vulnerabilities."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Package:
     version: Version
     requires: tuple[Requirement, ...] = ()
     licences: tuple[str, ...] = ()
-    """The licence expression of the metadata, else its classifiers, else the first line of its licence."""
+    """The licence expression of the metadata; without one, the licence classifiers or the first line of the licence."""
 
 
 def installed() -> dict[str, Package]:
@@ -62,12 +62,13 @@ def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) ->
 
 
 def strays(packages: Mapping[str, Package], extras: Iterable[str]) -> list[str]:
-    """Return installed packages that nothing requires."""
+    """Return installed packages that no declared dependency requires."""
     return sorted(set(packages) - needed(packages, _OWN, extras) - TOOLS)
 
 
 def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> list[str]:
-    """Return packages that are not pinned, or differ from their pin. Local versions after a `+` are ignored."""
+    """Return packages that are not pinned, or whose version differs from the pin. The local part of a version, after
+    `+`, is ignored."""
     mine = (package for name, package in packages.items() if name not in TOOLS | {_OWN})
     return sorted(
         f"{package.name} {package.version}, pinned {pins.get(package.name, 'not at all')}"
@@ -77,7 +78,8 @@ def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> li
 
 
 def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return packages below their floor. `floors` holds, by name, the first fixed version and the vulnerability."""
+    """Return packages older than their floor. `floors` holds, by name, the first fixed version and the
+    vulnerability."""
     return sorted(
         f"{name} {version} is below {floors[name][0]}: {floors[name][1]}"
         for name, version in versions.items()
@@ -86,7 +88,7 @@ def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]
 
 
 def least_declared(packages: Mapping[str, Package]) -> dict[str, Version]:
-    """Return, by name, the lowest version that our own metadata permits."""
+    """Return, by package name, the lowest version that our own metadata permits."""
     least: dict[str, Version] = {}
     for requested in packages[_OWN].requires:
         name = str(canonicalize_name(requested.name))

@@ -1,5 +1,5 @@
-"""The first versions without a vulnerability that concerned us. The list is maintained by hand, and a vulnerability
-database has more."""
+"""For each package, the first version without a vulnerability that concerned us. The list is maintained by hand; a
+vulnerability database has more."""
 
 FLOORS = {
     "grpcio": ("1.65.4", "CVE-2023-33953, -32731, -32732, -4785, -1428 and CVE-2024-7246: HPACK, HTTP/2 floods"),

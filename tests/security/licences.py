@@ -1,4 +1,4 @@
-"""Permitted licences, and packages with other licences and the reasons."""
+"""Permitted licences, and packages with other licences and the reasons why they are permitted."""
 
 PERMISSIVE = frozenset(
     {
@@ -18,4 +18,4 @@ OTHERWISE = {
     "shtab": "MPL: writes completion scripts for octet-serving[cli], and is not changed",
     "tqdm": "MPL and MIT: comes with what loads tokenizers, and is not changed",
 }
-"""The licence of each package, and why it is permitted."""
+"""Each such package's licence, and why it is permitted."""

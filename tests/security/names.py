@@ -1,4 +1,4 @@
-"""Resolves the names of a module: `import torch as t` makes `t.load` mean `torch.load`."""
+"""Resolve the names in a module: after `import torch as t`, `t.load` means `torch.load`."""
 
 import ast
 import builtins
@@ -20,13 +20,13 @@ IMPORTERS = frozenset(
 _LOADED = "sys.modules"
 _LOOK_UPS = frozenset([f"{_LOADED}.get", f"{_LOADED}.__getitem__", f"{_LOADED}.pop"])
 _SAYS_NOTHING = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
-"""Nodes that contain no name: nearly half of all nodes."""
+"""Node types that contain no name. They are nearly half of all nodes."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node and its enclosing function or class; `<module>` at the top level."""
+    """A node and the name of its enclosing function or class, `<module>` at the top level."""
 
     node: ast.AST
     function: str
@@ -36,13 +36,13 @@ class Place:
 class Module:
     places: tuple[Place, ...]
     meanings: dict[str, str]
-    """Targets of imported names, wherever in the module they are imported."""
+    """The full name of each imported name, wherever in the module the import is."""
     called: frozenset[int]
-    """Ids of nodes that are called directly rather than passed on."""
+    """Ids of nodes that are called directly instead of being passed on."""
     annotations: frozenset[int]
-    """Ids of nodes within annotations, which call nothing."""
+    """Ids of nodes within annotations, which are never called."""
     _known: dict[int, str] = field(default_factory=dict)
-    """Cache of resolved names, shared by all rules."""
+    """Cache of resolved names. All rules share it."""
 
     @classmethod
     def read(cls, source: str) -> Self:
@@ -55,17 +55,17 @@ class Module:
         return cls(places, meanings, called, annotations)
 
     def mentioned(self, node: ast.AST) -> str:
-        """Return the meaning of a name in any use except as a type."""
+        """Return the full name that a node refers to, except in an annotation."""
         is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
         return self.meaning(node) if is_name else ""
 
     def handed_on(self, node: ast.AST) -> str:
-        """Return the meaning of a name that is not called directly."""
+        """Return the full name that a node refers to, unless it is called directly."""
         return "" if id(node) in self.called else self.mentioned(node)
 
     def asked_for(self, node: ast.AST) -> list[str]:
-        """Return the modules that a statement imports, that it passes to an importer as a literal name, or that it
-        looks up in `sys.modules` by a literal name."""
+        """Return the modules that a node imports, passes to an importer as a literal, or looks up in `sys.modules` by a
+        literal."""
         if isinstance(node, ast.Call) and self.meaning(node.func) in IMPORTERS | _LOOK_UPS:
             return _texts(node.args[:1])
         if isinstance(node, ast.Subscript) and self.meaning(node.value) == _LOADED:
@@ -73,7 +73,7 @@ class Module:
         return imports(node)
 
     def meaning(self, node: ast.AST) -> str:
-        """Return the dotted name from its module; empty if it is neither imported nor a builtin."""
+        """Return the full dotted name, or an empty string if the name is neither imported nor a builtin."""
         if not isinstance(node, ast.Attribute | ast.Name):
             return ""
         found = self._known.get(id(node))
@@ -126,7 +126,7 @@ def _imported(node: ast.AST) -> dict[str, str]:
 
 
 def imports(node: ast.AST) -> list[str]:
-    """Return the modules and names that a statement imports."""
+    """Return the modules and names that an import statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:

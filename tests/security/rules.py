@@ -119,7 +119,7 @@ _SECRET = re.compile(
 _DIGESTS = frozenset({"digest", "hexdigest"})
 
 
-# A mention of a name is an offence: a function that is passed on by name is called elsewhere.
+# Mentioning a forbidden name is an offence: a function that is passed on by name is called elsewhere.
 
 
 def data_that_is_code(module: Module, node: ast.AST) -> bool:
@@ -135,8 +135,8 @@ def text_that_runs(module: Module, node: ast.AST) -> bool:
 
 
 def unsafe_yaml(module: Module, node: ast.AST) -> bool:
-    """Whether YAML is loaded without a safe loader. A function that is safe only with the right loader must be called
-    directly with it."""
+    """Return whether YAML is loaded without a safe loader. A function that is safe only with the right loader must be
+    called directly, with that loader."""
     if not isinstance(node, ast.Call):
         return _of_yaml(module.mentioned(node)) in _UNSAFE_YAML or _of_yaml(module.handed_on(node)) in _YAML
     if _of_yaml(module.meaning(node.func)) not in _YAML:
@@ -157,7 +157,7 @@ def process(module: Module, node: ast.AST) -> bool:
 
 
 def import_by_name(module: Module, node: ast.AST) -> bool:
-    """Whether a module is imported by a computed name. Literal names are treated like imports."""
+    """Return whether a module is imported by a computed name. Literal names are treated like import statements."""
     if not isinstance(node, ast.Call):
         return module.handed_on(node) in IMPORTERS
     is_named = bool(node.args) and isinstance(node.args[0], ast.Constant)
@@ -165,7 +165,7 @@ def import_by_name(module: Module, node: ast.AST) -> bool:
 
 
 def native_library(module: Module, node: ast.AST) -> bool:
-    """Whether a native library is loaded. `CDLL(None)`, the process's own C library, is permitted."""
+    """Return whether a native library is loaded. `CDLL(None)`, the C library of the process itself, is permitted."""
     if _is_of(module, node, _BUILDS) or module.handed_on(node) in _LIBRARIES:
         return True
     if not isinstance(node, ast.Call) or module.meaning(node.func) not in _LIBRARIES:
@@ -174,12 +174,12 @@ def native_library(module: Module, node: ast.AST) -> bool:
 
 
 def assertion(_module: Module, node: ast.AST) -> bool:
-    """`python -O` removes assertions."""
+    """`python -O` removes assertions, so product code must not rely on them."""
     return isinstance(node, ast.Assert)
 
 
 def debug_only(_module: Module, node: ast.AST) -> bool:
-    """`python -O` also removes code below `if __debug__`."""
+    """`python -O` also removes code under `if __debug__`."""
     return isinstance(node, ast.Name) and node.id == "__debug__"
 
 
@@ -192,8 +192,8 @@ def fetch(module: Module, node: ast.AST) -> bool:
 
 
 def secret_compared(module: Module, node: ast.AST) -> bool:
-    """Whether a secret is compared byte by byte. The duration of such a comparison reveals the number of correct
-    bytes."""
+    """Return whether a secret is compared byte by byte. The duration of such a comparison reveals how many bytes are
+    correct."""
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]
@@ -207,7 +207,7 @@ def free_template(module: Module, node: ast.AST) -> bool:
 
 
 def archive(_module: Module, node: ast.AST) -> bool:
-    """Whether an archive is unpacked, whose members name their own paths."""
+    """Return whether an archive is unpacked. Its members choose their own paths."""
     return isinstance(node, ast.Attribute) and node.attr in _ARCHIVES
 
 
@@ -224,12 +224,12 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
 
 
 class _Meaning(ast.AST):
-    """A name that an import or a builtin explains. Most names of a module have no meaning for any rule. A rule that
+    """Stands for a name that an import or a builtin defines. Most names in a module concern no rule. A rule that
     depends on the word itself must list `ast.Name` or `ast.Attribute`."""
 
 
 _MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, _Meaning)
-"""Nodes that can mention a module, in any position."""
+"""Node types that can mention a module, in any position."""
 _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
     data_that_is_code: _MODULES,
     code_from_files: _MODULES,
@@ -251,7 +251,7 @@ _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
 }
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
 _OF_SERVING = frozenset({process, fetch})
-"""Rules for serving only: the bench may start and call other servers."""
+"""Rules that do not apply to the bench, which may start and call other servers."""
 _BY_KIND: dict[type[ast.AST], list[Rule]] = {}
 for _rule, _kinds in _LOOKS_AT.items():
     for _kind in _kinds:
@@ -298,13 +298,13 @@ def offences_below(root: Path) -> list[Offence]:
 
 
 def _is_of(module: Module, node: ast.AST, names: frozenset[str]) -> bool:
-    """Whether the node imports or mentions one of the names, or a part of one."""
+    """Return whether the node imports or mentions one of the names, or something inside one of them."""
     found = (module.mentioned(node), *module.asked_for(node))
     return any(_is_below(name, names) for name in found)
 
 
 def _of_yaml(name: str) -> str:
-    """Return the last part of a name from any module of PyYAML; empty for other names."""
+    """Return the last part of a name from any module of PyYAML, or an empty string for other names."""
     package, _, rest = name.partition(".")
     return rest.rpartition(".")[2] if package == "yaml" else ""
 
@@ -315,12 +315,12 @@ def _is_below(name: str, modules: frozenset[str]) -> bool:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """Whether the node is a number, None or an empty string, which reveals nothing."""
+    """Return whether the node is a number, None or an empty string, whose comparison reveals nothing."""
     return isinstance(node, ast.Constant) and (node.value is None or not isinstance(node.value, str) or not node.value)
 
 
 def _is_secret(node: ast.AST) -> bool:
-    """Whether the node is a secret by its name, or the result of a hash."""
+    """Return whether the node's name is that of a secret, or the node is the result of a hash."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _DIGESTS
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""Product code follows the rules, and every rule detects its offenders."""
+"""Product code follows the rules, and every rule detects its offences."""
 
 import inspect
 import re
@@ -140,7 +140,7 @@ INNOCENTS = (
 
 
 def test_product_code_follows_the_rules_and_every_exception_is_needed() -> None:
-    """This is a single test, because reading all code takes long."""
+    """All code is checked in a single test, because reading it takes long."""
     found = offences_below(ROOT)
     allowed = {_place(each) for each in EXCEPTIONS}
     assert [str(offence) for offence in found if _place(offence) not in allowed] == []

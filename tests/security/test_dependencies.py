@@ -1,4 +1,4 @@
-"""Installed packages are declared, pinned, licensed and without known vulnerabilities."""
+"""Installed packages are declared, pinned, permissibly licensed and free of known vulnerabilities."""
 
 import pytest
 from packaging.requirements import Requirement

@@ -1,4 +1,4 @@
-"""Under `python -O` the tests keep their asserts and the product loses its own."""
+"""Under `python -O`, the tests keep their asserts and the product loses its own."""
 
 import os
 import subprocess
@@ -59,11 +59,11 @@ def test_processes_of_an_optimised_suite_are_optimised_too() -> None:
     assert int(result) == sys.flags.optimize
 
 
-if not IS_OPTIMISED:  # In an optimised run the test would start itself again.
+if not IS_OPTIMISED:  # In an optimised run, this test would start itself again.
 
     @pytest.mark.slow
     def test_access_control_works_without_asserts() -> None:
-        """Runs a few dozen tests; `make optimised` runs all of them."""
+        """A few dozen tests run here; `make optimised` runs all of them."""
         ended = optimised("-x", *SHORT)
         assert ended.returncode == 0, ended.stdout[-3000:]
         assert " passed" in ended.stdout

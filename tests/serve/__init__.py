@@ -1,1 +1,1 @@
-"""`octet serve`."""
+"""Tests of `octet serve`."""

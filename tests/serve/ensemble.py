@@ -1,4 +1,4 @@
-"""`octet serve` and its child processes."""
+"""A running `octet serve` and its child processes."""
 
 import os
 import re
@@ -68,7 +68,7 @@ class Served:
         return [Path(path) for path in found]
 
     def replica(self, socket: Path) -> int:
-        """Return the process that listens on this socket."""
+        """Return the id of the process that listens on this socket."""
         for pid in self.pids:
             if str(socket) in _listening(pid):
                 return pid
@@ -107,8 +107,8 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO) -> Iterator[Served]:
-    """Yield a ready ensemble; none of its processes outlives the context. The classifier's timeout is long, for a busy
-    machine."""
+    """Yield a ready ensemble. None of its processes outlives the context. The classifier's timeout is long, because the
+    machine may be busy."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
     served = Served(file, folder)

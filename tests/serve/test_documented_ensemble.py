@@ -1,4 +1,4 @@
-"""The documented ensemble of three specialists, with the demo model."""
+"""The ensemble of three specialists in the documentation, with the demo model."""
 
 import re
 from pathlib import Path

@@ -28,13 +28,13 @@ _BUILD = "import sys; from setuptools.build_meta import build_editable; print(bu
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an interpreter with this checkout, in a folder named `octet`, as an editable install."""
+    """Return an interpreter in which this checkout, in a folder named `octet`, is an editable install."""
     folder = tmp_path_factory.mktemp("installed")
     checkout = folder / "octet"
     checkout.symlink_to(ROOT, target_is_directory=True)
     wheels = folder / "wheels"
     wheels.mkdir()
-    source = folder / "source"  # setuptools writes beside pyproject.toml.
+    source = folder / "source"  # A copy is needed because setuptools writes next to pyproject.toml.
     source.mkdir()
     for each in (*(path for path in ROOT.iterdir() if (path / "__init__.py").is_file()), ROOT / "README.md"):
         (source / each.name).symlink_to(each)
@@ -109,7 +109,7 @@ def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, forei
 
 
 def test_every_started_python_has_a_safe_import_path() -> None:
-    """`-P` and `-I` leave the working directory out of the import path."""
+    """The options `-P` and `-I` keep the working directory out of the import path."""
     for package in ("octet", "router", "specialist", "simulation"):
         for file in (ROOT / package).rglob("*.py"):
             for option in re.findall(r"sys\.executable,\s*\"([^\"]+)\"", file.read_text()):

@@ -1,4 +1,4 @@
-"""`octet serve` with keys and TLS from its configuration."""
+"""`octet serve` with API keys and TLS in its configuration."""
 
 import shutil
 import ssl

@@ -1,4 +1,4 @@
-"""One command: a router, its specialists, and their supervisor."""
+"""`octet serve` starts a router and its specialists, and supervises them."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def infer(address: str, specialist: str) -> wire.InferResponse:
-    """Return the router's answer, once it is ready."""
+    """Return the router's answer, once the router is ready."""
     request = wire.InferRequest(prompt="hello", force_specialists=[specialist], max_tokens=4)
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(

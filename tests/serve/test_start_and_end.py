@@ -1,4 +1,4 @@
-"""Signals before the supervisor runs, and runtime folders."""
+"""Signals that arrive before the supervisor runs, and runtime folders."""
 
 import signal
 import socket
@@ -31,7 +31,7 @@ sys.exit(arguments.run(arguments))
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield a runtime folder whose path is short enough for sockets."""
+    """Yield a runtime folder whose path is short enough for Unix sockets."""
     with TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -69,7 +69,9 @@ def test_folders_of_killed_supervisors_are_removed(parent: Path) -> None:
     (foreign / "notes.txt").write_text("not ours")
     (parent / "octet-serve-link").symlink_to(other)
     with runtime_folder() as first, runtime_folder() as second:
-        assert first.is_dir() and second.is_dir() and first != second, "two supervisors may serve at once"
+        assert first.is_dir() and second.is_dir() and first != second, (
+            "two supervisors must be able to serve concurrently"
+        )
         assert not abandoned.exists() and foreign.is_dir() and other.is_dir()
     assert not first.exists() and not second.exists()
 
