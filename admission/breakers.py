@@ -161,10 +161,6 @@ class BreakerTransition:
     why: str
 
 
-def new_breaker_record(now: float) -> BreakerRecord:
-    return BreakerRecord(since=now)
-
-
 def advance_breaker(
     record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
 ) -> tuple[BreakerRecord, BreakerTransition | None]:

@@ -6,8 +6,6 @@ from heapq import heapify, heappop, heappush
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from octet.config.ensemble import ShadowConfig
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -169,30 +167,15 @@ class RetryBudget:
 _WHOLE = 1_000_000  # credit for one shadow: an integer, so that shares add up without rounding errors
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowRules:
-    share: float  # maximum number of shadows per answered request
-    max_inflight: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share must be in [0, 1], got {self.share:g}")
-        if self.max_inflight < 0:
-            raise ValueError(f"max_inflight must not be negative, got {self.max_inflight}")
-
-
-def load_shadow_rules(config: ShadowConfig) -> ShadowRules:
-    return ShadowRules(config.budget, config.max_inflight)
-
-
 class ShadowBudget:
     """Limits shadows to a share of the traffic. It starts with credit for one shadow and saves credit for at most as
     many as may be in flight. At any time counted shadows <= 1 + share * answered."""
 
-    def __init__(self, rules: ShadowRules) -> None:
-        self._rules = rules
-        self._parts = _WHOLE if rules.share else 0
+    def __init__(self, share: float, max_inflight: int) -> None:
+        """`share` is the maximum number of shadows per answered request."""
+        self._parts = _WHOLE
         self.inflight = 0
+        self.retune(share, max_inflight)
 
     @property
     def tokens(self) -> float:
@@ -200,12 +183,12 @@ class ShadowBudget:
 
     def earn(self) -> None:
         """Credit an answered request."""
-        self._parts = min(self._parts + round(self._rules.share * _WHOLE), self._cap)
+        self._parts = min(self._parts + round(self._share * _WHOLE), self._cap)
 
     def take(self, *, counted: bool = True) -> bool:
         """Return whether a shadow may be sent now; if so, it is in flight until `done`. Shadows of fresh and of demoted
         lanes do not count against the share, because their results are needed."""
-        if self.inflight >= self._rules.max_inflight or (counted and self._parts < _WHOLE):
+        if self.inflight >= self._max_inflight or (counted and self._parts < _WHOLE):
             return False
         self.inflight += 1
         if counted:
@@ -217,11 +200,15 @@ class ShadowBudget:
             raise ValueError("no shadow is in flight")
         self.inflight -= 1
 
-    def retune(self, rules: ShadowRules) -> None:
+    def retune(self, share: float, max_inflight: int) -> None:
         """Apply new limits. Shadows in flight continue; credit beyond the new limits is lost."""
-        self._rules = rules
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be in [0, 1], got {share:g}")
+        if max_inflight < 0:
+            raise ValueError(f"max_inflight must not be negative, got {max_inflight}")
+        self._share, self._max_inflight = share, max_inflight
         self._parts = min(self._parts, self._cap)
 
     @property
     def _cap(self) -> int:
-        return max(1, self._rules.max_inflight) * _WHOLE if self._rules.share else 0
+        return max(1, self._max_inflight) * _WHOLE if self._share else 0

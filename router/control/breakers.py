@@ -34,7 +34,7 @@ class BreakerDocument:
     held: BreakerRecord = _NO_HOLD  # only its hold is used
 
     def record(self, lane_id: str, since: float) -> BreakerRecord:
-        return self.with_hold(self.lanes.get(lane_id) or breaker_rules.new_breaker_record(since))
+        return self.with_hold(self.lanes.get(lane_id) or BreakerRecord(since=since))
 
     def with_hold(self, record: BreakerRecord) -> BreakerRecord:
         held = self.held

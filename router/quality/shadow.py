@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from admission.budgets import ShadowBudget, load_shadow_rules
+from admission.budgets import ShadowBudget
 from octet.background import cancel_tasks
 from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import inference_pb2 as wire
@@ -55,7 +55,7 @@ class ShadowDispatcher:
         self._lanes = lanes
         self._random = random
         self._channels = ShadowChannels(connect)
-        self._budget = ShadowBudget(load_shadow_rules(shadow))
+        self._budget = ShadowBudget(shadow.budget, shadow.max_inflight)
         self.answered = self._budget.earn  # every answered request, with or without a shadow, earns part of a shadow
         self._timeout = shadow.timeout
         self._answer_bytes = correctness.answer_bytes
@@ -71,7 +71,7 @@ class ShadowDispatcher:
 
     def apply(self, shadow: ShadowConfig, correctness: CorrectnessConfig) -> None:
         """Shadows in flight keep the settings they began with."""
-        self._budget.retune(load_shadow_rules(shadow))
+        self._budget.retune(shadow.budget, shadow.max_inflight)
         self._timeout = shadow.timeout
         self._answer_bytes = correctness.answer_bytes
 

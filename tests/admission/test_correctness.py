@@ -22,7 +22,6 @@ from admission.breakers import (
     hold_breaker,
     load_correctness_rules,
     may_serve,
-    new_breaker_record,
     release_breaker,
 )
 from admission.budgets import Counts, RollingWindow
@@ -56,7 +55,7 @@ class Lane:
         self.random = Random(seed)
         self.rules = rules
         self.window = RollingWindow(rules.window, 1)
-        self.standing = new_breaker_record(START)
+        self.standing = BreakerRecord(since=START)
         self.now = START
         self.transitions: list[BreakerTransition] = []
 
@@ -175,33 +174,33 @@ def test_without_a_floor_nothing_ever_moves(standing: BreakerRecord, counts: Cou
 
 @pytest.mark.parametrize(("counts", "moves"), [(Counts(16, 4), False), (Counts(15, 5), True), (Counts(15, 4), False)])
 def test_at_the_floor_is_not_below_it_and_enough_samples_are_enough(counts: Counts, moves: bool) -> None:
-    _, transitions = steps(new_breaker_record(START), [(START + i, counts) for i in range(30)])
+    _, transitions = steps(BreakerRecord(since=START), [(START + i, counts) for i in range(30)])
     assert bool(transitions) == moves
 
 
 def test_a_breach_lasts_its_time_without_a_break() -> None:
-    _, transitions = steps(new_breaker_record(START), [(START + i, BAD) for i in range(11)])
+    _, transitions = steps(BreakerRecord(since=START), [(START + i, BAD) for i in range(11)])
     assert [transition.at for transition in transitions] == [START + 10]
     looks = [(START + i, GOOD if i % 10 == 9 else BAD) for i in range(300)]
-    assert steps(new_breaker_record(START), looks)[1] == []
+    assert steps(BreakerRecord(since=START), looks)[1] == []
 
 
 def test_a_gap_counts_where_both_its_ends_are_below_and_no_sample_could_be_gone() -> None:
     down = (START, BAD)
-    assert steps(new_breaker_record(START), [down, (START + 10, BAD)])[1]
-    assert steps(new_breaker_record(START), [down, (START + 60, BAD)])[1]
-    assert not steps(new_breaker_record(START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
-    assert steps(new_breaker_record(START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
+    assert steps(BreakerRecord(since=START), [down, (START + 10, BAD)])[1]
+    assert steps(BreakerRecord(since=START), [down, (START + 60, BAD)])[1]
+    assert not steps(BreakerRecord(since=START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
+    assert steps(BreakerRecord(since=START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
         "too few samples count as no check"
     )
-    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], (
+    assert not steps(BreakerRecord(since=START), [down, (START + 500, BAD)])[1], (
         "the rate between the two checks is unknown"
     )
-    assert steps(new_breaker_record(START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
+    assert steps(BreakerRecord(since=START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
 
 
 def at_recovering() -> BreakerRecord:
-    standing, transitions = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD), (START + 70, GOOD)])
+    standing, transitions = steps(BreakerRecord(since=START), [(START, BAD), (START + 10, BAD), (START + 70, GOOD)])
     assert [transition.after for transition in transitions] == ["shadow_only", "recovering"]
     return standing
 
@@ -217,7 +216,7 @@ def test_a_dip_while_recovering_starts_the_wait_anew_and_moves_nothing() -> None
 
 
 def test_too_few_samples_never_bring_it_back() -> None:
-    standing, _ = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])
+    standing, _ = steps(BreakerRecord(since=START), [(START, BAD), (START + 10, BAD)])
     assert steps(standing, [(START + i, FEW_GOOD) for i in range(11, 400)])[0].state == "shadow_only"
     standing = at_recovering()
     assert steps(standing, [(START + i, FEW_GOOD) for i in range(71, 400)])[0].state == "recovering"
@@ -231,7 +230,7 @@ def test_below_again_while_recovering_is_a_relapse_once_the_window_is_over() -> 
 
 
 def test_a_recovery_needs_the_floor_at_the_end_of_the_window() -> None:
-    standing, _ = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])
+    standing, _ = steps(BreakerRecord(since=START), [(START, BAD), (START + 10, BAD)])
     standing, transitions = steps(standing, [(START + i, GOOD) for i in range(11, 70)])
     assert (standing.state, transitions) == ("shadow_only", [])
     standing, transitions = steps(standing, [(START + i, BAD) for i in range(70, 200)])
@@ -244,7 +243,7 @@ def test_a_recovery_needs_the_floor_at_the_end_of_the_window() -> None:
 def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int, chance: float, turned: float) -> None:
     random = Random(seed)
     worse, better = RollingWindow(60, 1), RollingWindow(60, 1)
-    standing_of = {id(worse): new_breaker_record(START), id(better): new_breaker_record(START)}
+    standing_of = {id(worse): BreakerRecord(since=START), id(better): BreakerRecord(since=START)}
     for i in range(300):
         passed = random.random() < chance
         luckier = passed or random.random() < turned
@@ -263,7 +262,7 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
     """With a constant rate, one check a second and ten checks at random times cause the same transitions."""
     random = Random(seed)
-    coarse, fine = new_breaker_record(START), new_breaker_record(START)
+    coarse, fine = BreakerRecord(since=START), BreakerRecord(since=START)
     for i in range(40 * len(levels)):
         counts = Counts(round(100 * levels[i // 40]), 100 - round(100 * levels[i // 40]))
         now = START + i
@@ -285,7 +284,7 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
     """Each router reads the document, advances it, and writes it unless the other router wrote first; then it takes the
     stored document."""
     random, samples = Random(seed), Random(seed + 1)
-    document, version, transitions = new_breaker_record(START), 0, list[BreakerTransition]()
+    document, version, transitions = BreakerRecord(since=START), 0, list[BreakerTransition]()
     window = RollingWindow(60, 1)
     for i in range(400):
         passed = samples.random() < (0.5 if i // 100 % 2 else 1.0)
@@ -299,7 +298,7 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
                 document, version = stepped, version + 1
                 transitions += [transition] if transition else []
     assert all(latter.at - former.at >= RULES.window for former, latter in pairwise(transitions))
-    alone, expected_transitions = new_breaker_record(START), list[BreakerTransition]()
+    alone, expected_transitions = BreakerRecord(since=START), list[BreakerTransition]()
     samples, window = Random(seed + 1), RollingWindow(60, 1)
     for i in range(400):
         passed = samples.random() < (0.5 if i // 100 % 2 else 1.0)
@@ -381,40 +380,40 @@ def test_a_hold_decides_serving_and_leaves_the_state_alone(
 
 
 def test_a_recovering_lane_does_not_serve_yet() -> None:
-    assert may_serve(new_breaker_record(START))
+    assert may_serve(BreakerRecord(since=START))
     assert not may_serve(at_recovering())
     assert not may_serve(replace(at_recovering(), state="shadow_only"))
 
 
 @pytest.mark.parametrize("ahead", [1e3, 1e6, 1e9])
 def test_a_clock_that_was_wrong_once_does_not_stop_it_for_ever(ahead: float) -> None:
-    demoted, _ = steps(new_breaker_record(START + ahead), [(START + ahead, BAD), (START + ahead + 10, BAD)])
+    demoted, _ = steps(BreakerRecord(since=START + ahead), [(START + ahead, BAD), (START + ahead + 10, BAD)])
     looks = [(START + i, GOOD) for i in range(200)]
     standing, transitions = steps(demoted, looks)
     assert standing.state == "closed"
     assert [transition.at - START for transition in transitions] == [60, 120]
-    below, _ = steps(new_breaker_record(START + ahead), [(START + ahead, BAD)])
+    below, _ = steps(BreakerRecord(since=START + ahead), [(START + ahead, BAD)])
     assert steps(below, [(START + i, BAD) for i in range(11)])[0].state == "shadow_only"
 
 
 @pytest.mark.parametrize("back", [0.5, 5.0, 20.0])
 def test_a_clock_that_is_set_back_a_little_only_makes_it_wait(back: float) -> None:
     looks = [(START, BAD), (START + 5, BAD), *((START + 5 - back + i, BAD) for i in range(40))]
-    _, transitions = steps(new_breaker_record(START), looks)
+    _, transitions = steps(BreakerRecord(since=START), looks)
     assert [transition.at for transition in transitions] == [pytest.approx(START + 10, abs=1)]
 
 
 OUTLOOKS: Sequence[tuple[Callable[[], BreakerRecord], Counts, float, str]] = [
-    (lambda: new_breaker_record(START), FEW_BAD, START, "19 of 20 samples"),
-    (lambda: new_breaker_record(START), GOOD, START, "above the floor"),
+    (lambda: BreakerRecord(since=START), FEW_BAD, START, "19 of 20 samples"),
+    (lambda: BreakerRecord(since=START), GOOD, START, "above the floor"),
     (
-        lambda: steps(new_breaker_record(START), [(START, BAD)])[0],
+        lambda: steps(BreakerRecord(since=START), [(START, BAD)])[0],
         BAD,
         START + 4,
         "below the floor for 4 of 10 s, then shadow-only",
     ),
     (
-        lambda: steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])[0],
+        lambda: steps(BreakerRecord(since=START), [(START, BAD), (START + 10, BAD)])[0],
         GOOD,
         START + 30,
         "recovering once the rate is above the floor; not within the next 40 s",
@@ -426,7 +425,7 @@ OUTLOOKS: Sequence[tuple[Callable[[], BreakerRecord], Counts, float, str]] = [
         "above the floor for 20 of 60 s, then closed; not within the next 40 s",
     ),
     (
-        lambda: hold_breaker(new_breaker_record(START), "open", "ada", "bad refresh", START),
+        lambda: hold_breaker(BreakerRecord(since=START), "open", "ada", "bad refresh", START),
         GOOD,
         START,
         "held open until released; without the hold: closed, above the floor",
@@ -444,7 +443,7 @@ def test_the_outlook_says_what_comes_next(
 def test_the_outlook_of_a_demoted_lane_without_a_floor_names_the_way_out() -> None:
     rules = replace(RULES, floor=None)
     assert (
-        describe_breaker_outlook(new_breaker_record(START), GOOD, START, rules)
+        describe_breaker_outlook(BreakerRecord(since=START), GOOD, START, rules)
         == "no floor configured; pass rate is only recorded"
     )
     assert "only a hold lets it serve" in describe_breaker_outlook(at_recovering(), GOOD, START, rules)

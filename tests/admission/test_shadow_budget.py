@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.budgets import ShadowBudget, ShadowRules, load_shadow_rules
-from octet.config.ensemble import ShadowConfig
+from admission.budgets import ShadowBudget
 
 Event = Literal["answer", "shadow", "free shadow", "end"]
 events = st.lists(st.sampled_from(["answer", "shadow", "free shadow", "end"]), max_size=300)
@@ -15,7 +14,7 @@ events = st.lists(st.sampled_from(["answer", "shadow", "free shadow", "end"]), m
 
 @given(share=st.floats(0, 1), most=st.integers(0, 6), events=events)
 def test_shadows_are_bounded_by_share_and_number(share: float, most: int, events: list[Event]) -> None:
-    budget = ShadowBudget(ShadowRules(share, most))
+    budget = ShadowBudget(share, most)
     num_answered = num_counted = num_inflight = 0
     for event in events:
         if event == "answer":
@@ -37,7 +36,7 @@ def test_shadows_are_bounded_by_share_and_number(share: float, most: int, events
 
 @pytest.mark.parametrize("share", [0.1, 0.05, 1 / 3, 0.7, 1.0])
 def test_earned_budget_can_be_spent(share: float) -> None:
-    budget = ShadowBudget(ShadowRules(share, 8))
+    budget = ShadowBudget(share, 8)
     num_taken = 0
     for _ in range(3000):
         budget.earn()
@@ -48,7 +47,7 @@ def test_earned_budget_can_be_spent(share: float) -> None:
 
 
 def test_ten_answers_at_a_tenth_earn_exactly_one_shadow() -> None:
-    budget = ShadowBudget(ShadowRules(0.1, 8))
+    budget = ShadowBudget(0.1, 8)
     assert budget.take()
     for _ in range(9):
         budget.earn()
@@ -58,14 +57,14 @@ def test_ten_answers_at_a_tenth_earn_exactly_one_shadow() -> None:
 
 
 def test_saved_budget_is_capped_by_the_limit_in_flight() -> None:
-    budget = ShadowBudget(ShadowRules(1.0, 3))
+    budget = ShadowBudget(1.0, 3)
     for _ in range(100):
         budget.earn()
     assert budget.tokens == 3
 
 
 def test_without_a_share_only_uncounted_shadows_are_sent() -> None:
-    budget = ShadowBudget(ShadowRules(0.0, 2))
+    budget = ShadowBudget(0.0, 2)
     budget.earn()
     assert not budget.take()
     assert [budget.take(counted=False) for _ in range(3)] == [True, True, False]
@@ -73,12 +72,12 @@ def test_without_a_share_only_uncounted_shadows_are_sent() -> None:
 
 
 def test_new_rules_apply_at_once_and_shadows_in_flight_end_normally() -> None:
-    budget = ShadowBudget(ShadowRules(1.0, 4))
+    budget = ShadowBudget(1.0, 4)
     for _ in range(4):
         budget.earn()
     assert budget.take()
     assert budget.take()
-    budget.retune(ShadowRules(1.0, 1))
+    budget.retune(1.0, 1)
     assert budget.tokens == 1
     assert not budget.take(counted=False)
     budget.done()
@@ -86,20 +85,16 @@ def test_new_rules_apply_at_once_and_shadows_in_flight_end_normally() -> None:
     assert budget.take()
     budget.earn()
     assert budget.tokens == 1
-    budget.retune(ShadowRules(0.0, 4))
+    budget.retune(0.0, 4)
     assert not budget.take()
 
 
 def test_an_end_without_a_start_is_an_error() -> None:
     with pytest.raises(ValueError, match="no shadow"):
-        ShadowBudget(ShadowRules(0.1, 1)).done()
+        ShadowBudget(0.1, 1).done()
 
 
 @pytest.mark.parametrize(("share", "most"), [(-0.1, 1), (1.1, 1), (float("nan"), 1), (0.5, -1)])
 def test_invalid_figures_are_refused(share: float, most: int) -> None:
     with pytest.raises(ValueError):
-        ShadowRules(share, most)
-
-
-def test_rules_come_from_the_configuration() -> None:
-    assert load_shadow_rules(ShadowConfig(budget=0.25, max_inflight=5)) == ShadowRules(0.25, 5)
+        ShadowBudget(share, most)

@@ -66,7 +66,7 @@ IN_SHADOWS = (
         "unlimited shadows",
         admission.budgets.ShadowBudget,
         "take",
-        "self.inflight >= self._rules.max_inflight or ",
+        "self.inflight >= self._max_inflight or ",
         "",
         laws=("shadows in flight stay within their limit",),
     ),

@@ -226,10 +226,17 @@ def test_requests_enter_when_whole_blocks_are_free(asked: list[RequestShape], nu
         assert foreseen == pytest.approx(each, rel=1e-6)
 
 
-@pytest.mark.parametrize("num_blocks", [25, 26, 28, 29, 30, 32])
-def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int) -> None:
+@pytest.mark.parametrize(
+    ("num_blocks", "answers"),
+    [
+        *((num_blocks, (20, 30, 3, 4, 5)) for num_blocks in (25, 26, 28, 29, 30, 32)),
+        (35, (16, 36, 6, 13, 20, 27)),  # the last request enters only if it shares blocks with the first to follow
+    ],
+)
+def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int, answers: tuple[int, ...]) -> None:
     """Requests in line share blocks with one that leaves before the pool has room for all of them. Every forecast from
     then on has the same ends."""
+    holder, other, *sharers = answers
     clock = ManualClock()
     scheduler = new_scheduler(clock, None, 32, BlockPool(num_blocks + 1, 4))
     core = ReplicaCore(scheduler, new_engine(clock, scheduler.pool), prices=PRICES)
@@ -238,13 +245,13 @@ def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int
     def submit(name: str, prompt: tuple[int, ...], answer: int) -> None:
         assert isinstance(core.submit(Request(name, BARE, prompt, answer, arrival=clock.now())), Admit)
 
-    submit("holder", (*prefix, *range(50, 50 + 2 * CHUNK)), 20)
-    submit("other", tuple(range(90, 90 + 4 * CHUNK)), 30)
+    submit("holder", (*prefix, *range(50, 50 + 2 * CHUNK)), holder)
+    submit("other", tuple(range(90, 90 + 4 * CHUNK)), other)
     while any(seq.prefilling for seq in scheduler.running) or len(scheduler.running) < 2:
         core.step()
     core.step()  # the round that is owed
-    for i in range(3):
-        submit(f"sharer {i}", (*prefix, *range(150 + 20 * i, 160 + 22 * i)), 3 + i)
+    for i, answer in enumerate(sharers):
+        submit(f"sharer {i}", (*prefix, *range(150 + 20 * i, 160 + 22 * i)), answer)
     bookings = core.controller.bookings
     ends = foreseen_ends(core)
     while len(bookings):
