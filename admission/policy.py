@@ -21,7 +21,6 @@ from typing import Generic, Protocol, TypeVar
 Rank = tuple[int, float, float, int]
 """(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
 request keeps its place."""
-BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
 get_rank = attrgetter("rank")
 AdapterStack = tuple[str, ...]
 
@@ -30,14 +29,10 @@ MAX_OVERTAKE_SECONDS = 30.0
 
 
 def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
-    """`deadline` is the nearest one; `index` is the order of submission."""
-    return -priority, due_time(arrival, deadline), arrival, index
-
-
-def due_time(arrival: float, deadline: float | None) -> float:
-    """The deadline, or `MAX_OVERTAKE_SECONDS` after the arrival if that comes first."""
+    """`deadline` is the nearest one; `index` is the order of submission. A request is due at its deadline, or
+    `MAX_OVERTAKE_SECONDS` after its arrival if that comes first."""
     latest = arrival + MAX_OVERTAKE_SECONDS
-    return latest if deadline is None else min(deadline, latest)
+    return -priority, latest if deadline is None else min(deadline, latest), arrival, index
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:

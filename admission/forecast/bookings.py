@@ -365,24 +365,8 @@ class ExpectedArrivals(NamedTuple):
 
 
 NO_ARRIVALS = ExpectedArrivals()
-MAX_CALLERS = 512  # how many callers are remembered
 _KEPT_PER_STEP = 0.98  # the weight that past steps keep after each step
 _MAX_HIGHER = 0.9  # at most this share of the time: some is always left for lower priorities
-
-
-class RecentCallers:
-    """Distinguishes repeated attempts from new demand."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, None] = {}
-
-    def is_new(self, caller: str) -> bool:
-        """Return whether the caller has not asked recently, and remember the caller."""
-        is_new = caller not in self._seen
-        self._seen[caller] = None
-        if len(self._seen) > MAX_CALLERS:
-            del self._seen[next(iter(self._seen))]
-        return is_new
 
 
 class WorkRate:

@@ -14,7 +14,6 @@ from admission.forecast.bookings import (
     ExpectedArrivals,
     ExpectedDemand,
     Outlook,
-    RecentCallers,
     Refuse,
     ReplicaCapacity,
 )
@@ -51,6 +50,7 @@ from admission.forecast.forecast import (
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
 SHARED_RETRY_SECONDS = 0.1  # requests of the same kind that are shed within this time get the same retry hint
 _MAX_RETRY_KINDS = 512
+_MAX_CALLERS = 512  # how many recent callers are remembered
 _KEPT_FOR_HIGHER = 0.5
 """Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
 _STALE_SECONDS = 5.0  # an older measurement may no longer be true
@@ -85,7 +85,7 @@ class AdmissionController:
         self._refused_at = -inf
         self._has_suspended = False  # whether a request was suspended since the last sweep
         self._hopeless: frozenset[str] = frozenset()  # requests that seemed hopeless at the last sweep
-        self._callers = RecentCallers()
+        self._callers: dict[str, None] = {}  # that asked recently: a repeated attempt is not new demand
         self._retry_hints: dict[tuple[int, bool], tuple[float, float | None]] = {}
         """When the last hint was given, and its seconds, by (priority, whether there is a deadline)."""
 
@@ -95,8 +95,12 @@ class AdmissionController:
         """Decide without booking. Only the record of demand and refusals changes."""
         request = self._new_request(booking)
         decision = self._decide(request, now)
-        if not booking.shadow and self._callers.is_new(booking.caller or booking.key):
+        caller = booking.caller or booking.key
+        if not booking.shadow and caller not in self._callers:
             self.demand.add_asked(now, booking.priority, self._work_seconds(request))
+            self._callers[caller] = None
+            if len(self._callers) > _MAX_CALLERS:
+                del self._callers[next(iter(self._callers))]
         if isinstance(decision, Refuse) and not booking.shadow:
             self._refused_at = now
         return decision

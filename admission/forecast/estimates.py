@@ -113,22 +113,17 @@ class Estimator:
         self._expected = self._spent = 0.0
         self._num_in_stretch = 0
         self._prices: StepPrices | None = calibrated
-        self._cheapest: StepPrices | None = calibrated
+        self.cheapest: StepPrices | None = calibrated  # the prices when the replica was fastest
 
     @property
     def prices(self) -> StepPrices | None:
         if self._prices is None:
             self._prices = self._fitted()
             if self._prices is not None and (
-                self._cheapest is None or _usual_seconds(self._prices) < _usual_seconds(self._cheapest)
+                self.cheapest is None or _usual_seconds(self._prices) < _usual_seconds(self.cheapest)
             ):
-                self._cheapest = self._prices
+                self.cheapest = self._prices
         return self._prices
-
-    @property
-    def cheapest(self) -> StepPrices | None:
-        """The prices when the replica was fastest."""
-        return self._cheapest
 
     def _fitted(self) -> StepPrices | None:
         if min(self._num_measured.values()) < _ENOUGH_STEPS:

@@ -23,7 +23,6 @@ from admission.forecast.bookings import (
 from admission.forecast.estimates import StepPace, StepPrices
 from admission.forecast.simulated_pool import SimulatedPool, SimulatedRequest
 from admission.policy import (
-    BEST_RANK,
     DecodingRequest,
     PrefillHold,
     PrefillTurns,
@@ -71,7 +70,6 @@ class Simulation:
         self._decoding: list[tuple[float, int, SimulatedRequest]] = []  # a heap by the round in which they end
         self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
         self._timed: dict[SimulatedRequest, DecodingRequest] = {}  # decoding requests with a deadline
-        self._earliest_deadline, self._latest_round = inf, 0.0  # they may include requests that have ended
         self._jobs = {request: SimulatedRequest(request) for request in (*running, *line)}
         self._line = [self._jobs[request] for request in line]
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
@@ -223,19 +221,11 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """Return `PrefillHold.margin`. An imaginary request, tighter than every real one, may be enough to decide."""
-        hold = self._hold
-        if hold is None or not self._timed:
+        """Return `PrefillHold.margin`."""
+        if self._hold is None or not self._timed:
             return inf
-        now = self._start.now + self._now * self._slowdown
-        num_chunks = ceil(prompt.left / self._chunk)
-        enough = 2 * num_chunks * hold.chunk_seconds
-        if self._earliest_deadline - now - (self._latest_round - self._rounds) * hold.round_seconds > enough:
-            tightest = BEST_RANK, self._earliest_deadline, self._latest_round
-            margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
-            if enough < margin < inf:
-                return margin
-        return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
+        now, num_chunks = self._start.now + self._now * self._slowdown, ceil(prompt.left / self._chunk)
+        return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
         """How many of `count` rounds are taken before the prompt goes on."""
@@ -338,12 +328,7 @@ class Simulation:
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
             longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
-            last_round = rounds + longest - job.size
-            self._timed[job] = job.rank, booking.deadline, last_round
-            if booking.deadline < self._earliest_deadline:
-                self._earliest_deadline = booking.deadline
-            if last_round > self._latest_round:
-                self._latest_round = last_round
+            self._timed[job] = job.rank, booking.deadline, rounds + longest - job.size
         heappush(self._decoding, (rounds + job.to_go, job.rank[3], job))
         self._context += job.size
         self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1

@@ -77,13 +77,9 @@ class Hybrid(PureAttention):
         self.max_snapshot_bytes = max_snapshot_bytes
         self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
         """Snapshots by the key of the last block that they cover, least recently used first."""
-        self._num_bytes = 0
-        self.num_failed_snapshots = 0
-
-    @property
-    def num_snapshot_bytes(self) -> int:
+        self.num_snapshot_bytes = 0
         """Bytes of snapshots, for later prompts and for preempted sequences; never more than `max_snapshot_bytes`."""
-        return self._num_bytes
+        self.num_failed_snapshots = 0
 
     def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
         if seq.saved is not None:
@@ -156,9 +152,9 @@ class Hybrid(PureAttention):
         if snapshot is None:
             return
         seq.saved = snapshot
-        self._num_bytes += snapshot.nbytes
+        self.num_snapshot_bytes += snapshot.nbytes
         self._make_room()
-        if self._num_bytes > self.max_snapshot_bytes:
+        if self.num_snapshot_bytes > self.max_snapshot_bytes:
             self._forget_saved(seq)
 
     def drop(self, seq: Sequence) -> None:
@@ -167,7 +163,7 @@ class Hybrid(PureAttention):
 
     def _forget_saved(self, seq: Sequence) -> None:
         if seq.saved is not None:
-            self._num_bytes -= seq.saved.nbytes
+            self.num_snapshot_bytes -= seq.saved.nbytes
             seq.saved = None
 
     def _keep(self, key: BlockKey, state: SequenceState) -> None:
@@ -177,15 +173,15 @@ class Hybrid(PureAttention):
         snapshot = state.snapshot(None)
         if snapshot is not None:
             self.snapshots[key] = snapshot
-            self._num_bytes += snapshot.nbytes
+            self.num_snapshot_bytes += snapshot.nbytes
             self._make_room()
 
     def _make_room(self) -> None:
-        while self.snapshots and self._num_bytes > self.max_snapshot_bytes:
+        while self.snapshots and self.num_snapshot_bytes > self.max_snapshot_bytes:
             self._discard(next(iter(self.snapshots)))
 
     def _discard(self, key: BlockKey) -> None:
-        self._num_bytes -= self.snapshots.pop(key).nbytes
+        self.num_snapshot_bytes -= self.snapshots.pop(key).nbytes
 
 
 class RunningSet:
@@ -272,14 +268,11 @@ class Ledger:
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
-        why = self._why_missed(seq, plan)
-        self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted, why))
-
-    def _why_missed(self, seq: Sequence, plan: AdmissionPlan) -> ConversationMissReason:
-        if seq.times_preempted:
-            return ""
         request = seq.request
-        return self.conversations.why_missed(request.tenant_salt, request.session_key, seq.chain, plan)
+        why: ConversationMissReason = ""
+        if not seq.times_preempted:
+            why = self.conversations.why_missed(request.tenant_salt, request.session_key, seq.chain, plan)
+        self.events.append(Admitted(request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted, why))
 
     def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
         self._leave_seat(seq)

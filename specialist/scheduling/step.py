@@ -30,15 +30,11 @@ class Conversations:
     def __init__(self, most_blocks: int, most: int = MAX_CONVERSATIONS) -> None:
         self._most = most
         self._most_blocks = most_blocks
-        self._num_blocks = 0
+        self.num_blocks = 0
         self._seen: OrderedDict[ConversationKey, CachedConversation] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._seen)
-
-    @property
-    def num_blocks(self) -> int:
-        return self._num_blocks
 
     def learn(self, salt: bytes, session_key: bytes, chain: TokenChain, num_blocks: int) -> None:
         """Record that a request of the conversation ended and left the first `num_blocks` of its chain in the cache."""
@@ -49,11 +45,11 @@ class Conversations:
         old = self._seen.get(name)
         if old is not None and old.root == seen.root and old.keys[:num_blocks] == seen.keys:
             seen = old  # this request was cut before it reached the end of the previous one
-        self._num_blocks += len(seen.keys) - (len(old.keys) if old is not None else 0)
+        self.num_blocks += len(seen.keys) - (len(old.keys) if old is not None else 0)
         self._seen[name] = seen
         self._seen.move_to_end(name)
-        while len(self._seen) > self._most or self._num_blocks > self._most_blocks:
-            self._num_blocks -= len(self._seen.popitem(last=False)[1].keys)
+        while len(self._seen) > self._most or self.num_blocks > self._most_blocks:
+            self.num_blocks -= len(self._seen.popitem(last=False)[1].keys)
 
     def why_missed(
         self, salt: bytes, session_key: bytes, chain: TokenChain, plan: AdmissionPlan
