@@ -1,4 +1,4 @@
-"""`python -m tests.simulation FIRST LAST`: run the seeds of a range and report broken laws."""
+"""`python -m tests.simulation FIRST LAST` runs a range of seeds and reports broken laws."""
 
 import argparse
 import sys
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _all_broken(first: int, last: int, workers: int) -> Iterator[tuple[int, str]]:
-    """Yield seeds with the law they break."""
+    """Yield each seed that breaks a law, with the law."""
     batches = [(start, min(start + _BATCH, last)) for start in range(first, last, _BATCH)]
     if workers <= 1:
         for batch in batches:
@@ -54,7 +54,7 @@ def _all_broken(first: int, last: int, workers: int) -> Iterator[tuple[int, str]
 
 
 def broken_in(batch: tuple[int, int]) -> list[tuple[int, str]]:
-    """Seeds of a half-open range that break a law, with the law."""
+    """Return the seeds of a half-open range that break a law, each with the law."""
     result = ((seed, run_script(draw(seed)).broken) for seed in range(*batch))
     return [(seed, broken) for seed, broken in result if broken]
 

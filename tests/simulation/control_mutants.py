@@ -1,4 +1,4 @@
-"""Mistakes planted on purpose in correctness breakers and escalation: the simulation must notice."""
+"""Deliberate bugs in correctness breakers and escalation, which the simulation must detect."""
 
 import admission.breakers
 import admission.escalation

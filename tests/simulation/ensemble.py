@@ -1,4 +1,4 @@
-"""A whole ensemble on one event heap: router, replicas, callers and the expected answers."""
+"""A whole ensemble on one event heap: router, replicas, callers and their expected answers."""
 
 import asyncio
 from collections import Counter
@@ -45,7 +45,7 @@ _WORDS = sim_codec()
 
 
 def golden(ask: ScriptedRequest, specialist: str, context: int, model: SimModel = MODEL) -> tuple[int, ...]:
-    """The right answer of this specialist with the requested adapters."""
+    """Return this specialist's correct answer, with the requested adapters."""
     return _answer(ask.text, specialist, ask.adapters, ask.max_tokens, ask.seed, ask.exact, context, model)
 
 
@@ -73,7 +73,8 @@ _FIRST_PORT = 10_000
 
 
 class SimEnsemble:
-    """Use it as `with SimEnsemble(...) as ensemble:`. Simulated time advances inside `ensemble.run(coroutine)`."""
+    """A simulated ensemble, used as `with SimEnsemble(...) as ensemble:`. Simulated time advances inside
+    `ensemble.run(coroutine)`."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class SimEnsemble:
         faults: FaultSource = no_faults,
         verdicts: VerifierSource = open_verifiers,
     ) -> None:
-        """`specs` and `replicas` by specialist. Without a classifier, requests must name a specialist."""
+        """`specs` and `replicas` are keyed by specialist. Without a classifier, requests must name a specialist."""
         self.config = ensemble
         self.loop = HeapLoop()
         self.wall = WallClock(self.loop)
@@ -96,7 +97,7 @@ class SimEnsemble:
         self._delays = delays
         self._verdicts = verdicts
         self.machines: dict[str, Machine] = {}
-        """Keyed by the router's name of the replica."""
+        """Machines by the name that the router gives the replica."""
         self._by_address: dict[str, Machine] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
         for name, spec in specs.items():
@@ -125,7 +126,7 @@ class SimEnsemble:
         return self._by_address[target.address].channel()
 
     async def start(self) -> None:
-        """Returns when every specialist has a replica that serves."""
+        """Start all processes. Return when every specialist has a serving replica."""
         for machine in self.machines.values():
             machine.start()
         router = self.router_process.context.copy().run(self._build_router)
@@ -148,11 +149,11 @@ class SimEnsemble:
         return router
 
     def channel(self, link: Link | None = None) -> Channel:
-        """A channel to the router for a caller."""
+        """Return a caller's channel to the router."""
         return Channel(self.loop, link or self.router_link, self._router_address, self._fork())
 
     def caller_link(self) -> Link:
-        """A separate connection to the router."""
+        """Return a separate connection to the router."""
         return Link(self.loop, self._fork(), self._delays)
 
     async def stop(self) -> None:
@@ -174,7 +175,7 @@ GENERATE = "/octet.v1.Inference/Generate"
 CANCEL = "/octet.v1.Inference/Cancel"
 _CANCEL_SECONDS = 5.0
 _CALL_SECONDS = 5.0
-"""The gRPC timeout exceeds the request's own by this much."""
+"""Seconds by which the timeout of the gRPC call exceeds that of the request."""
 
 
 @dataclass(slots=True)
@@ -184,22 +185,23 @@ class CallRecord:
     ask: ScriptedRequest
     began: float
     routed: list[wire.Receipt] = field(default_factory=list)
-    """One per replica that accepted the request; more than one if the first was lost before its first token."""
+    """One receipt per replica that accepted the request. There are several if a replica was lost before the first
+    token."""
     tokens: list[int] = field(default_factory=list)
     first_at: float | None = None
-    """When the first token came."""
+    """When the first token arrived."""
     receipt: wire.Receipt | None = None
     receipt_at: float | None = None
     """Arrival time of the receipt of a complete answer."""
     code: grpc.StatusCode | None = None
-    """None until it has ended."""
+    """None until the call has ended."""
     error: error_pb2.Error | None = None
     ended: float | None = None
     num_ends: int = 0
     is_out_of_order: bool = False
-    """A replica accepted the request after a token had arrived."""
+    """Whether a replica accepted the request after a token had arrived."""
     cancelled_at: float | None = None
-    """When the caller cancelled."""
+    """When the caller cancelled the request."""
 
     @property
     def cancelled(self) -> bool:
@@ -294,12 +296,12 @@ class Caller:
         try:
             await self._channel.call(CANCEL, raw, timeout=_CANCEL_SECONDS, parse=wire.CancelResponse.FromString)
         except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:  # it has ended meanwhile
+            if error.code() is not grpc.StatusCode.NOT_FOUND:  # The request has ended meanwhile.
                 raise
 
 
 _USUALLY, _SPOILT = 0.05, 0.9
-"""Share of answers that fail."""
+"""Share of answers that fail verification, normally and while the specialist is spoilt."""
 _NOTHING_TO_JUDGE = 0.05
 
 
@@ -309,7 +311,7 @@ class Verdicts:
         self._spoilt: Counter[str] = Counter()
 
     def spoil(self, specialist: str) -> Callable[[], None]:
-        """Make the specialist's answers fail until the returned function is called."""
+        """Make most of the specialist's answers fail until the returned function is called."""
         self._spoilt[specialist] += 1
 
         def mend() -> None:
@@ -335,8 +337,7 @@ class _Verifier:
         fails = _SPOILT if self._spoilt[self._specialist] > 0 else _USUALLY
         return Verdict("failed", "drawn so") if drawn < fails else Verdict("passed")
 
-    async def close(self) -> None:
-        """Nothing is open."""
+    async def close(self) -> None: ...
 
 
 _OFTEN = 3
@@ -344,7 +345,7 @@ _OFTEN = 3
 
 @dataclass(frozen=True, slots=True)
 class TerseModel(SimModel):
-    """Ends answers early: one token in `_OFTEN` is the last."""
+    """A model with short answers: one token in `_OFTEN` ends the answer."""
 
     vocab_size: int = NUM_SAMPLED
 

@@ -1,4 +1,4 @@
-"""Carries out the faults of a script."""
+"""Inject the faults of a script."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 class RandomFaults:
-    """Random faults drawn from the seed, armed only between start-up and the end."""
+    """Random faults, drawn from the seed. They are armed only between start-up and the end of the script."""
 
     def __init__(self, random: Random, setup: Setup) -> None:
         self._random = random
@@ -61,7 +61,7 @@ class Nemesis:
 
     @property
     def is_done(self) -> bool:
-        """Whether every fault is undone."""
+        """Whether every fault has been undone."""
         return self._num_under_way == 0
 
     def plan(self, faults: tuple[ScriptedFault, ...]) -> None:
@@ -82,7 +82,7 @@ class Nemesis:
         self._num_under_way -= 1
 
     def _inject(self, fault: ScriptedFault) -> Callable[[], None]:
-        """Inject a fault; return the function that undoes it."""
+        """Inject a fault. Return the function that undoes it."""
         if fault.kind == "wall":
             self._sim.wall.step(fault.seconds)
             return _nothing
@@ -114,4 +114,4 @@ class Nemesis:
 
 
 def _nothing() -> None:
-    """For faults without an undo."""
+    """The undo of a fault that has none."""

@@ -1,4 +1,4 @@
-"""Mistakes planted on purpose in scheduler, block pool, breaker, admission and router: the simulation must notice."""
+"""Deliberate bugs in scheduler, block pool, breaker, admission and router, which the simulation must detect."""
 
 import admission.breakers
 import admission.forecast.bookings

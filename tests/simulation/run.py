@@ -1,4 +1,4 @@
-"""Run one script from its start to rest under every law."""
+"""Run a script until the ensemble is at rest, under every law."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from tests.simulation.laws.shadow import ShadowLaws
 from tests.simulation.script import Script
 
 _PATIENCE = 40.0
-"""Seconds in which the ensemble must come to rest after the last fault."""
+"""Seconds within which the ensemble must be at rest after the last fault."""
 _RANDOM_FAULTS = 0x5EED
 """Random faults, delays and verdicts use separate random streams."""
 _VERDICTS = 0x7E57
 _MOMENT = 1e-3
 _LEFT_SECONDS = 1.0
-"""The longest step plus network delay."""
+"""Seconds after which no replica may compute for a caller that left: the longest step plus network delay."""
 
 
 class PromptClassifier:
-    """A prompt starts with its specialist and the confidence: `NAME PERCENT ...`. The rest of the probability goes to
-    the next specialist in order."""
+    """A classifier that reads its result from the prompt: `NAME PERCENT ...`. The rest of the probability goes to the
+    next specialist in order."""
 
     digest = "1" * 64
 
@@ -54,22 +54,22 @@ class PromptClassifier:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Outcome of one script."""
+    """The outcome of a script."""
 
     script: Script
     digest: str
-    """Hash of the history; equal for equal scripts."""
+    """Hash of the history. Equal scripts have equal hashes."""
     broken: str
-    """The first broken law, or empty."""
+    """The first broken law, or an empty string."""
     seen: dict[str, int]
     num_events: int
     seconds: float
-    """Simulated."""
+    """Simulated seconds."""
     lines: tuple[str, ...] = ()
 
 
 def run_script(script: Script, *, keep: bool = False) -> RunResult:
-    """Run a script under all laws. `keep` stores the history's lines."""
+    """Run a script under all laws. With `keep`, the lines of the history are stored."""
     random_faults, verdicts = (
         RandomFaults(Random(script.seed ^ _RANDOM_FAULTS), script.setup),
         Verdicts(Random(script.seed ^ _VERDICTS)),
@@ -126,7 +126,7 @@ class _Run:
             machine.on_start.append(self._watch)
 
     def run(self) -> None:
-        """Run to the end; broken laws are recorded in the checker."""
+        """Run the script to its end. Broken laws are recorded in the checker."""
         self._sim.loop.after_event = self._checker.after_event
         try:
             self._sim.run(self._live())
@@ -164,7 +164,7 @@ class _Run:
         task.add_done_callback(lambda _: self._sim.loop.call_later(_LEFT_SECONDS, self._check_left, caller))
 
     def _check_left(self, caller: Caller) -> None:
-        """No undisturbed replica computes for a caller that has left a while ago."""
+        """Check that no undisturbed replica computes for a caller that left some time ago."""
         disturbed = {fault.target for fault in self._script.faults}
         for machine, laws in self._laws.items():
             if machine.name not in disturbed:

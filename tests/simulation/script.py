@@ -1,4 +1,4 @@
-"""Requests and faults of a simulated ensemble, as data drawn from a seed."""
+"""Scripts of requests and faults for a simulated ensemble, drawn from a seed."""
 
 import json
 from dataclasses import asdict, dataclass, field, replace
@@ -10,11 +10,11 @@ from octet.fault_points import FAULT_POINTS
 ScriptedFaultKind = Literal[
     "kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "short", "wall", "drift"
 ]
-"""`kill` restarts a machine, `stop` pauses it, `cut*` cuts its network in one or both directions, `slow` delays it,
-`reset` resets its connections, `crawl` slows its engine, `short` takes nearly all memory. `wall` sets the router's wall
-clock. `drift` makes a specialist's answers fail verification."""
+"""`kill` restarts a machine, `stop` pauses it, `cut*` cuts its network in one or both directions, `slow` delays its
+network, `reset` resets its connections, `crawl` slows its engine, and `short` takes nearly all of its memory. `wall`
+sets the router's wall clock. `drift` makes a specialist's answers fail verification."""
 CancelHow = Literal["call", "rpc", "leave"]
-"""The caller cancels the call, calls Cancel, or loses its connection."""
+"""The caller cancels the gRPC call, calls the Cancel method, or loses its connection."""
 REPLICA_FAULTS: tuple[ScriptedFaultKind, ...] = (
     "kill",
     "stop",
@@ -29,31 +29,31 @@ REPLICA_FAULTS: tuple[ScriptedFaultKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ScriptedRequest:
-    """One request."""
+    """A request of a script."""
 
     number: int
     at: float
     """Seconds after the start."""
     text: str
     force: tuple[str, ...] = ()
-    """If empty, the text names the specialist."""
+    """Forced specialists. If empty, the text names the specialist."""
     adapters: tuple[str, ...] = ()
     max_tokens: int = 8
     seed: int = 0
     priority: int = 5
     timeout: float = 10.0
     in_request: bool = False
-    """Whether the request carries the timeout; otherwise the gRPC call does."""
+    """Whether the request carries the timeout. Otherwise the gRPC call does."""
     first_timeout: float | None = None
-    """Timeout of the first token, in the request."""
+    """The request's timeout for its first token."""
     exact: bool = False
-    """The answer has exactly `max_tokens`."""
+    """Whether the answer has exactly `max_tokens` tokens."""
     session: str = ""
     salt: str = ""
     cancel_after: float | None = None
     cancel_how: CancelHow = "call"
     pause: float = 0.0
-    """Seconds the caller takes to read an event."""
+    """Seconds that the caller takes to read an event."""
 
     @property
     def request_id(self) -> str:
@@ -62,32 +62,32 @@ class ScriptedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedFault:
-    """A fault injected from outside."""
+    """A fault that is injected from outside a process."""
 
     at: float
     kind: ScriptedFaultKind
     target: str
-    """Name of the machine or specialist."""
+    """Name of the machine or the specialist."""
     seconds: float = 1.0
-    """Duration; for `wall`, the jump."""
+    """Duration in seconds; for `wall`, the size of the jump."""
     factor: float = 1.0
     """Slowdown; for `short`, the share of memory taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """An ensemble small enough to run out of everything."""
+    """An ensemble so small that its resources run out."""
 
     replicas: dict[str, int]
     calm: bool = False
-    """No faults, only overload; requests state their true length."""
+    """Whether there are no faults, only overload. Requests then state their true length."""
     equal: bool = False
-    """All requests have the same priority, so none may be preempted for another."""
+    """Whether all requests have the same priority, so that none may be preempted for another."""
     judged: bool = False
-    """Answers are short, verdicts and refusals take effect within seconds, and a third specialist is the second's
-    fallback."""
+    """Whether answers are short, verdicts and refusals take effect within seconds, and a third specialist is the
+    fallback of the second."""
     floor_first: bool = False
-    """With `judged`: escalation cannot raise the threshold and starts with the floor."""
+    """With `judged`: whether escalation cannot raise the threshold and starts with the floor."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4
@@ -98,7 +98,7 @@ class Setup:
     fault_rate: float = 0.0
     """Share of engine steps that fail."""
     fault_points: dict[str, float] = field(default_factory=dict)
-    """Fault points in product code, and how often each fires."""
+    """Fault points in product code, and the rate at which each fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Script:
 
     @classmethod
     def from_json(cls, text: str) -> "Script":
-        """Raises ValueError, TypeError or KeyError for invalid text."""
+        """Parse a script. Raises ValueError, TypeError or KeyError for invalid text."""
         said: dict[str, Any] = json.loads(text)
         asks = tuple(
             ScriptedRequest(**{**each, "force": tuple(each["force"]), "adapters": tuple(each["adapters"])})
@@ -124,20 +124,20 @@ class Script:
 
 
 FIRST, SECOND, THIRD = "algo", "stl", "debug"
-"""Each is the fallback of the one before."""
+"""Each specialist is the fallback of the one before."""
 ADAPTERS = ("left", "right")
 EVALUATED_SECONDS = 9.0
-"""Requests arrive within this time: long enough for a demotion and a return."""
+"""Requests arrive within this many seconds: long enough for a demotion and a recovery."""
 _WORDS_JUDGED = ("sort", "reverse", "parse", "find", "count")
 _POINTS = ("report.stale", "report.lost", "store.away")
 _MORE = 0xADA
-"""Later additions use a separate random stream, so that earlier draws stay the same."""
+"""Newer draws use a separate random stream, so that the older draws of a seed stay the same."""
 _WITH_ADAPTERS = 0.05
-"""Share of requests."""
+"""Share of requests with adapters."""
 _FAULTY = 0.1
-"""Share of seeds whose engines sometimes fail, also below a shadow."""
+"""Share of seeds whose engines sometimes fail, also while they serve a shadow."""
 _LASTING_DRIFT = 0.25
-"""Share of seeds with a specialist that stays wrong and gets enough requests for its shadows to show it."""
+"""Share of seeds with a specialist that stays wrong, and with enough requests for its shadows to show it."""
 _NUM_LASTING_DRIFT_REQUESTS = 24
 
 
@@ -173,12 +173,12 @@ def draw_judged(seed: int, random: Random) -> Script:
 
 
 def _sure(ask: ScriptedRequest) -> ScriptedRequest:
-    """The same request, with high confidence for the first specialist."""
+    """Return the same request with high confidence for the first specialist."""
     return replace(ask, text=f"{FIRST} 95 {_WORDS_JUDGED[0]} {ask.number}", force=(), cancel_after=None)
 
 
 def _draw_judged_request(number: int, random: Random) -> ScriptedRequest:
-    """Most requests name the first specialist."""
+    """Draw a request. Most name the first specialist."""
     name = random.choice((*(FIRST,) * 5, SECOND, SECOND, THIRD))
     words = f"{random.choice(_WORDS_JUDGED)} {number}"
     force: tuple[str, ...] = random.choice((*((),) * 8, (FIRST,), (FIRST,), (FIRST, SECOND)))
@@ -197,14 +197,14 @@ def _draw_judged_request(number: int, random: Random) -> ScriptedRequest:
 
 
 def _draw_judged_time(random: Random) -> float:
-    """Some requests arrive together."""
+    """Draw an arrival time. Some requests arrive together."""
     if random.random() < 0.4:
         return random.randint(1, 4) / 5 * EVALUATED_SECONDS + random.uniform(0, 0.03)
     return random.uniform(0, EVALUATED_SECONDS)
 
 
 def _draw_faults(random: Random, setup: Setup) -> list[ScriptedFault]:
-    """Wrong answers, memory shortage or both; sometimes another fault."""
+    """Draw wrong answers, memory shortage or both, and sometimes another fault."""
     what = random.choice(("drift", "drift", "short", "short", "both"))
     faults = _drifts(random) if what != "short" else []
     if what != "drift":
@@ -225,7 +225,7 @@ def _drifts(random: Random) -> list[ScriptedFault]:
 
 
 def _shortages(random: Random, setup: Setup) -> list[ScriptedFault]:
-    """Memory shortage on one or all replicas of the first specialist."""
+    """Draw a memory shortage on one or all replicas of the first specialist."""
     at, seconds, share = _early(random), random.choice((4.0, 7.5)), random.choice((0.93, *(0.97,) * 5))
     return [
         ScriptedFault(at, "short", f"{FIRST}-{i}", seconds, share)
@@ -239,7 +239,7 @@ def _early(random: Random) -> float:
 
 NAMES = (FIRST, SECOND)
 SECONDS = 3.0
-"""Requests and faults fall within this time."""
+"""Requests and faults occur within this many seconds."""
 _ACTIVE = 0.25
 """Share of fault points that are armed."""
 _CALM = 0.3
@@ -249,7 +249,7 @@ _JUDGED = 0.12
 _OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
-"""Share of requests that repeat another's prompt."""
+"""Share of requests that repeat the prompt of another request."""
 _HURRIED = 0.2
 """Share of seeds with first-token deadlines."""
 _OF_HURRY = 0x4711
@@ -278,7 +278,8 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
-    """About half of the bursts have equal priorities: those where `failures` is 1, which has no effect in a burst."""
+    """About half of the bursts have equal priorities: those with `failures` 1, a setting that has no effect in a
+    burst."""
     size = random.choice((4, 4, 8))
     setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
@@ -297,13 +298,13 @@ def _setup(random: Random, *, calm: bool) -> Setup:
 
 
 def _draw_fault_points(random: Random) -> dict[str, float]:
-    """Some fault points with their rates; the one that kills a replica fires rarely."""
+    """Draw fault points and their rates. The fault point that kills a replica fires rarely."""
     armed = [point for point in FAULT_POINTS if random.random() < _ACTIVE]
     return {point: 0.002 if point == "step.dies" else random.choice((0.02, 0.1, 0.25)) for point in armed}
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> ScriptedRequest:
-    """A request of a burst. Equal requests have no adapters, so all of them compete."""
+    """Draw a request of a burst. Requests of equal priority have no adapters, so that all of them compete."""
     ask = _ask(number, random, setup)
     priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(
@@ -346,18 +347,18 @@ def _ask(number: int, random: Random, setup: Setup) -> ScriptedRequest:
 
 
 def _again(ask: ScriptedRequest, other: ScriptedRequest) -> ScriptedRequest:
-    """The same prompt as another request."""
+    """Return the request with the prompt of another."""
     return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
 
 
 def _hurried(ask: ScriptedRequest, random: Random) -> ScriptedRequest:
-    """The same request with a first-token deadline."""
+    """Return the request with a deadline for its first token."""
     first = round(random.uniform(0.05, 1.0) * ask.timeout, 3)
     return replace(ask, first_timeout=first, timeout=random.choice((1, 3, 10)) * ask.timeout)
 
 
 def _moment(random: Random) -> float:
-    """A third of the requests arrive at one of two times."""
+    """Draw an arrival time. About a third of the requests arrive at one of two times."""
     if random.random() < 0.35:
         return random.choice((0.4, 0.8)) * SECONDS + random.uniform(0, 0.03)
     return random.uniform(0, SECONDS)

@@ -1,4 +1,4 @@
-"""Mistakes planted on purpose in shadows: the simulation must notice."""
+"""Deliberate bugs in shadow requests, which the simulation must detect."""
 
 import admission.budgets
 import admission.forecast.controller

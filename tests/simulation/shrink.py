@@ -1,4 +1,4 @@
-"""The shortest script that still breaks a law."""
+"""Find the shortest script that still breaks a law."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ _MOST_RUNS = 200
 
 
 def law_of(broken: str) -> str:
-    """The law without the details of this case."""
+    """Return the law without the details of the case."""
     return broken.partition(":")[0]
 
 
@@ -28,7 +28,7 @@ class Shrinker:
         self._run = run
 
     def shortest(self) -> RunResult:
-        """The shortest script found within the allowed runs; it still breaks the law."""
+        """Return the shortest script found within the permitted number of runs. It still breaks the law."""
         before = -1
         while before != _size(self._best.script) and self._left > 0:
             before = _size(self._best.script)
@@ -45,7 +45,7 @@ class Shrinker:
         _minimal(self._best.script.asks, lambda asks: self._try(replace(self._best.script, asks=asks)))
 
     def _try(self, script: Script) -> bool:
-        """Keep the script as the best if it breaks the same law."""
+        """Run the script, and keep it as the best if it breaks the same law."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -61,7 +61,7 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Drop ever smaller parts while `works` holds without them."""
+    """Drop smaller and smaller parts of the items while `works` holds without them."""
     kept = tuple(items)
     if kept and works(()):
         return
@@ -78,7 +78,7 @@ def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> No
 
 
 def _simpler(script: Script) -> Iterator[Script]:
-    """The script with one random fault fewer."""
+    """Yield the script with one random fault fewer."""
     setup = script.setup
     if setup.fault_rate:
         yield replace(script, setup=replace(setup, fault_rate=0.0))

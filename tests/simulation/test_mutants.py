@@ -1,4 +1,4 @@
-"""Every planted mistake is caught within fifty seeds, by the law that is meant for it."""
+"""Every deliberate bug is detected within fifty seeds, by the law that is meant for it."""
 
 import ast
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ FIRST_SEEDS = {
     "a request without a token in time runs on": 150,
     "a first token is waited for to the end": 150,
 }
-"""First seed of mistakes that rarely show; 0 for the others."""
+"""The first seed for bugs that rarely show. For the others it is 0."""
 SEEN_AT = {
     "a cancel goes nowhere": 19,
     "a first token is waited for to the end": 171,
@@ -42,13 +42,13 @@ SEEN_AT = {
     "unlimited shadows": 30,
     "a request without a token in time runs on": 169,
 }
-"""The seed to try first. If it no longer shows the mistake, all fifty are tried."""
+"""The seed to try first. If it no longer shows the bug, all fifty are tried."""
 OF_VERDICTS = (
     *control_mutants.IN_THE_CORRECTNESS_BREAKER,
     *shadow_mutants.IN_SHADOWS,
     *control_mutants.IN_ESCALATION,
 )
-"""These mistakes show only where answers are judged; other seeds are not run."""
+"""Bugs that show only where answers are judged. Other seeds are not run for them."""
 ALL = (
     *mutants.IN_THE_POOL,
     *mutants.IN_THE_SCHEDULER,
@@ -61,9 +61,9 @@ ALL = (
 
 ROOT = Path(__file__).parents[2]
 PROVEN_FILES = ("correctness", "escalation", "shadow", "dispatch")
-"""Every law stated in these files has a mistake that breaks only this law."""
+"""Every law stated in these files has a bug that breaks only this law."""
 UNPROVEN: frozenset[str] = frozenset()
-"""Exceptions: no test may rely on them."""
+"""Laws without such a bug. No test may rely on them."""
 
 
 def test_the_docs_state_the_number_of_mistakes() -> None:
@@ -80,7 +80,7 @@ def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:
 
 
 def laws_stated_in(path: Path) -> Iterator[str]:
-    """The laws that a file requires, as a constant or through the variable `law`."""
+    """Yield the laws that a file requires, given as constants or through the variable `law`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("require"):
             said = node.args[1]

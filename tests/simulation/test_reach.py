@@ -1,4 +1,4 @@
-"""The seeds reach every fault and consequence; a fault point that never fires proves nothing."""
+"""The seeds reach every fault and every consequence, because a fault point that never fires proves nothing."""
 
 from typing import get_args
 

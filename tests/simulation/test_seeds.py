@@ -1,4 +1,4 @@
-"""No law is broken under 200 seeds, and under a thousand in `make proofs`."""
+"""No law is broken by 200 seeds, or by a thousand in `make proofs`."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from tests.simulation.script import draw
 NUM_SEEDS = 1000
 NUM_QUICK_SEEDS = 200
 ONCE_BROKEN = (524, 1684)
-"""Seeds that found a mistake and are not among the quick ones."""
+"""Seeds that found a bug and are not among the quick ones."""
 _SHARE = 20
 
 
@@ -41,7 +41,7 @@ def _check(seed: int) -> None:
 
 
 def test_a_seed_has_one_history() -> None:
-    """Holds in another process too, where sets have another order."""
+    """The history is equal in another process too, where sets have another order."""
     seeds = (2, 3, 12, 17)
     here = [run_script(draw(seed)).digest for seed in seeds]
     assert here == [run_script(draw(seed)).digest for seed in seeds]

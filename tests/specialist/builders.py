@@ -1,4 +1,4 @@
-"""Requests and sequences with defaults for everything a test does not set."""
+"""Requests and sequences with defaults for every field that a test does not set."""
 
 from dataclasses import replace
 from typing import Any

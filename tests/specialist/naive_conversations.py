@@ -1,4 +1,4 @@
-"""Earlier conversations as plain token lists that are never dropped."""
+"""A record of earlier conversations as plain token lists, which are never dropped."""
 
 from kvpool import BlockTable
 from specialist.scheduling.step import ConversationMissReason

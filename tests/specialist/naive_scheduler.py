@@ -1,4 +1,4 @@
-"""The scheduler's policy as plain lists, sorted and searched each time: short enough to trust."""
+"""The scheduler's policy with plain lists that are sorted and searched each time: short enough to trust."""
 
 from collections.abc import Collection, Iterable
 from math import ceil
@@ -32,7 +32,7 @@ class NaiveRow(NamedTuple):
 
 
 class NaiveScheduler:
-    """For pure attention without speculation, with a fixed budget."""
+    """A simple scheduler for models with attention only, without speculation and with a fixed budget."""
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget
@@ -113,7 +113,7 @@ class NaiveScheduler:
         return True
 
     def _victims_for(self, head: NaiveSequence) -> list[NaiveSequence] | None:
-        """The victims needed: empty if the request fits, None if it has to wait."""
+        """Return the sequences to preempt: an empty list if the request fits, None if it has to wait."""
         hit = self.pool.admit(head.chain, 0).hit
         watermark = ceil(self.config.watermark * self.pool.capacity) if self.running else 0
         needed = self.pool.blocks_for(len(head.chain) + 1) - len(hit) + watermark
@@ -131,13 +131,13 @@ class NaiveScheduler:
         return leaving if fits() else None
 
     def _room(self, leaving: Collection[NaiveSequence], hit: Iterable[Block] = ()) -> int:
-        """Free blocks after these sequences have left and the hit is shared."""
+        """Return the number of free blocks after these sequences have left and the hit blocks are shared."""
         held: set[int] = {block.block_id for block in hit}
         held.update(*(table.block_ids for seq, table in self.tables.items() if seq not in leaving))
         return self.pool.capacity - len(held)
 
     def _shares(self) -> list[tuple[NaiveSequence, int]]:
-        """The sequences of the next step and their token counts."""
+        """Return the sequences of the next step and the number of tokens of each."""
         self._end_chunk()
         seqs = self.turns.pick()
         return self._prefill(seqs) if seqs[0].remaining > 1 else self._decode(seqs)
@@ -150,7 +150,8 @@ class NaiveScheduler:
         ]
 
     def _end_chunk(self) -> None:
-        """Prompts of several stacks share a budget, one after the other, before the decoding sequences have a step."""
+        """Prompts of several adapter stacks share a budget, one after another, before the decoding sequences have a
+        step."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget
         if self.num_chunked and not goes_on:
@@ -216,7 +217,7 @@ class NaiveScheduler:
     def _release_ended(
         self, seq: NaiveSequence, num_tokens: int, came: StepFailure | RowFault | tuple[int, ...]
     ) -> None:
-        """The request ended while the step ran; its computed blocks may still be reused."""
+        """Release a request that ended during the step. Its computed blocks may still be reused."""
         if isinstance(came, tuple):
             self.pool.register(self.tables[seq], seq.chain, seq.num_computed + num_tokens)
         self._release_for_good(seq)

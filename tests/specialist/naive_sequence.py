@@ -14,12 +14,13 @@ class NaiveSequence:
     index: int
     chain: TokenChain
     longest: int
-    """Tokens at which the answer ends."""
+    """Number of tokens at which the answer ends."""
     num_computed: int = 0
     times_preempted: int = 0
     suspect: bool = False
     last_prefill: int = 0
-    """The last prefill step that served it, or the last one before it needed to be served."""
+    """The last prefill step that served the sequence. Before there is one, the last step before it needed to be
+    served."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The next turn among running sequences, found by looking at all of them."""
+"""The choice of the next turn among running sequences, made by scanning all of them."""
 
 from tests.simulation.laws.scheduler import LONGEST
 from tests.specialist.naive_sequence import NaiveSequence, rank
@@ -8,16 +8,16 @@ class NaiveTurns:
     def __init__(self, age_bound: int) -> None:
         self.age_bound = age_bound
         self.running: list[NaiveSequence] = []
-        """In the order in which they began to need a prompt chunk, a token, or to run alone."""
+        """Sequences in the order in which they began to need a prompt chunk, a token, or to run alone."""
         self.num_prefills = self.num_decodes = 0
         self.owed: list[tuple[str, ...]] = []
-        """Stacks that could decode at the last prompt chunk and have not had a step since."""
+        """Adapter stacks that could decode at the last prompt chunk and have had no step since."""
         self.stack: tuple[str, ...] | None = None
         self.last_decode: dict[tuple[str, ...], int] = {}
-        """For each stack that can decode, its last decode step, or the last one before it could."""
+        """For each stack that can decode, its last decode step, or the last one before it could decode."""
 
     def file(self, seq: NaiveSequence) -> None:
-        """The sequence needs another kind of work from now on."""
+        """Record that the sequence needs another kind of work from now on."""
         self.leave(seq)
         seq.last_prefill = self.num_prefills
         self.running.append(seq)
@@ -38,7 +38,7 @@ class NaiveTurns:
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
-        """These sequences are in the next step. A suspect's step is not a turn."""
+        """Record that these sequences are in the next step. A step that runs a suspect alone is not a turn."""
         if served[0].suspect:
             return
         if served[0].remaining > 1:
@@ -47,7 +47,7 @@ class NaiveTurns:
             self._count_decode(served[0].adapters)
 
     def owe(self) -> None:
-        """A prompt chunk has been taken."""
+        """Record that a prompt chunk has been taken."""
         self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:
@@ -70,13 +70,13 @@ class NaiveTurns:
         return stack if self._is_hurried(stack) else [seq for seq in order if seq in stack]
 
     def _stack(self, first: NaiveSequence) -> list[NaiveSequence]:
-        """The stack's prompts by rank."""
+        """Return the prompts of the sequence's stack, by rank."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         return sorted((seq for seq in prompts if seq.adapters == first.adapters), key=rank)
 
     @staticmethod
     def _is_hurried(stack: list[NaiveSequence]) -> bool:
-        """Whether turns would make the first of them late."""
+        """Return whether the first prompt has a deadline so near that taking turns could make it late."""
         first = stack[0].request
         return any(
             each is not None and each < first.arrival + LONGEST for each in (first.deadline, first.first_deadline)

@@ -1,4 +1,4 @@
-"""A budget limits the prompt tokens of a step; a timed one follows measured step times."""
+"""A budget limits the prompt tokens of a step. A timed budget follows the measured step times."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ steps = st.tuples(st.integers(1, 4096), st.floats(0.0, 100.0))
 
 @dataclass(frozen=True)
 class Machine:
-    """A step has a fixed cost and a cost per token."""
+    """A machine whose steps have a fixed cost and a cost per token."""
 
     step: float
     token: float
@@ -43,7 +43,7 @@ def test_a_fixed_budget_learns_nothing() -> None:
 
 @given(machines, machines)
 def test_a_timed_budget_finds_what_fits(before: Machine, machine: Machine) -> None:
-    """Steps of constant speed lead to the tokens that fit at that speed, whatever was measured before."""
+    """At constant speed, the budget becomes the number of tokens that fit, whatever was measured before."""
     budget = TimedBudget(0.05, first_guess=1, most=1000)
     before.follow(budget, times=20)
     machine.follow(budget, times=200)
@@ -68,7 +68,7 @@ def test_a_short_prompt_in_time_does_not_shrink_the_budget() -> None:
 
 
 def test_a_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
-    """While nothing decodes, a step exceeds the budget; its longer time is no reason to shrink."""
+    """While no request decodes, a step may exceed the budget. Its longer time must not shrink the budget."""
     budget = TimedBudget(0.05, first_guess=64, most=1000)
     budget.observe(2048, 2048 * 0.0005)
     assert budget.tokens() == 64
@@ -93,7 +93,7 @@ def test_a_timed_budget_is_bounded(
 
 
 def test_a_budget_of_one_token_recovers_from_a_stall() -> None:
-    """Stalls reduce the budget to one token; the fast steps that follow raise it again."""
+    """Stalls reduce the budget to one token. The fast steps that follow raise it again."""
     clock, pool = ManualClock(), BlockPool(64, 4)
     budget = TimedBudget(0.008, first_guess=8, most=64)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=budget)

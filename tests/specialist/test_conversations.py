@@ -1,4 +1,4 @@
-"""A miss reason is given only to the caller that had computed the prefix, out of bounded memory."""
+"""A miss reason is given only to the caller that had computed the prefix, and the record has bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def chain(tokens: tuple[int, ...] = TALK, root: bytes = OWN) -> TokenChain:
 
 
 def computed(pool: BlockPool, talk: TokenChain) -> None:
-    """Record that a request for exactly this has ended."""
+    """Record that a request with exactly these tokens has ended."""
     table = pool.apply(pool.admit(talk, len(talk)))
     pool.register(table, talk, len(talk))
     pool.release(table)
@@ -45,7 +45,7 @@ def test_a_continuation_misses_nothing_that_it_could_have() -> None:
     pool = BlockPool(32, SIZE)
     known = remembering(pool)
     assert why(known, pool, chain((*TALK, 7, 7, 7, 7, 7))) == ""
-    assert why(known, pool, chain(TALK[:5])) == "", "a turn was taken back"
+    assert why(known, pool, chain(TALK[:5])) == "", "the caller took back a turn"
 
 
 def test_every_miss_reason_is_distinguished() -> None:
@@ -74,7 +74,8 @@ def test_an_answer_cut_early_keeps_earlier_turns() -> None:
 
 @given(st.booleans(), st.booleans(), st.sampled_from([b"k", b"another"]))
 def test_another_tenant_learns_nothing_of_a_conversation(asked: bool, evicted: bool, key: bytes) -> None:
-    """With another salt or key, the reason is the same whether the conversation exists, is gone, or never was."""
+    """With another salt or key, the reason is the same whether the conversation is cached, evicted, or never
+    existed."""
     pool = BlockPool(32, SIZE)
     known = remembering(pool, b"k", b"theirs") if asked else Conversations(most_blocks=100)
     if evicted:
@@ -104,7 +105,7 @@ class Bounded(RuleBasedStateMachine):
         if key and 0 < num_blocks <= self.MOST_BLOCKS:
             pool = BlockPool(32, SIZE)
             again = chain((*tokens[: num_blocks * SIZE], 5), root)
-            assert why(self.known, pool, again, key, salt) == "evicted", "the newest is never forgotten"
+            assert why(self.known, pool, again, key, salt) == "evicted", "the newest conversation must be kept"
 
     @invariant()
     def is_bounded(self) -> None:

@@ -1,4 +1,4 @@
-"""A request can end at any point. It ends once, frees what it held, and its neighbour is unaffected."""
+"""A request can end at any point. It ends once and frees what it held, and the request beside it is unaffected."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ MODEL = SimModel()
 FREE_OF_CHARGE = CostModel(*[0.0] * 8)
 CONFIG = SchedulerConfig(BARE, max_step_tokens=4, watermark=0.0)
 NUM_BLOCKS, BLOCK_SIZE = 13, 2
-"""Room for both prompts but not both answers: the newer request is preempted at some point."""
+"""There is room for both prompts but not for both answers, so the newer request is preempted at some point."""
 NEIGHBOUR = make_request("neighbour", prompt=(1, 2, 3, 4, 5, 6), max_tokens=12, arrival=0.0)
 DOOMED = make_request("doomed", prompt=(6, 5, 4, 3, 2, 1, 0, 9), max_tokens=12, arrival=1.0, deadline=60.0)
 
@@ -69,7 +69,7 @@ class Replica:
         self.neighbour, self.doomed = self.scheduler.ledger.live.values()
 
     def bring_to(self, moment: Moment) -> Step | None:
-        """Step until the given moment. Return the step in flight then."""
+        """Run steps until the request is at this moment. Return the step that is in flight then."""
         while not moment(self.doomed):
             step = self.scheduler.assemble_step()
             assert step is not None
@@ -84,7 +84,7 @@ class Replica:
         self.pool.check()
 
     def finish(self) -> None:
-        """Run the rest to its end."""
+        """Run all requests to completion."""
         while self.loop.run_once() is not None:
             self.pool.check()
         self.events += self.scheduler.take_events()
@@ -112,7 +112,7 @@ def miss_the_deadline(replica: Replica) -> FinishReason:
 
 
 def check_ends(replica: Replica, reason: FinishReason) -> None:
-    """One of the two ended early; the other is unaffected."""
+    """Check that "doomed" ended early for this reason and that its neighbour is unaffected."""
     replica.finish()
     assert replica.ends("doomed") == [reason]
     assert replica.answer("doomed") == MODEL.answer(DOOMED)[: replica.doomed.num_generated]
@@ -147,7 +147,7 @@ def test_blocks_that_a_step_writes_to_are_held_until_its_commit(
 
 
 def test_a_deadline_expires_by_itself() -> None:
-    """The next step is assembled without it."""
+    """The next step is assembled without the request."""
     replica = Replica()
     replica.bring_to(decoding)
     replica.clock.sleep(60.0)
@@ -155,7 +155,7 @@ def test_a_deadline_expires_by_itself() -> None:
 
 
 def whenever(moment: Moment, fault: InjectedFault) -> FaultSource:
-    """Fail every step that holds the request at this moment."""
+    """Return a source that fails every step with the request at this moment."""
 
     def source(step: Step) -> InjectedFault | None:
         for i, row in enumerate(step.rows):
@@ -184,7 +184,7 @@ def test_an_error_ends_the_request_it_belongs_to(fault: InjectedFault, moment: M
 
 @pytest.mark.parametrize("nonsense", [(), (1, 2), (-1,), (2**32,)], ids=["none", "two", "negative", "too large"])
 def test_an_invalid_result_for_one_row_ends_that_row(nonsense: tuple[int, ...]) -> None:
-    """One token was due in this row."""
+    """The engine returns no token, too many or an invalid one for the doomed row, in which one token was due."""
     replica = Replica()
     step = replica.bring_to(lambda seq: token_in_flight(seq) and replica.neighbour.num_scheduled > 0)
     assert step is not None

@@ -1,1 +1,1 @@
-"""The laws of the ensemble: what must hold after every event of a random history."""
+"""The laws of the ensemble, which must hold after every event of a random history."""

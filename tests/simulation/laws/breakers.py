@@ -1,4 +1,4 @@
-"""Health breakers: an independent model of each, fed with the same outcomes."""
+"""Health breakers, compared with an independent model of each that gets the same outcomes."""
 
 import asyncio
 from math import inf
@@ -18,9 +18,9 @@ _EDGES = {
 
 
 class BreakerLaws:
-    """Closed until so many failures in a row or a loss beyond doubt; open for a cool-down or until a sign of life, then
-    half-open; closed by any success; open again, and for longer, by a probe that fails or another loss beyond
-    doubt."""
+    """A model of a health breaker. It is closed until a number of failures in a row, or a certain loss of the replica.
+    It is then open for a cool-down, or until a sign of life, and half-open after that. Any success closes it. A failed
+    probe or another certain loss opens it again, for longer."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class BreakerLaws:
             task = asyncio.current_task()
             is_shadow = task is not None and task.get_name().startswith("shadow at ")
             self._checker.require(not is_shadow, "no breaker counts a shadow", self._name, method)
-            if self._is_inside:  # the breaker calls itself
+            if self._is_inside:  # The breaker calls its own method.
                 call()
                 return
             self._is_inside = True
@@ -123,7 +123,7 @@ class BreakerLaws:
             self._opened = -inf
 
     def _look(self, why: str) -> None:
-        """Note a state change caused by time alone."""
+        """Record a change of state that only time has caused."""
         state = self._breaker.state
         if state != self._last:
             edge = (self._last, state)

@@ -1,4 +1,4 @@
-"""Collects broken laws, and the log lines that a script's faults explain."""
+"""Collect broken laws, and the log messages that a script's faults excuse."""
 
 import logging
 from collections import Counter
@@ -13,13 +13,13 @@ from tests.simulation.script import REPLICA_FAULTS, Script
 _OF_FAULTS = ("injected", "the engine did not complete the step")
 """Log messages that injected engine faults cause."""
 _OF_AN_ABSENT_STORE = "the store does not answer"
-"""CallRecord where the error itself is not: a change is in force, and not yet written down."""
+"""Log message when a change is in force but not yet stored."""
 _OF_LOST_REPLICAS = "quarantined content"
-"""Log message after several replicas died while serving the same content."""
+"""Log message after several replicas have died while serving the same content."""
 
 
 def excuses_of(script: Script) -> tuple[str, ...]:
-    """Substrings that excuse a logged error in this script."""
+    """Return the substrings that excuse a logged error in this script."""
     setup = script.setup
     found = [fault_message(point) for point in setup.fault_points]
     if setup.fault_rate:
@@ -32,7 +32,7 @@ def excuses_of(script: Script) -> tuple[str, ...]:
 
 
 class Broken(AssertionError):
-    """A law does not hold. The message begins with the law."""
+    """A law is broken. The message starts with the law."""
 
 
 class LawChecker:
@@ -42,7 +42,7 @@ class LawChecker:
         self._loop = loop
         self._hash = sha256()
         self.lines: list[str] | None = [] if keep else None
-        """The history's lines, if kept."""
+        """The lines of the history, if they are kept."""
         self.seen: Counter[str] = Counter()
         self.broken: Broken | None = None
 
@@ -82,7 +82,7 @@ class LawChecker:
             self.require(False, f"{type(error).__name__}", error)
 
     def after_event(self) -> None:
-        """Raise the first broken law."""
+        """Raise the first broken law, if there is one."""
         if self.broken is not None:
             raise self.broken
         if self._loop.errors:
@@ -95,7 +95,7 @@ _NAMES = ("router", "specialist", "octet", "admission")
 
 
 class ErrorLogWatcher(logging.Handler):
-    """Captures error logs inside its `with` block; an error that no excuse explains breaks a law."""
+    """Captures error logs inside its `with` block. An error without an excuse breaks a law."""
 
     def __init__(self, checker: LawChecker, excuses: tuple[str, ...]) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Breakers and escalation of every specialist, checked at every control tick."""
+"""Laws of the breakers and the escalation of every specialist, checked at every control tick."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from tests.simulation.laws.escalation import EscalationLaws
 
 
 class ControlLaws:
-    """Uses wall-clock times; after the wall clock is set, these laws are no longer checked."""
+    """Checks the laws of the control plane. They use the wall clock, and are no longer checked once a fault has set
+    it."""
 
     def __init__(
         self, ensemble: Ensemble, knob_levels: KnobLevels, control: ControlPlane, wall: WallClock, checker: LawChecker

@@ -1,11 +1,11 @@
-"""Correctness breakers, held against every evaluation that there was."""
+"""Correctness breakers, compared with all evaluations of the run."""
 
 from octet.config.ensemble import CorrectnessConfig
 from tests.simulation.laws.checker import LawChecker
 
 
 class WindowCounts:
-    """Counts per whole second; a second counts until it is a whole span old."""
+    """Counts per whole second. A second counts until it is as old as the whole span."""
 
     def __init__(self, span: float) -> None:
         self._span = span
@@ -15,7 +15,7 @@ class WindowCounts:
         self._all.append((int(now), good))
 
     def at(self, now: float) -> tuple[int, int]:
-        """Good events and all events in the window."""
+        """Return the number of good events, and of all events, in the window."""
         found = [good for second, good in self._all if now - self._span <= second <= now + self._span]
         return sum(found), len(found)
 
@@ -29,7 +29,7 @@ _EDGES = {
 
 
 class CorrectnessLaws:
-    """Laws of one specialist's correctness breaker; called for every verdict and every check of the breaker."""
+    """Laws of a specialist's correctness breaker. They are told every verdict and every check of the breaker."""
 
     def __init__(self, name: str, rules: CorrectnessConfig, floor: float, checker: LawChecker) -> None:
         self._name = name
@@ -40,13 +40,13 @@ class CorrectnessLaws:
         self._state = "closed"
         self._changed: float | None = None
         self._side: tuple[bool, float] | None = None
-        """Whether the last known rate was below the floor, and since when."""
+        """Whether the last known rate was below the floor, and since when it has been on this side."""
 
     def judged(self, now: float, *, passed: bool) -> None:
         self._verdicts.add(now, good=passed)
 
     def looks(self, now: float) -> tuple[int, str]:
-        """The number of verdicts that count, and the expected state."""
+        """Return the number of verdicts that count, and the expected state."""
         good, total = self._verdicts.at(now)
         if total < self._rules.min_samples:
             return total, self._state

@@ -1,4 +1,4 @@
-"""Where requests went, held against which lanes served at that moment."""
+"""Where requests went, compared with the lanes that served at that time."""
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -23,7 +23,7 @@ from tests.simulation.script import REPLICA_FAULTS, Script
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Fleet status from `at` until the next moment."""
+    """The status of the fleet from `at` until the next Moment."""
 
     at: float
     serves: frozenset[str]
@@ -35,14 +35,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The two knobs' values at an escalation level, computed independently of the product."""
+    """The values of both knobs at each escalation level, computed independently of the product."""
 
     rules: EscalationConfig
     threshold: float
-    """As configured."""
+    """The configured threshold."""
 
     def at(self, level: int) -> tuple[float, int]:
-        """Threshold and floor."""
+        """Return the threshold and the floor at this level."""
         thresholds = [self.threshold]
         while thresholds[-1] < self.rules.max_threshold - 1e-9:
             thresholds.append(min(thresholds[-1] + self.rules.threshold_step, self.rules.max_threshold))
@@ -57,7 +57,7 @@ class KnobLevels:
 
 
 def knob_levels_of(ensemble: Ensemble) -> KnobLevels:
-    """For requests without an intent; scripts have no others."""
+    """Return the levels for requests without an intent. Scripts have no other requests."""
     base = next(
         (intent for intent in ensemble.intents if intent.name == UNSPECIFIED_INTENT), IntentConfig(UNSPECIFIED_INTENT)
     )
@@ -65,7 +65,7 @@ def knob_levels_of(ensemble: Ensemble) -> KnobLevels:
 
 
 class StatusHistory:
-    """History of the published fleet status."""
+    """The history of the published fleet status."""
 
     def __init__(self, control: ControlPlane, checker: LawChecker, now: Callable[[], float]) -> None:
         self._control = control
@@ -82,7 +82,7 @@ class StatusHistory:
         watched._publish_status = watched_publish
 
     def between(self, start: float, end: float) -> list[Moment]:
-        """All moments that overlap the interval."""
+        """Return all moments that overlap the interval."""
         return list(self._between(start, end))
 
     def _between(self, start: float, end: float) -> Iterator[Moment]:
@@ -122,7 +122,7 @@ class DispatchLaws:
         self._knob_levels = knob_levels
         self._checker = checker
         self._without_room: dict[str, str] = {}
-        """Keyed by request: the specialist that the refusal counts against."""
+        """By request id, the specialist that its refusal counts against."""
 
     def watch(self, answering: RequestPipeline) -> None:
         """Record which specialist each refusal is counted against."""
@@ -160,7 +160,7 @@ class DispatchLaws:
             self._require(is_soon, "a complete answer ends its request at once", receipt)
 
     def _chain(self, record: CallRecord, receipt: wire.Receipt) -> list[str]:
-        """Specialists that may answer, in no order."""
+        """Return the specialists that may answer, in no particular order."""
         decision = receipt.decision
         fallback = "" if record.ask.force else self._ensemble.specialist(decision.primary).fallback or ""
         return [name for name in dict.fromkeys((decision.primary, decision.second_choice, fallback)) if name]
@@ -204,7 +204,8 @@ class DispatchLaws:
             self._require(may, "only requests below the priority floor are turned away", receipt, priority)
 
     def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
-        """The first attempt goes to the primary, unless it is demoted or escalation moves uncertain requests away."""
+        """Check that the first attempt went to the primary, unless it was demoted or escalation moved uncertain
+        requests away."""
         decision = receipt.decision
         if not receipt.attempts or not self._is_sound(decision.primary):
             return
@@ -226,7 +227,7 @@ class DispatchLaws:
 
     def _found_room(self, record: CallRecord, receipt: wire.Receipt) -> None:
         attempts, against = receipt.attempts, self._without_room.get(record.ask.request_id)
-        if against is not None and record.receipt is not None:  # a caller that left early did not receive all attempts
+        if against is not None and record.receipt is not None:  # A caller that left early did not receive all attempts.
             theirs = [attempt for attempt in attempts if attempt.specialist == against]
             full = [index for index, attempt in enumerate(theirs) if attempt.reason in CAPACITY_REASONS]
             took = {routed.replica for routed in record.routed}
@@ -255,7 +256,7 @@ class DispatchLaws:
 
 
 def _is_sound(script: Script) -> Callable[[str], bool]:
-    """Whether the script never disturbs a specialist's replicas."""
+    """Return a predicate: whether the script never disturbs a specialist's replicas."""
     setup = script.setup
     disturbed = {fault.target.rpartition("-")[0] for fault in script.faults if fault.kind in REPLICA_FAULTS}
     is_shaky = bool(setup.fault_rate or {*setup.fault_points} - {"store.away"})

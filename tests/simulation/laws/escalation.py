@@ -1,4 +1,4 @@
-"""Escalation of each specialist, held against every request and refusal."""
+"""Escalation of each specialist, compared with all requests and refusals of the run."""
 
 from octet.config.ensemble import EscalationConfig
 from tests.simulation.laws.checker import LawChecker
@@ -9,7 +9,7 @@ _GRAIN = 1.0
 
 
 class EscalationLaws:
-    """Laws of one specialist's escalation; called for every accepted or refused request and every check."""
+    """Laws of a specialist's escalation. They are told every accepted or refused request and every check."""
 
     def __init__(self, name: str, rules: EscalationConfig, top: int, checker: LawChecker) -> None:
         self._name = name
@@ -26,7 +26,7 @@ class EscalationLaws:
         self._requests.add(now, good=served)
 
     def looks(self, now: float) -> int:
-        """The lowest allowed level; the law does not say when a level is taken back."""
+        """Return the lowest permitted level. The laws do not say when a level must be released."""
         self._note(self._now(now), now)
         is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
         return self._level + is_due

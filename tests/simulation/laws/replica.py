@@ -1,4 +1,4 @@
-"""The laws of scheduler and admission controller, held over every replica process."""
+"""The laws of the scheduler and the admission controller, checked in every replica process."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _MOST_RETRY_AFTER = 30.0 * 1.5
 
 
 class ReplicaLaws:
-    """Watches a replica from its start; warm-up requests included."""
+    """Watches a replica from its start, including its warm-up requests."""
 
     def __init__(self, name: str, replica: SimulatedReplica, checker: LawChecker) -> None:
         self._name = name
@@ -31,9 +31,9 @@ class ReplicaLaws:
         self._laws = Laws(replica.replica.scheduler, engine, engine.model)
         self._events: list[Event] = []
         self._ended: set[str] = set()
-        """Requests to end, until the engine thread has read its inbox."""
+        """Requests that must end once the engine thread has read its inbox."""
         self._whose: dict[str, str] = {}
-        """The caller's request id, keyed by the replica's own; shadows are left out."""
+        """The caller's request id, by the replica's own id. Shadow requests are left out."""
         self._watch_scheduler()
         self._watch_controller()
         self._watch_ends()
@@ -41,7 +41,7 @@ class ReplicaLaws:
         replica.engine.on_death = self._died
 
     def at_rest(self) -> None:
-        """No trace of any request is left."""
+        """Check that no trace of any request is left."""
         require, replica = self._checker.require, self._replica
         self._checker.try_all(self._laws.at_rest)
         require(not replica.handler.num_live, "no request is left at a replica", self._name)
@@ -51,9 +51,9 @@ class ReplicaLaws:
         require(not getattr(replica.replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
     def forgotten(self, public_id: str) -> None:
-        """The request's caller has left a while ago."""
+        """Check that a request is gone whose caller left some time ago."""
         if self._replica.engine.num_unread:
-            return  # the step under way takes long: it will be seen at its end
+            return  # The step in flight takes long; its end will be checked.
         live = self._scheduler.ledger.live
         left = [key for key, whose in self._whose.items() if whose == public_id and key in live]
         self._checker.require(not left, "no request without a caller is computed", self._name, public_id)
@@ -86,7 +86,7 @@ class ReplicaLaws:
         engine.end, engine.submit = watched, watched_submit
 
     def _check_ends(self) -> None:
-        """A request to end is gone once the engine thread has read its inbox."""
+        """Check that the requests that had to end are gone once the engine thread has read its inbox."""
         if self._ended and not self._replica.engine.num_unread:
             left = self._ended & self._scheduler.ledger.live.keys()
             self._checker.require(not left, "an ended request is not computed", self._name, left)
@@ -175,7 +175,7 @@ class ReplicaLaws:
         checker.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
 
     def _check_shadows(self, booking: Booking, leaving: set[str]) -> None:
-        """Check the bookings that remain after an admission."""
+        """Check which shadow bookings remain after an admission."""
         there = [
             entry.booking for entry in self._replica.controller.bookings.active if entry.booking.key not in leaving
         ]

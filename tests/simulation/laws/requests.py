@@ -21,7 +21,7 @@ _UNSAFE = {
     error_pb2.ERROR_REASON_REPLICA_FAILED,
 }
 _MOST_UNSAFE = 2
-"""A request that is lost with its replica may be why: it is tried once more, and no more."""
+"""Attempts that may be lost with their replica. The request may be the cause, so it is retried only once."""
 _MOST_RETRY_AFTER_MS = 45_000
 
 
@@ -33,7 +33,7 @@ class RequestLaws:
         self._checker = checker
 
     def ended(self, record: CallRecord) -> None:
-        """The request ended exactly once and in time."""
+        """Check that the request ended exactly once and in time."""
         require, ask = self._checker.require, record.ask
         name = ask.request_id
         code = record.code
@@ -61,7 +61,7 @@ class RequestLaws:
         self._checker.see(f"ended: {reason or code.name.lower()}")
 
     def kept_promises(self, records: Sequence[CallRecord]) -> None:
-        """Without faults, an admitted request is answered in time or preempted by a higher priority."""
+        """Check that without faults an admitted request is answered in time or preempted by a higher priority."""
         for record in records:
             name, error = record.ask.request_id, record.error
             reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
@@ -74,7 +74,7 @@ class RequestLaws:
                 self._checker.require(_above(record, records), what, name, error)
 
     def _said(self, record: CallRecord) -> None:
-        """No token is lost, repeated, or from another lane."""
+        """Check that no token is lost, repeated, or from another lane."""
         require = self._checker.require
         if not record.routed:
             require(not record.tokens, "no token comes before a replica has accepted", record.ask.request_id)
@@ -107,7 +107,7 @@ class RequestLaws:
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
     def _refused(self, record: CallRecord) -> None:
-        """A refusal has a reason, and a retry-after if that is known."""
+        """Check that a refusal has a reason, and a retry-after if one is known."""
         require, error, name = self._checker.require, record.error, record.ask.request_id
         if error is None:
             late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -136,7 +136,7 @@ class RequestLaws:
 
 
 def _above(record: CallRecord, records: Sequence[CallRecord]) -> bool:
-    """Whether a request of higher priority was at the same specialist meanwhile."""
+    """Return whether a request of higher priority was at the same specialist meanwhile."""
     theirs = {routed.specialist for routed in record.routed}
     return any(
         other.ask.priority > record.ask.priority

@@ -1,4 +1,4 @@
-"""What must hold of a scheduler and its pool after every event."""
+"""What must hold for a scheduler and its pool after every event."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Step
 
 LONGEST = 30.0
-"""Seconds after which no later request of equal priority overtakes, whatever its deadline."""
+"""Seconds after which no later request of equal priority may overtake, whatever its deadline."""
 
 
 def place_of(request: Request, index: int) -> tuple[float, ...]:
-    """Priority, then due time, then arrival, then order of submission. Smaller is served first."""
+    """Return the sort key of a request: priority, due time, arrival, order of submission. The smallest is served
+    first."""
     due = request.arrival + LONGEST
     for deadline in (request.deadline, request.first_deadline):
         if deadline is not None and deadline < due:
@@ -50,7 +51,7 @@ def owner_of(seq: Sequence) -> tuple[Lane, bytes]:
 
 
 class Laws:
-    """Watches a scheduler from outside: its events, its steps, and the two moves that must not go wrong."""
+    """Watches a scheduler from outside: its events, its steps, and its choice of victims and admissions."""
 
     def __init__(self, scheduler: Scheduler, engine: SimEngine, model: SimModel) -> None:
         self.scheduler = scheduler
@@ -67,9 +68,9 @@ class Laws:
         self._could_decode: set[Sequence] = set()
         self._chunk_taken = False
         self._num_chunked = 0
-        """Prompt tokens computed while a request that can decode waits for a step."""
+        """Prompt tokens computed while a request that could decode waited for a step."""
         self._to_leave: set[Sequence] = set()
-        """Suspended since the last step was assembled."""
+        """Sequences suspended since the last step was assembled."""
         self._watch_moves()
 
     def submitted(self, request: Request) -> None:
@@ -111,7 +112,7 @@ class Laws:
         require(is_early, "no work past the deadline of the first token", seq)
 
     def at_rest(self) -> None:
-        """No request is live any more."""
+        """Check that nothing is left once all requests have ended."""
         require(self.finished.keys() == self.answers.keys(), "exactly one terminal state a request")
         require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks come back")
         require(not len(self.scheduler.waiting) and not len(self.scheduler.running), "no request is left behind")
@@ -178,7 +179,8 @@ class Laws:
             require(held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay in their bounds")
 
     def _check_cached_content(self) -> None:
-        """Cached blocks have been written; blocks that no request can find are poisoned, so that reading them shows."""
+        """Check that cached blocks were written. Poison the blocks that no request can find, so that reading them would
+        change an answer."""
         is_written, poison = self.memory.is_written, self.memory.poison
         for block in self.pool.blocks:
             if block.key is not None:
@@ -199,7 +201,7 @@ class Laws:
         self._check_starvation(chunk, served)
 
     def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
-        """A request that can decode waits for at most one token budget of prompt chunks."""
+        """Check that a request that can decode waits for at most one token budget of prompt chunks."""
         owed = self._could_decode if self._chunk_taken else self._owed
         self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
         self._owed -= served
@@ -214,7 +216,8 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """No request is passed over too often. Prompts whose first has a deadline run strictly in rank order."""
+        """Check that no request is passed over too often. Prompts run strictly in rank order if the first of them has a
+        deadline."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
         hurried = self._hurried(served) if chunk else None
@@ -270,7 +273,7 @@ class Laws:
             preempt(victim, cause, beneficiary)
             self._could_decode.discard(victim)
             self._owed.discard(victim)
-            self._passed_over.pop(victim, None)  # counting restarts if it runs again before the next step
+            self._passed_over.pop(victim, None)  # Counting starts again if it runs again before the next step.
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched
@@ -287,7 +290,7 @@ class Laws:
         return watched
 
     def _would_help(self, seq: Sequence, beneficiary: Sequence) -> bool:
-        """Whether preempting `seq` would free a block that the beneficiary does not want to share anyway."""
+        """Return whether preempting `seq` would free a block that the beneficiary would not share anyway."""
         if seq.table is None:
             return False
         wanted = set(beneficiary.chain.keys(beneficiary.num_tokens // self.pool.block_size))
@@ -295,7 +298,7 @@ class Laws:
         return any(block.ref_count == 1 and block.key not in wanted for block in blocks)
 
     def _hurried(self, served: set[Sequence]) -> tuple[str, ...] | None:
-        """The chunk's adapter stack, if its prompts run strictly in rank order."""
+        """Return the adapter stack of the chunk if its prompts must run strictly in rank order, else None."""
         stack = next(iter(served)).request.lane.adapters
         prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
         line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)

@@ -1,4 +1,4 @@
-"""Shadow copies as the router sends them."""
+"""Laws of the shadow copies that the router sends."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ class ShadowLaws:
         checker: LawChecker,
         now: Callable[[], float],
     ) -> None:
-        """`asks` by the requests' ids; all began at time 0 of their clock, or later."""
+        """`asks` are the requests by id. All began at time 0 of their clock or later."""
         self._shadows = shadows
         self._config = config
         self._asks = asks

@@ -1,1 +1,1 @@
-"""Structured answers."""
+"""Tests of structured answers."""

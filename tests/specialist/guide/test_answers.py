@@ -28,7 +28,7 @@ LONGEST = 300
 
 @pytest.fixture(params=["sim", "stories"])
 def replica(request: pytest.FixtureRequest) -> AssembledReplica:
-    """One token per byte, or a real SentencePiece vocabulary."""
+    """Return a replica whose vocabulary has one token per byte, or is a real SentencePiece vocabulary."""
     if request.param == "sim":
         return sim(FREE, num_blocks=1024)()
     directory: Path = request.getfixturevalue("stories_dir")
@@ -37,7 +37,7 @@ def replica(request: pytest.FixtureRequest) -> AssembledReplica:
 
 
 def answers(replica: AssembledReplica, structures: list[Structure], sampling: Sampling) -> list[tuple[str, str]]:
-    """Text and finish reason of each request; all run together."""
+    """Run all requests together. Return the text and the finish reason of each."""
     loop = StepLoop(replica.scheduler, replica.engine)
     prompt = replica.codec.encode("Once upon a time")
     for seed, structure in enumerate(structures):
@@ -105,7 +105,7 @@ def test_choices(replica: AssembledReplica) -> None:
 
 
 def test_any_object(replica: AssembledReplica) -> None:
-    """A model trained on stories would never close a bracket by itself."""
+    """A model trained on stories would never close a bracket by itself, so closing tokens get a bias."""
     closing = [token for token in range(replica.codec.vocab_size) if _says(replica, token) in ('"', "}", "0")]
     sampling = Sampling(temperature=1.0, logit_bias=tuple((token, 6.0) for token in closing))
     found = answers(replica, [Structure("json_object")] * 20, sampling)
@@ -120,7 +120,7 @@ def _says(replica: AssembledReplica, token: int) -> str:
 
 
 def test_bias_penalties_and_least_length_never_break_the_form(replica: AssembledReplica) -> None:
-    """A grammar that can only end does so before the minimum length, too."""
+    """If the grammar permits only the end, the answer ends even before its minimum length."""
     stop = min(replica.codec.stop_ids)
     sampling = Sampling(
         temperature=1.5,
@@ -136,4 +136,4 @@ def test_bias_penalties_and_least_length_never_break_the_form(replica: Assembled
         assert (text in ("a", "bc"), end) == (True, "stop")
     for text, end in answers(replica, [Structure("regex", "a{5,2000}")] * 2, sampling):
         assert len(text) >= 5 and set(text) == {"a"}
-        assert end == "length" or replica.engine_name == "sim"  # the reference has no minimum length
+        assert end == "length" or replica.engine_name == "sim"  # The reference answer has no minimum length.

@@ -1,4 +1,4 @@
-"""Real models for the service's tests."""
+"""Real models for tests of the server."""
 
 from tests.models.stories import stories_dir
 

@@ -21,7 +21,7 @@ from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
-"""A step takes half a millisecond, so that a test can act in the middle of an answer."""
+"""A step takes about half a millisecond, so that a test can act in the middle of an answer."""
 
 SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
 """A decode step of one row takes 11 ms."""
@@ -58,8 +58,8 @@ HANG_SECONDS = 60.0
 
 
 class PausableClock(ManualClock):
-    """Simulated time: a step of the sim engine takes no real time. A paused clock holds the engine inside its step, so
-    that callers act at a known time."""
+    """Simulated time, in which a step of the sim engine takes no real time. A paused clock holds the engine inside its
+    step, so that callers act at a known time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ async def running_replica(
 
 @dataclass
 class ReceivedAnswer:
-    """All events of one call."""
+    """All events that one call received."""
 
     accepted: wire.Accepted | None = None
     chunks: list[wire.Chunk] = field(default_factory=list)
@@ -130,9 +130,9 @@ class ReceivedAnswer:
         return "".join(chunk.text for chunk in self.chunks)
 
     def add(self, event: wire.GenerateEvent) -> None:
-        """Add an event, and check the order that the contract promises."""
+        """Add an event, and check that the order is as the contract promises."""
         kind = event.WhichOneof("event")
-        assert self.usage is None, "no event follows usage"
+        assert self.usage is None, "no event may follow usage"
         if kind == "accepted":
             assert self.accepted is None and not self.chunks
             self.accepted = event.accepted
@@ -167,7 +167,7 @@ def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
 def expected(
     replica: AssembledReplica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """Return the sim model's answer, computed without blocks or batches."""
+    """Return the sim model's answer, computed without blocks and batches."""
     prompt = tuple(request.tokens.ids) if request.HasField("tokens") else replica.codec.encode(request.text)
     lane = Lane(replica.lane.specialist, replica.lane.revision, adapters)
     stop_ids = frozenset() if request.ignore_eos else replica.codec.stop_ids
@@ -179,7 +179,7 @@ def expected(
 async def serving_simulated(
     cost: CostModel, *, max_waiting: int = 256, **settings: Any
 ) -> AsyncIterator[tuple[ReplicaHarness, PausableClock]]:
-    """Serve in simulated time: the machine's load changes no deadline and no forecast."""
+    """Serve in simulated time, so that the load of the machine changes no deadline and no forecast."""
     clock = PausableClock()
     async with running_replica(sim(cost, clock=clock, **settings), max_waiting=max_waiting) as served:
         try:
@@ -201,7 +201,7 @@ def begin_call(served: ReplicaHarness, request: wire.GenerateRequest) -> "asynci
 async def begin_paused(
     served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest
 ) -> "asyncio.Task[ReceivedAnswer]":
-    """Begin a request, and pause the engine within a step after the first token."""
+    """Begin a request, and pause the engine within a step after its first token."""
     clock.pause()
     task = begin_call(served, request)
     bookings = served.server.controller.bookings
@@ -215,7 +215,7 @@ async def begin_paused(
 
 
 async def ask_and_resume(served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
-    """Ask while the engine is paused, and resume it once the request is admitted."""
+    """Send a request while the engine is paused, and resume the engine once the request is admitted."""
     num_live = served.server.handler.num_live
     task = begin_call(served, request)
     await until(lambda: served.server.handler.num_live > num_live or task.done())

@@ -1,4 +1,4 @@
-"""A thousand calls that end early in every possible way leave nothing behind."""
+"""A thousand calls that end early, in every possible way, leave nothing behind."""
 
 import asyncio
 import gc
@@ -63,8 +63,8 @@ async def disconnect(served: ReplicaHarness, request: wire.GenerateRequest, rng:
 
 
 async def run_late(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
-    """Let a deadline pass, the call's own or the request's. A stop string might end the answer early, so the deadline
-    is not refused as unreachable."""
+    """Let a deadline pass, either of the call or of the request. A stop string might end the answer early, so the
+    deadline is not refused as unreachable."""
     request.stop.append("never")
     if rng.random() < 0.5:
         await ask(served.client, request, timeout=0.001 + rng.random() * 0.02)
@@ -90,7 +90,7 @@ async def abort_many(served: ReplicaHarness, rng: Random, count: int) -> None:
 
 
 def count_ends(served: ReplicaHarness) -> Counter[str]:
-    """Count the ends of requests by reason."""
+    """Count how requests end, by reason."""
     ledger, ends = served.replica.scheduler.ledger, Counter[str]()
     finish = ledger.finish
 
@@ -142,7 +142,7 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledRep
             let_in = [received for received in answers if received.accepted is not None]
             assert let_in and len(alone.tokens) == 30
             assert all(received.tokens == alone.tokens for received in let_in), (
-                "an admitted request without a deadline loses nothing"
+                "an admitted request without a deadline must lose nothing"
             )
             grown = [after - before for before, after in pairwise(resident)]
             assert min(grown) < 2 << 20, f"a leak grows in every round of {ROUND} aborts: {grown} bytes"

@@ -1,4 +1,4 @@
-"""The requests that are accepted during the warm-up, during a drain, during a long step, and with many watchers."""
+"""Which requests are accepted during the warm-up, during a drain, during a long step, and with many watchers."""
 
 import asyncio
 from pathlib import Path
@@ -60,7 +60,7 @@ async def test_a_drain_during_the_warm_up_is_not_lost() -> None:
 
 
 LONG = "l" * (RequestPreparer.SHORT + 1)
-"""A prompt that is tokenised on its own thread."""
+"""A prompt long enough to be tokenised on its own thread."""
 
 
 @pytest.mark.parametrize("closing", ["drain", "crowd"])
@@ -84,7 +84,7 @@ async def test_request_is_refused_if_serving_ends_while_it_is_tokenised(closing:
         if closing == "drain":
             await served.client.drain()
         else:
-            for i in range(2):  # One after the other: at most two are tokenised at a time.
+            for i in range(2):  # The prompts are sent one after another: at most two are tokenised at a time.
                 request = generate_request(f"{i}", max_tokens=400, ignore_eos=True)
                 others.append(asyncio.create_task(ask(served.client, request)))
                 while served.server.handler.num_live <= i:

@@ -1,4 +1,4 @@
-"""Admission over a real socket: a refusal names its reason at once, and an admitted request gets its forecast."""
+"""Admission over a real socket: a refusal names its reason immediately, and an admitted request gets its forecast."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ from tests.specialist.server.harness import (
 )
 
 BY_ROW = CostModel(0.002, 0.002, 0.0, 0.002, 0.012, 0.0, 0.0, 0.0)
-"""A decode step of two rows takes nearly twice as long as a step of one."""
+"""A decode step of two rows takes nearly twice as long as a step of one row."""
 
 
 def error_of(received: ReceivedAnswer) -> wire.Error:
@@ -53,7 +53,7 @@ async def test_an_unreachable_deadline_is_refused_with_its_arithmetic() -> None:
         error = error_of(received)
         assert error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and error.field == "timeout_ms"
         assert "its own 400 tokens take" in error.message and "even alone" in error.message
-        assert not error.HasField("retry_after_ms"), "another attempt would not help"
+        assert not error.HasField("retry_after_ms"), "another attempt would not help, so there is no retry hint"
         shorter = await ask(served.client, long_answer(20, timeout_ms=2000))
         assert shorter.error is None and len(shorter.tokens) == 20
 
@@ -82,7 +82,7 @@ async def test_request_is_refused_if_its_first_token_would_be_late() -> None:
 async def test_request_without_a_token_by_its_deadline_ends_and_names_the_deadline(
     fields: dict[str, int], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The patched forecast admits every request."""
+    """The forecast is patched to admit every request."""
     monkeypatch.setattr(AdmissionController, "decide", lambda *_: Admit(None))
     monkeypatch.setattr(AdmissionController, "sweep", lambda *_: QueueSweep())
     async with serving_simulated(SLOW, max_running=1) as (served, clock):
@@ -146,7 +146,7 @@ async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() 
 
 
 def record_ends(served: ReplicaHarness) -> list[int]:
-    """Record the priorities of requests in the order in which they end."""
+    """Record the priorities of requests, in the order in which they end."""
     ledger, ended = served.replica.scheduler.ledger, list[int]()
     finish = ledger.finish
 
@@ -163,7 +163,9 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
         patient = long_answer(90, seed=3)
         alone = await ask(served.client, patient)
         assert alone.usage is not None
-        enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)  # It is too short with another row.
+        enough_alone = round(
+            1000 * 60 * 1.5 * alone.usage.timings.decode / 90
+        )  # This timeout is too short beside another row.
         waiting = await begin_paused(served, clock, patient)
         ended = record_ends(served)
         higher = await ask_and_resume(served, clock, long_answer(60, timeout_ms=enough_alone, priority=7))
@@ -225,7 +227,7 @@ async def test_load_reports_contain_refusals_waits_and_errors() -> None:
         await asyncio.gather(*tasks)
         async with asyncio.timeout(HANG_SECONDS):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
-                pass  # The refusal expires.
+                pass  # Wait until the refusal expires.
 
 
 async def test_a_shadow_does_not_count_against_a_request() -> None:

@@ -1,4 +1,4 @@
-"""A simulated replica uses a measured cost model."""
+"""A simulated replica uses the cost model that was measured."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A context that does not fit the pool is reported, and a context that fits is not."""
+"""A warning is given for a context that does not fit the pool, and only then."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A caller may give its request less context than the replica has."""
+"""A caller may limit its request to less context than the replica has."""
 
 import random
 

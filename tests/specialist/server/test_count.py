@@ -1,4 +1,4 @@
-"""Counting tokens equals Generate's count, without running the engine."""
+"""The count of tokens equals that of Generate, and needs no step of the engine."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

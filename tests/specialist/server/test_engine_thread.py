@@ -1,4 +1,4 @@
-"""The engine's thread while commands raise: every caller gets a final answer, long before its deadline."""
+"""The engine thread when commands raise: every caller gets a final event long before its deadline."""
 
 import asyncio
 from threading import Event
@@ -22,7 +22,7 @@ from tests.specialist.server.harness import (
 
 DEADLINE_SECONDS = 600.0
 ANSWER_SECONDS = 60.0
-"""Seconds, far below the deadline. A lost command would be answered only at the deadline."""
+"""Far below the deadline, in seconds. A lost command would be answered only at the deadline."""
 
 
 class HeldStep:
@@ -49,8 +49,8 @@ class HeldStep:
 async def post_behind_step(
     served: ReplicaHarness, step: HeldStep, *requests: wire.GenerateRequest
 ) -> list[asyncio.Task[ReceivedAnswer]]:
-    """Submit the requests while the engine is inside a step, so that the thread finds all of them in its inbox at
-    once."""
+    """Submit the requests while the engine is inside a step, so that the thread finds all of them in its inbox
+    together."""
     calls = []
     for request in requests:
         num_live = served.server.handler.num_live

@@ -1,4 +1,4 @@
-"""Hostile callers get a typed answer quickly; other callers notice nothing."""
+"""Hostile callers get a typed error quickly, and other callers do not notice."""
 
 import asyncio
 import math
@@ -45,7 +45,7 @@ DOCUMENTED = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusC
 class Outcome:
     code: grpc.StatusCode
     error: wire.Error | None
-    seconds: float  # CPU time of client and server.
+    seconds: float  # CPU time of the client and the server together.
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ Cases = list[tuple[str, wire.GenerateRequest]]
 
 
 def wrong_numbers(limits: GenerateLimits) -> Cases:
-    """Return every numeric field with every value that is out of its range."""
+    """Return requests with every out-of-range value of every numeric field."""
     ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
     top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]
@@ -211,7 +211,7 @@ def median_seconds_to_refuse(background: Background, size: int) -> float:
 
 @pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
 def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
-    """One of three rounds must be quick, because CPU time also depends on the machine's load."""
+    """Only one of three rounds must be quick, because CPU time also depends on the machine's load."""
     assert any(median_seconds_to_refuse(background, size) < 0.05 for _ in range(3))
 
 
@@ -221,7 +221,7 @@ def test_message_above_the_transport_limit_is_not_received(background: Backgroun
 
 
 async def test_one_connection_cannot_use_all_call_slots() -> None:
-    """All calls of one connection wait for a drain while another caller is served."""
+    """One connection has as many calls as it can, all waiting for a paused engine, while another caller is served."""
     async with (
         serving_simulated(QUICK, max_waiting=256) as (served, clock),
         grpc.aio.insecure_channel(served.address) as greedy,
@@ -238,7 +238,7 @@ async def test_one_connection_cannot_use_all_call_slots() -> None:
         clock.resume()
         await blocker
         codes = Counter([await call.code() for call in calls])
-        assert codes[grpc.StatusCode.OK] > 256, "more calls were served than the queue holds"
+        assert codes[grpc.StatusCode.OK] > 256, "no more calls may be served than the queue holds"
         assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -278,7 +278,7 @@ SEED_REQUEST = generate_request(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """Draw a valid request with a few bytes changed, removed or inserted."""
+    """Draw a valid request in which a few bytes are changed, removed or inserted."""
     raw = bytearray(SEED_REQUEST)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(raw)))
@@ -304,7 +304,8 @@ def test_the_replica_still_serves_afterwards(background: Background) -> None:
 
 
 async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
-    """The caller's window is full after a few kilobytes. Then a bounded number of bytes waits in the replica."""
+    """The caller's receive window is full after a few kilobytes. From then on, the replica holds a bounded number of
+    bytes."""
     settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
     async with running_replica(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:

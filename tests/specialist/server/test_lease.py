@@ -1,4 +1,4 @@
-"""An adapter name that is replaced while it is resolved still resolves."""
+"""An adapter name still resolves if it is replaced during the lookup."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Every limit exists once, and Describe returns it."""
+"""Every limit is defined once, and Describe returns it."""
 
 from hypothesis import given
 from hypothesis import strategies as st

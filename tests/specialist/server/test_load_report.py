@@ -1,4 +1,4 @@
-"""A replica's reports about its cache and preempted requests."""
+"""What a replica reports about its cache and about preempted requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ SHARED = "a beginning that all prompts have in common, and that is longer than a
 
 
 async def settled(served: ReplicaHarness) -> wire.LoadReport:
-    """Return the load report once no request runs or waits."""
+    """Return a load report once no request runs or waits."""
     async for report in reports(served, heartbeat_ms=20):
         if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens:
             return report
@@ -57,7 +57,7 @@ async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
 
 
 async def test_evictions_are_reported_and_counters_never_fall() -> None:
-    """Thirty different prompts are sent to a pool that holds a few."""
+    """Thirty different prompts are sent to a pool that holds only a few."""
     async with running_replica(sim(num_blocks=16, context=120)) as served:
         reported: list[wire.LoadReport] = []
         watch = asyncio.create_task(watched(served, reported))
@@ -90,7 +90,7 @@ async def test_idle_replica_sends_no_reports() -> None:
 
 
 async def test_preempted_request_reports_its_time_and_answers_the_same() -> None:
-    # The requests do not fit at once: there are 8 blocks of 16 tokens.
+    # The requests do not fit together: there are 8 blocks of 16 tokens.
     async with serving_simulated(QUICK, num_blocks=9, context=120) as (served, clock):
         low = generate_request("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
         high = generate_request("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
@@ -121,7 +121,7 @@ MOVES = st.lists(st.tuples(st.sampled_from(["run", "leave", "say"]), st.integers
 
 @given(MOVES)
 def test_preempted_time_counts_if_a_token_follows(moves: list[Move]) -> None:
-    """The result is compared with the seconds without a running step between the first step and the last token."""
+    """The expected value is the time without a running step, between the first step and the last token."""
     clock = ManualClock()
     served = served_request()
     running, began, away, reported, times = False, False, 0, 0, 0

@@ -1,4 +1,4 @@
-"""Measured rates equal the cost model's."""
+"""The measured rates equal those of the cost model."""
 
 from math import isclose
 

@@ -45,7 +45,7 @@ class Process:
         return self.popen.stdout
 
     def rest(self) -> tuple[int, str, str]:
-        out = self.stdout.read()  # `communicate` would miss text that the text layer has already buffered.
+        out = self.stdout.read()  # `communicate` would miss what the text layer has already buffered.
         _, err = self.popen.communicate(timeout=HANG_SECONDS)
         return self.popen.returncode, out, err
 
@@ -98,7 +98,7 @@ def test_the_second_interrupt_does_not_wait() -> None:
         port = int(address_of(ready_line).rpartition(":")[2])
         while asyncio.run(health_of(port)) == SERVING:
             time.sleep(0.01)
-        assert replica.popen.poll() is None, "a running request is finished first"
+        assert replica.popen.poll() is None, "a running request must be finished first"
         replica.popen.send_signal(signal.SIGINT)
         assert replica.popen.wait(timeout=HANG_SECONDS) == 130
         assert caller.rest()[0] == 3

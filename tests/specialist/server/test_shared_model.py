@@ -1,4 +1,4 @@
-"""A model shared through a fork: opened without threads, with the same answers."""
+"""A model shared through a fork: it is opened without threads and gives the same answers."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Updates for a slow caller are complete, in order, merged, and bounded."""
+"""A slow caller's updates are complete, in order, merged and bounded."""
 
 import asyncio
 
@@ -64,8 +64,8 @@ GAP = 0.1
 async def _take_all(
     stream: OutputStream, sent: list[tuple[float, RequestUpdate]]
 ) -> list[tuple[float, list[RequestUpdate]]]:
-    """Return the updates as they are taken, each with its time. Each update is put this many seconds after the
-    beginning."""
+    """Put each update at its time, in seconds after the beginning. Return the updates as they are taken, each with its
+    time."""
     loop = asyncio.get_running_loop()
     began, received = loop.time(), list[tuple[float, list[RequestUpdate]]]()
     for at, news in sent:
@@ -93,8 +93,10 @@ def test_chunks_within_the_gap_are_merged() -> None:
     received = taken_in_simulated_time(GAP, (0.0, Enqueued(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
     assert [news for _, news in received] == [[Enqueued(0), a], [AnswerChunk("bc", (1, 1))], [d], [USAGE]]
     (first, _), (second, _), (third, _), _ = received
-    assert first < 0.02 and second - first >= GAP - 0.001, "the first chunk is sent at once, the next after the gap"
-    assert third < 0.3 + GAP / 2, "a chunk after a pause does not wait"
+    assert first < 0.02 and second - first >= GAP - 0.001, (
+        "the first chunk must be sent immediately, the next after the gap"
+    )
+    assert third < 0.3 + GAP / 2, "a chunk after a pause must not wait"
 
 
 def test_usage_does_not_wait_for_the_gap() -> None:
@@ -111,7 +113,7 @@ async def test_without_a_gap_each_update_is_sent_at_once() -> None:
 
 
 async def test_many_updates_do_not_wait_for_the_gap() -> None:
-    """Updates held back for the gap never count against a caller that reads."""
+    """Updates held back for the gap must never count against a caller that reads."""
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1), gap=60.0)
     stream.put(AnswerChunk("first", (1,)))

@@ -1,4 +1,4 @@
-"""Structured answers through a replica's gRPC server: their form, options, and hostile structures."""
+"""Structured answers through a replica's gRPC server: their form, their options, and hostile structures."""
 
 import asyncio
 import json
@@ -129,7 +129,7 @@ HOSTILE: list[tuple[str, wire.Structure]] = [
     ("structure.choice.choices", choice("x" * 1025)),
     ("structure.choice", choice(*(f"{i:01000}" for i in range(100)))),
 ]
-"""Structures that are refused, each with the refused field. The structures in HARD may be answered."""
+"""Refused structures, each with the field that the refusal names. The structures in HARD may be answered instead."""
 HARD = [
     wire.Structure(regex="(a+)+$"),
     wire.Structure(regex="(((a*)*)*)*b"),
@@ -209,7 +209,7 @@ async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.M
 async def test_an_exhausted_structure_is_the_callers_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An engine error would count against the replica's health."""
+    """As an engine error, it would count against the replica's health."""
     allowed = Guide.allowed
 
     def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:

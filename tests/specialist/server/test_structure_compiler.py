@@ -1,4 +1,4 @@
-"""The time that a request waits behind a slow structure does not count against the time limit of its own structure."""
+"""The time that a request waits behind another, slow structure does not count against its own time limit."""
 
 import asyncio
 from threading import Event
@@ -19,7 +19,7 @@ SLOW = "slow"
 
 
 class SlowGrammarCache(GrammarCache):
-    """A slow structure is held until `go` is set."""
+    """A cache that holds the compilation of a slow structure until `go` is set."""
 
     def __init__(self, limits: GrammarLimits) -> None:
         super().__init__(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size(), limits)
@@ -54,7 +54,7 @@ async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
     assert caught.value.error.value == "one that takes longer"
     behind = asyncio.create_task(guide(forms, "yes", "no"))
     await asyncio.sleep(1.2)
-    assert not behind.done(), "the thread has not started to compile the structure"
+    assert not behind.done(), "the thread must not have started to compile the structure"
     grammars.go.set()
     assert await behind is not None
     forms.close()
@@ -66,7 +66,9 @@ async def test_slot_is_in_use_until_the_thread_is_done() -> None:
     for choices in ((SLOW,), ("behind",)):
         with pytest.raises(Refusal) as caught:
             await guide(forms, *choices)
-    assert caught.value.error.reason == error_pb2.ERROR_REASON_QUEUE_FULL, "a full queue is not the caller's error"
+    assert caught.value.error.reason == error_pb2.ERROR_REASON_QUEUE_FULL, (
+        "a full queue must not be reported as the caller's error"
+    )
     late = asyncio.create_task(guide(forms, "late"))
     await asyncio.sleep(0.05)
     with pytest.raises(Refusal, match="compiled"):
@@ -81,5 +83,5 @@ async def test_slot_is_in_use_until_the_thread_is_done() -> None:
                 break
             except Refusal:
                 await asyncio.sleep(0.01)
-    assert set(grammars.compiled) == {SLOW, "free again"}, "abandoned structures are not compiled"
+    assert set(grammars.compiled) == {SLOW, "free again"}, "abandoned structures must not be compiled"
     forms.close()

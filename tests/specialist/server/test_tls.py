@@ -1,4 +1,4 @@
-"""A replica serves only callers with a certificate of its CA."""
+"""A replica serves only callers whose certificate its CA has signed."""
 
 import shutil
 import subprocess
@@ -24,7 +24,8 @@ def openssl(directory: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with ca.pem, and with the certificates and keys of a replica and a caller, signed by that CA."""
+    """Return a folder with ca.pem, and with the certificates and keys of a replica and a caller, which that CA has
+    signed."""
     directory = tmp_path_factory.mktemp("pki")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(directory, *new, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem")

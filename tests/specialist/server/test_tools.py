@@ -1,4 +1,4 @@
-"""Tool calls over a replica's gRPC and through the router, and a replica whose model has no tool template."""
+"""Tool calls through a replica's gRPC server and through the router, and a replica whose model has no tool template."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
 
 
 async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
-    """Over gRPC and through the router, the engine waits until the caller has the first part."""
+    """The engine waits until the caller has the first part of the call, over gRPC and through the router."""
     settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1, prefix_cache=False)
     async with (
         running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
