@@ -1,4 +1,4 @@
-"""The forecast simulates the scheduler's own policy: both deal out chunks, turns, rounds and holds alike."""
+"""The forecast simulates the scheduler's own policy: both assign chunks, turns, rounds and holds in the same way."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -61,8 +61,8 @@ def run(
     max_running: int = 32,
     pool: BlockPool | None = None,
 ) -> list[Seen] | None:
-    """The first and last token's time of each request; None if one ends early at its deadline, or is preempted because
-    the pool is full."""
+    """Run the requests. Return the times of the first and the last token of each, or None if a request ends early at
+    its deadline or is preempted because the pool is full."""
     clock = ManualClock()
     scheduler = new_scheduler(clock, hold, max_running, pool)
     loop = StepLoop(scheduler, new_engine(clock, scheduler.pool))
@@ -123,7 +123,7 @@ def _adapters(one: RequestShape) -> tuple[str, ...]:
 
 
 def due_in_order(asked: Sequence[RequestShape]) -> list[RequestShape]:
-    """Arrival and deadline are far from now; requests are due one after the other."""
+    """Return the requests with arrivals and deadlines far from now, such that they are due one after another."""
     placed = []
     for place, one in enumerate(asked):
         due = AT_EASE + place
@@ -141,7 +141,7 @@ def first_tokens(seen: Sequence[Seen] | None) -> list[float]:
 
 
 lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
-"""No step takes the last token of a prompt alone, because that would be a decode step."""
+"""Prompt lengths such that no step has only the last token of a prompt, because that would be a decode step."""
 deadlines = st.sampled_from([None, PRESSED, AT_EASE])
 
 
@@ -182,7 +182,8 @@ def requests(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
 def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[RequestShape], max_running: int) -> None:
-    """Every first token and every end, unless a request is cut at its deadline or chunks are dealt by shares."""
+    """The times of every first token and every end agree, unless a request ends early at its deadline or chunks are
+    split between prompts."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
@@ -196,7 +197,7 @@ def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Reques
 def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
     asked: list[RequestShape], max_running: int
 ) -> None:
-    """One round of all stacks stands for the turns of each."""
+    """The forecast counts one round of all stacks in place of each stack's turns."""
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
     assert seen is not None
@@ -206,7 +207,7 @@ def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
 
 
 def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
-    """The first request can meet its deadline only if no chunk comes between its rounds."""
+    """The first request meets its deadline only if no chunk runs between its rounds."""
     asked = [RequestShape(CHUNK, deadline=60.0, answer=40), RequestShape(20 * CHUNK, answer=4)]
     held, free = forecast(asked, HOLD), forecast(asked)
     assert held == run(asked, HOLD)

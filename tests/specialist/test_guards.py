@@ -18,7 +18,7 @@ from tests.laws.scenario import BARE
 
 
 class Guess:
-    """Always proposes the same tokens."""
+    """A proposer that always proposes the same tokens."""
 
     def __init__(self, guess: object) -> None:
         self._guess = guess
@@ -143,7 +143,7 @@ def test_an_engine_without_room_for_a_state_costs_the_one_request() -> None:
 
 
 def test_drafts_are_dropped_before_a_request_is_preempted() -> None:
-    """Both requests speculate; the pool has room for their tokens but not for their drafts."""
+    """Both requests speculate. The pool has room for their tokens but not for their drafts."""
     replica = Replica(Shape(num_blocks=6, block_size=2, prefix_cache=False))
     rng = Random(0)
     proposer = OracleProposer(rng, replica.model)
@@ -167,7 +167,7 @@ def hits(replica: Replica) -> list[int]:
 
 
 def test_a_prompt_that_ends_on_a_block_can_be_resumed() -> None:
-    """The snapshot is where a lookup can reach it: before the block of the last token."""
+    """The snapshot is taken where a lookup can find it: before the block of the last token."""
     replica = Replica(Shape(block_size=4, hybrid=True))
     for name in ("first", "again"):
         replica.run([request(name, range(12))])

@@ -21,12 +21,12 @@ AN_HOUR = 3600.0
 
 
 def decoding(index: int, *, priority: int, deadline: float | None) -> DecodingRequest:
-    """A request whose prompt is computed and that needs `ROUNDS` more decode steps."""
+    """Return a request whose prompt is computed and that needs `ROUNDS` more decode steps."""
     return make_sequence(index, priority=priority, deadline=deadline).rank, deadline, ROUNDS
 
 
 def is_held(prompt: Sequence, requests: list[DecodingRequest], num_chunks: int) -> bool:
-    """A hold rule with a known round time."""
+    """Return whether the prompt is held, with a known round time."""
     return PrefillHold(CHUNK, ROUND).margin(prompt.rank, requests, 0.0, num_chunks) < 0
 
 
@@ -46,7 +46,7 @@ def test_a_prompt_waits_for_a_request_that_needs_every_round(deadline: float | N
 
 
 def test_a_short_prompt_is_held_less_than_a_long_one() -> None:
-    """A short prompt puts few chunks between the steps."""
+    """A short prompt adds few chunks between the decode steps."""
     urgent = [decoding(1, priority=1, deadline=ROUNDS * ROUND + 3 * CHUNK + 2 * CHUNK)]
     held = [is_held(make_sequence(2), urgent, chunks) for chunks in (1, 2, 3, 99)]
     assert held == [False, False, True, True]
@@ -73,11 +73,11 @@ def test_only_decoding_requests_hold_a_prompt() -> None:
     scheduler.submit(Request("held", BARE, tuple(range(40)), 10))
     assert scheduler.assemble_step() is not None
     hold = scheduler.hold
-    assert isinstance(hold, HoldsOne) and hold.seen == [], "a request that computes its prompt holds nothing"
+    assert isinstance(hold, HoldsOne) and hold.seen == [], "a request that still computes its prompt must hold no other"
 
 
 class HoldsOne(PrefillHold):
-    """Holds the named prompt, and notes which requests decode."""
+    """Holds the named prompt, and records which requests decode."""
 
     name: str
     seen: list[DecodingRequest]
@@ -121,10 +121,10 @@ def test_a_prompt_held_in_mid_budget_costs_no_owed_step() -> None:
     assert [row.sequence.request.request_id for row in run(loop).rows] == ["first"]
     behind = [run(loop) for _ in range(4)]
     assert {step.mode for step in behind} == {"decode"}
-    assert len({step.adapters for step in behind}) == 4, "a stack that can decode had no step after the chunk"
+    assert len({step.adapters for step in behind}) == 4, "a stack that could decode had no step after the chunk"
     run(loop)
     holding.name = ""
     step = run(loop)
     assert [(row.sequence.request.request_id, len(row.tokens)) for row in step.rows] == [("held", 8)], (
-        "the rest of a chunk"
+        "the rest of a chunk must be used"
     )

@@ -31,7 +31,8 @@ def heap_is_bounded(queue: WaitingQueue) -> bool:
 def test_it_is_a_sorted_set(
     ranks: list[tuple[int, int, int | None]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
 ) -> None:
-    """Highest priority first, then earliest due, earliest arrival, first submitted, whatever left in between."""
+    """The order is: highest priority, earliest due time, earliest arrival, first submitted, whatever was removed in
+    between."""
     seqs = [make_sequence(i, priority=p, arrival=at, deadline=end) for i, (p, at, end) in enumerate(ranks)]
     queue, members = new_queue(), set[Sequence]()
     for move, i in moves:
@@ -63,7 +64,7 @@ def test_it_empties_in_order() -> None:
 
 
 def test_repeated_pushes_and_removals_leak_nothing() -> None:
-    """A sequence that is preempted often behind a stable head costs no memory."""
+    """A sequence that is often preempted behind a stable head must cost no memory."""
     queue = new_queue()
     queue.push(make_sequence(0, priority=9))
     restless = [make_sequence(i) for i in range(1, 8)]

@@ -1,4 +1,4 @@
-"""An overloaded replica on simulated time."""
+"""An overloaded replica in simulated time."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ def new_front(
 
 
 def load(rate: float, seconds: float, seed: int, *, exact: float = 1.0) -> list[Request]:
-    """Three priorities, near and far deadlines, many short requests and a few long ones."""
+    """Return requests with three priorities and near and far deadlines: many short ones and a few long ones."""
     rng, now, requests = Random(seed), 0.0, list[Request]()
     while now < seconds:
         now += rng.expovariate(rate)
@@ -69,7 +69,7 @@ class ReplicaRun:
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
     tokens: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
-    """Number of times a request left its slot."""
+    """How often requests left their slots, by cause."""
 
     def run(self, requests: list[Request]) -> "ReplicaRun":
         clock, coming = self.front.clock, iter(requests)
@@ -95,11 +95,11 @@ class ReplicaRun:
             elif isinstance(event, Preempted):
                 self.causes[event.cause] += 1
             elif isinstance(event, Finished):
-                assert event.request_id not in self.ends, "one end each"
+                assert event.request_id not in self.ends, "a request ended twice"
                 self.ends[event.request_id] = (event.reason, self.front.clock.now())
 
     def check_books(self) -> None:
-        """The controller's bookings equal the scheduler's requests and their places."""
+        """Check that the controller's bookings agree with the scheduler's requests and their states."""
         scheduler, books = self.front.scheduler, self.front.controller.bookings
         aside = {entry.booking.key for entry in books.suspended}
         assert aside == {seq.request.request_id for seq in scheduler.ledger.suspended}
@@ -126,14 +126,14 @@ class ReplicaRun:
 
     def check_whole(self) -> None:
         admitted = {key for key, verdict in self.verdicts.items() if isinstance(verdict, Admit)}
-        assert set(self.ends) == admitted, "every admitted request ends, and no other"
+        assert set(self.ends) == admitted, "every admitted request must end, and no other"
         pool = self.front.scheduler.pool
         pool.check()
         assert pool.num_free == pool.capacity and not self.front.controller.bookings.num_live
 
 
 CAPACITY = 4.0
-"""Requests a second, about what `load` leaves time for."""
+"""Requests a second, about as many as the replica can serve."""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -144,12 +144,15 @@ def test_at_ten_times_its_capacity_no_admitted_request_is_late(seed: int) -> Non
     refused = [verdict for verdict in story.verdicts.values() if isinstance(verdict, Refuse)]
     assert len(refused) > len(story.verdicts) / 2
     shed = [key for key, (reason, _) in story.ends.items() if reason == "shed"]
-    assert all(story.requests[key].priority < 9 for key in shed), "the highest are never displaced"
+    assert all(story.requests[key].priority < 9 for key in shed), (
+        "requests of the highest priority must not be displaced"
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int) -> None:
-    """The lowest priority can wait. The others are never late because of it, and none of it is lost."""
+    """Requests of the lowest priority have no deadline. They make no other request late, and all of them are
+    answered."""
     requests = [
         replace(request, deadline=None) if request.priority == 0 else request
         for request in load(3 * CAPACITY, 20, seed)
@@ -164,7 +167,7 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 
 
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Condition (c) keeps the promise."""
+    """Control: condition (c) is what keeps admitted requests in time."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     assert ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 
@@ -180,7 +183,7 @@ def test_a_replica_without_measurements_learns_its_costs() -> None:
     story = ReplicaRun(new_front(known=False)).run(load(10 * CAPACITY, 20, 4))
     story.check_whole()
     late = [key for key in story.late() if story.requests[key].arrival > 3]
-    assert late == [], "the first seconds are for learning"
+    assert late == [], "the first seconds are for measuring prices"
     error = story.front.controller.errors()
     assert error is not None and error.step_p90 < 0.25
 
@@ -189,7 +192,7 @@ def test_answers_that_end_early_are_not_planned_to_their_limits() -> None:
     story = ReplicaRun(new_front()).run(load(2 * CAPACITY, 30, 5, exact=0.0))
     story.check_whole()
     answered = [key for key, (reason, _) in story.ends.items() if reason == "stop"]
-    assert len(answered) > 40, "of 200 tokens each no more than a dozen would fit"
+    assert len(answered) > 40, "with 200 tokens each, at most a dozen would fit"
     assert len(story.late()) <= 0.1 * len(answered)
 
 
@@ -219,7 +222,7 @@ def test_bookings_follow_the_scheduler(
 
 @pytest.mark.parametrize(("max_running", "num_blocks"), [(8, 512), (3, 512), (8, 96)])
 def test_a_forecast_of_known_work_comes_true(max_running: int, num_blocks: int) -> None:
-    """All requests arrive at once: each ends as forecast, within a turn or two."""
+    """All requests arrive together. Each ends as forecast, within a turn or two."""
     front = new_front(max_running, num_blocks)
     requests = [replace(request, arrival=0.0, deadline=None) for request in load(4, 8, 7)]
     for request in requests:
@@ -271,10 +274,10 @@ def test_a_cached_block_is_shared_only_while_it_is_held() -> None:
 
 
 def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
-    """The engine's thread releases tables while another thread looks for the holder of a block."""
+    """The engine thread releases tables while another thread looks for the holder of a block."""
 
     class Leaving:
-        """A sequence whose table is gone when it is read again."""
+        """A sequence whose table is gone when it is read a second time."""
 
         def __init__(self, sequence: Any) -> None:
             self.request = sequence.request

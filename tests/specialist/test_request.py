@@ -1,4 +1,4 @@
-"""A request that cannot be served is refused at once, and the error names the cause."""
+"""A request that cannot be served is refused immediately, and the error names the cause."""
 
 from collections.abc import Sequence
 from dataclasses import replace

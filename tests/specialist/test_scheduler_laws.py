@@ -1,4 +1,4 @@
-"""The scheduler decides as the naive one does, whatever is requested."""
+"""The scheduler makes the same decisions as the naive scheduler, whatever is requested."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ def lonely(laws: "SchedulerLaws") -> bool:
 
 
 class SchedulerLaws(RuleBasedStateMachine):
-    """The scheduler and the naive one side by side, each with its own pool."""
+    """Runs the scheduler and the naive scheduler on the same events, each with its own pool."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class SchedulerLaws(RuleBasedStateMachine):
     @precondition(lambda self: has_live_requests(self) and lonely(self))
     @rule(request=requests, which=st.integers(0, 9))
     def follow_up(self, request: Request, which: int) -> None:
-        """A more urgent request continues the text of a running one."""
+        """Submit a more urgent request that continues the text of a running one."""
         seq = self._one_alive(which)
         prompt = tuple(seq.chain.view()) + request.prompt[-2:]
         priority = seq.request.priority + 1
@@ -155,7 +155,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         self._end(self._one_alive(which).request.request_id, reason)
 
     def teardown(self) -> None:
-        """Without new events, everything ends and returns its blocks."""
+        """Without further events, all requests end and return their blocks."""
         broken_in_mid_step = self.scheduler.in_flight is not None
         if not broken_in_mid_step:
             self.take_steps(most=MANY_STEPS)
@@ -173,7 +173,8 @@ class SchedulerLaws(RuleBasedStateMachine):
         self._three_integers_are_ordered()
 
     def _decides_as_the_naive_one(self) -> None:
-        """Every decision equals the naive one's, every answer the model's, and each request ends once."""
+        """Check that every decision equals the naive scheduler's, every answer the model's, and that each request ends
+        once."""
         expected, self.naive.events = self.naive.events, []
         events = [without_detail(event) for event in self.scheduler.take_events()]
         assert events == expected
@@ -226,7 +227,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         self.committed: list[Step] = []
 
     def _submit(self, request: Request) -> None:
-        """`deadline` is relative to now."""
+        """Submit the request. Its deadline is relative to now."""
         deadline = None if request.deadline is None else self.clock.now() + request.deadline
         request = replace(request, request_id=f"r{len(self.requests)}", deadline=deadline)
         self.requests[request.request_id] = request
@@ -255,7 +256,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         return step
 
     def _interrupt(self, step: Step, interruption: Interruption, newcomer: Request, which: int) -> None:
-        """Events that may occur while a step is in flight."""
+        """Cause an event that may occur while a step is in flight."""
         if interruption == "a row is cancelled":
             self._end(rows_of(step)[which % len(step.rows)].request_id, "cancelled")
         if interruption in ("time passes", "deadlines pass"):
@@ -288,7 +289,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         assert not self.scheduler.end(request_id, reason)
 
     def _outcome(self, step: Step, fate: Fate, which: int) -> Outcome:
-        """The engine's result of a step that failed at its end."""
+        """Return the engine's result for a step that failed at its end."""
         [(_, outcome)] = self.engine.run(step)
         assert isinstance(outcome, StepOutcome)
         if fate == "loses a row":

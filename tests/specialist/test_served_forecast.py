@@ -23,7 +23,7 @@ from specialist.server.settings import ReplicaSettings
 
 LANE = Lane("writer", "0" * 64)
 PRICES = StepPrices(0.0, 0.1 / 64, 0.0, 0.02, 0.0, 0.0)
-"""A chunk of the first 64 tokens takes the 0.1 s that a server allows."""
+"""A chunk of the first 64 tokens takes 0.1 s, the step time that a server allows."""
 NUM_BLOCKS = 1025
 
 
@@ -38,7 +38,7 @@ def served() -> ReplicaCore:
 
 
 def decoding(deadline: float) -> ReplicaCore:
-    """A request that has 10 of its 100 tokens, 20 ms each."""
+    """Return a core whose request has 10 of its 100 tokens; each takes 20 ms."""
     core = served()
     assert isinstance(core.submit(Request("early", LANE, tuple(range(64)), 100, deadline=deadline)), Admit)
     for _ in range(11):
@@ -53,7 +53,7 @@ def late_request(core: ReplicaCore, num_prompt: int, num_tokens: int, seconds: f
 
 
 def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
-    """Time of the first token, time of the end, and finish reason."""
+    """Return, for each request, the time of the first token, the time of the end, and the finish reason."""
     first: dict[str, float] = {}
     ends: dict[str, tuple[float, float, str]] = {}
     while core.step() is not None:
@@ -66,7 +66,7 @@ def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
 
 
 def test_a_prompt_that_would_be_held_is_not_refused() -> None:
-    """Ten chunks between its rounds would make the earlier request late, so the scheduler holds them."""
+    """Ten chunks between its rounds would make the earlier request late, so the scheduler holds these chunks."""
     core = decoding(deadline=2.7)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=50, seconds=30.0))
     assert isinstance(decision, Admit), decision
@@ -76,7 +76,7 @@ def test_a_prompt_that_would_be_held_is_not_refused() -> None:
 
 
 def test_a_prompt_that_would_be_held_for_too_long_is_refused() -> None:
-    """It would have 2.1 s for 1.2 s of work if it were not held for 1.8 s."""
+    """Without the hold of 1.8 s, the request would have 2.1 s for 1.2 s of work."""
     core = decoding(deadline=2.4)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=10, seconds=2.1))
     assert isinstance(decision, Refuse) and decision.reason == "deadline_unreachable", decision

@@ -1,4 +1,4 @@
-"""Prompts of many adapter stacks share a budget, one after the other, before the decoding sequences have a step."""
+"""Prompts of many adapter stacks share a budget, one after another, before the decoding sequences have a step."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ A_STEP, A_TOKEN = 0.5, 0.25
 
 
 class Watched(FixedBudget):
-    """Records its observations."""
+    """A budget that records its observations."""
 
     def __init__(self, num_tokens: int) -> None:
         super().__init__(num_tokens)
@@ -29,7 +29,7 @@ class Watched(FixedBudget):
 
 
 def first_tokens(num_stacks: int, budget: Watched) -> list[int]:
-    """The step of each request's first token, for requests that arrive together."""
+    """Return the step of each request's first token, for requests that arrive together."""
     clock = ManualClock()
     pool = BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=budget)
@@ -53,7 +53,8 @@ def test_a_budget_for_all_of_them_takes_one_step_a_stack(num_stacks: int) -> Non
 
 
 def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> None:
-    """Two prompts, then a step for each of the two stacks; two more, then a step for each of four; and so on."""
+    """The budget fits two prompts. After each pair of prompts, every stack that can decode has a step: two steps, then
+    four, and so on."""
     found = first_tokens(16, Watched(2 * LENGTH))
     behind = [sum(range(2, 2 * pair + 1, 2)) for pair in range(8)]
     assert found == [2 * pair + steps + one for pair, steps in enumerate(behind) for one in (1, 2)]
@@ -62,4 +63,4 @@ def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> Non
 def test_the_budget_observes_what_all_of_them_took_together() -> None:
     budget = Watched(4 * LENGTH)
     first_tokens(16, budget)
-    assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # powers of two are exact
+    assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # Powers of two are exact.

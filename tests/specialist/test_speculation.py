@@ -1,4 +1,4 @@
-"""A draft token is accepted if it and all before it equal the samples."""
+"""A draft token is accepted if it and all drafts before it equal the sampled tokens."""
 
 from hypothesis import given
 from hypothesis import strategies as st

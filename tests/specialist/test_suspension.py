@@ -22,7 +22,7 @@ NUM_BLOCKS, BLOCK = 64, 4
 
 
 class Replica:
-    """A scheduler and its engine; `hybrid` with recurrent state."""
+    """A scheduler and its engine, with recurrent state if `hybrid` is true."""
 
     def __init__(self, *, hybrid: bool = False) -> None:
         self.clock = ManualClock()
@@ -75,14 +75,14 @@ def alone(name: str, *, hybrid: bool) -> list[int]:
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 6, 10])
 def test_a_suspended_sequence_goes_on_where_it_was(at: int, hybrid: bool) -> None:
-    """Suspended while waiting, during its prompt, or while decoding."""
+    """The sequence is suspended while it waits, during its prompt, or while it decodes."""
     replica = Replica(hybrid=hybrid)
     replica.submit("a")
     replica.submit("other", max_tokens=30)
     replica.step(at)
     said, ran = list(replica.tokens.get("a", [])), "a" in replica.names()
     assert replica.scheduler.suspend("a", "boss")
-    assert not replica.scheduler.suspend("a", "another"), "it is already suspended"
+    assert not replica.scheduler.suspend("a", "another"), "the sequence is already suspended"
     replica.step(4)
     assert replica.names() == ["other"] and replica.tokens.get("a", []) == said
     assert replica.left == ([Preempted("a", "deadline", "boss")] if ran else [])
@@ -102,7 +102,7 @@ def test_a_sequence_resumed_before_the_next_step_keeps_its_slot() -> None:
     replica.step(3)
     replica.scheduler.suspend("a", "boss")
     replica.scheduler.resume("a")
-    assert not len(replica.scheduler.waiting), "it has its slot"
+    assert not len(replica.scheduler.waiting), "the sequence still has its slot"
     replica.step(40)
     assert not replica.left and replica.ends == {"a": "length"}
     replica.check_empty()
@@ -124,7 +124,7 @@ def test_a_sequence_that_ends_suspended_leaves_nothing_behind(at: int, between: 
     replica.check_empty()
     if isinstance(replica.states, Hybrid):
         kept = sum(snapshot.nbytes for snapshot in replica.states.snapshots.values())
-        assert replica.states.num_snapshot_bytes == kept, "its snapshot is gone"
+        assert replica.states.num_snapshot_bytes == kept, "the snapshot must be gone"
 
 
 def test_a_suspended_request_ends_at_its_deadline() -> None:
@@ -158,7 +158,7 @@ def test_a_sequence_suspended_in_flight_keeps_what_it_computes() -> None:
 @given(seed=st.integers(0, 2**16), rate=st.floats(5, 40), max_running=st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
 def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float, max_running: int) -> None:
-    """Urgent requests of the highest priority, patient ones beside them, and callers that cancel at any time."""
+    """Some requests are urgent and of the highest priority, others have no deadline, and callers cancel at any time."""
     rng = Random(seed)
     requests = [_hurried(request, rng) for request in load(rate, 2.0, seed)]
     story, live = ReplicaRun(new_front(max_running, 128)), dict[str, Request]()
@@ -183,7 +183,7 @@ def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float,
     story.add_event()
     story.check_whole()
     patient = {key: reason for key, (reason, _) in story.ends.items() if story.requests[key].deadline is None}
-    assert set(patient.values()) <= {"length", "cancelled"}, "a request without a deadline is not given up"
+    assert set(patient.values()) <= {"length", "cancelled"}, "a request without a deadline must not be shed"
 
 
 def _hurried(request: Request, rng: Random) -> Request:

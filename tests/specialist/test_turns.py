@@ -22,7 +22,7 @@ Prompts = PrefillTurns[Sequence]
 Stacks = DecodeTurns[Sequence]
 age_bounds = st.integers(1, 5)
 THE_ROUTERS = 120.0
-"""The router's deadline for a request without one: ample time."""
+"""The deadline that the router sets for a request without one. It is ample."""
 sequences = st.lists(
     st.tuples(st.sampled_from(STACKS), st.integers(0, 3), st.sampled_from([None, THE_ROUTERS])), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
@@ -30,11 +30,11 @@ hurried_sequences = st.lists(
     st.tuples(st.sampled_from(STACKS[:3]), st.integers(0, 1), st.integers(1, 9)), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
 who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
-"""Changes before each turn; a number without a sequence means none."""
+"""Sequences that arrive or leave before each turn. A number without a sequence changes nothing."""
 
 
 class Waits:
-    """Number of turns for which each member has been passed over."""
+    """Counts for how many turns each member has been passed over."""
 
     def __init__(self) -> None:
         self.turns: dict[Hashable, int] = {}

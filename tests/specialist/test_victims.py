@@ -81,7 +81,7 @@ def test_a_victim_with_shared_blocks_is_passed_over() -> None:
 
 
 def test_no_sequence_grows_at_the_cost_of_a_higher_priority() -> None:
-    """The weakest growing sequence shares all its blocks: it yields its own place, though that frees nothing."""
+    """The weakest growing sequence shares all its blocks. It is preempted itself, although that frees no block."""
     pool = BlockPool(9, 2)
     low = admitted(pool, runner(1, priority=0), 4)
     assert low.table is not None

@@ -1,1 +1,1 @@
-"""Tools: how models write calls, and how they are read."""
+"""Tests of tools: how models write tool calls, and how these are parsed."""

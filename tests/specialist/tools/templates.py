@@ -1,4 +1,4 @@
-"""Chat templates with tools, in the shapes of the served families, and some that differ."""
+"""Chat templates with tools, with the structure of those of the served model families, and some that differ."""
 
 QWEN = """{%- if tools %}
     {{- '<|im_start|>system\\n' }}
@@ -83,6 +83,6 @@ MISTRAL = """{{- bos_token }}
 """
 
 XML = QWEN.replace('\\n<tool_call>\\n{"name": "', "\\n<tool_call>\\n<function=").replace('", "arguments": ', ">")
-"""Calls that are not JSON."""
+"""A template whose calls are not JSON."""
 ONLY_SHOWN = QWEN.replace('{%- elif message.role == "assistant" %}', "{%- elif message.role == 'nobody' %}")
-"""Tools are shown, but earlier calls are left out."""
+"""A template that shows the tools but leaves out earlier calls."""

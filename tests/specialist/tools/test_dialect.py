@@ -34,7 +34,7 @@ def vocabulary(template: str) -> Vocabulary:
 
 
 def said(template: str, messages: list[ChatTurn], tools: tuple[OfferedTool, ...] = ()) -> str:
-    """The rendered text without control tokens."""
+    """Return the rendered text without control tokens."""
     words_ = vocabulary(template)
     ids = ChatTemplate(words_, Encoder(words_)).render(messages, tools)
     return str(words_.tokenizer.decode([each for each in ids if each not in words_.control_ids.values()]))
@@ -50,7 +50,9 @@ def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, diale
     ids = made.render([ASKED, CALLED, TOOL_RESULT], (TOOL,))
     text = str(given.tokenizer.decode([each for each in ids if each not in given.control_ids.values()]))
     assert '"Looks it up."' in text and '"what": {' in text
-    assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, "a caller's text is only text"
+    assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, (
+        "a caller's text must stay plain text"
+    )
     assert "over there" in text
     made.close()
 
@@ -99,7 +101,7 @@ def test_template_without_tool_calls_is_named(template: str, why: str) -> None:
     for _ in range(2):
         with pytest.raises(ToolsUnsupported, match=why):
             made.dialect()
-    assert made.render([ASKED]), "the rest still works"
+    assert made.render([ASKED]), "the rest must still work"
     made.close()
 
 

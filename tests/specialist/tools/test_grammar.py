@@ -1,4 +1,4 @@
-"""A model that samples at random still calls correctly where it must call."""
+"""A model that samples at random still writes correct calls where it must call a tool."""
 
 import json
 from random import Random
@@ -38,7 +38,7 @@ GRAMMARS = GrammarCache(WORDS, WORDS.tokenizer.get_vocab_size())
 
 
 def draw(calling: ToolCalling, seed: int, prefix: str = "", most: int = 400) -> tuple[ParsedText, bool]:
-    """Random allowed tokens; half of the time a control token or the end, if allowed."""
+    """Generate random allowed tokens. Half of the time, take a control token or the end if one is allowed."""
     structure = calling.structure(64)
     assert structure is not None
     guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)
@@ -100,7 +100,7 @@ def test_markers_may_be_tokens_without_a_text(dialect: ToolDialect, control: tup
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: ToolDialect) -> None:
-    """Outside a call it writes freely."""
+    """The model writes freely outside a call and strictly inside it."""
     begun = {"hermes": "Well.\n<tool_call>", "mistral": "Well. [TOOL_CALLS]", "llama": '{"na'}[dialect.name]
     calling = ToolCalling(ToolOffer(STRICT, "auto", one_at_most=True), dialect, {})
     for seed in range(8):
@@ -122,7 +122,7 @@ def test_without_constraints_a_model_writes_freely() -> None:
         assert ToolCalling(offer, HERMES, {}).structure(64) is not None
     lax = ToolCalling(ToolOffer(TOOLS, one_at_most=True), HERMES, {})
     said, ended = draw(lax, 1, '<tool_call>\n{"name": "move", "arguments": {"other": 1}}\n</tool_call>')
-    assert ended and said.calls[0].arguments == '{"other": 1}', "any object is allowed without strict"
+    assert ended and said.calls[0].arguments == '{"other": 1}', "without `strict`, any object must be allowed"
 
 
 def test_schemas_that_cannot_be_kept_are_refused() -> None:

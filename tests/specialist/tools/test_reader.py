@@ -1,4 +1,4 @@
-"""Calls and text are read from an answer, however it is cut into pieces."""
+"""Tool calls and text are parsed from an answer, however it is split into pieces."""
 
 import json
 from collections.abc import Sequence
@@ -148,7 +148,7 @@ def test_only_what_may_begin_a_call_is_held_back(text: str, safe: str) -> None:
 
 
 def test_linear_in_the_text() -> None:
-    """Quadratic reading would take tens of seconds."""
+    """Parsing in quadratic time would take tens of seconds."""
     for text in (
         "<tool_call>{" * 10_000,
         '<tool_call>{"a":1}' * 10_000,
