@@ -20,7 +20,6 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from octet import __version__
 from octet.background import cancel_tasks, run_every, run_forever
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
@@ -116,15 +115,11 @@ class RouterServer(RouterCore):
 
     def _build_exposition(self) -> Exposition:
         endpoints = EndpointState(
-            live=self.live,
-            gate=self.gate,
-            jobs=self.jobs,
-            responses=self._responses,
+            self.service,
+            self.jobs,
+            self._responses,
             num_connections=lambda: 0 if self.http is None else len(self.http.live_connections),
             is_warm=lambda: self.is_warm,
-            is_draining=lambda: self.service.draining,
-            memory_share=lambda: self.memory.share,
-            version=__version__,
         )
         exporter = self.traces.exporter
         return router_exposition(self._counters, self.services, endpoints, self._replica_metrics, exporter)

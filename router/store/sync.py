@@ -40,7 +40,7 @@ class StoreHealth:
         self._since = 0.0
         self._logged_at = 0.0
         self.text = ""  # empty while the database answers
-        self.on_change: Callable[[str], None] | None = None
+        self.on_change: Callable[[str], None] = lambda text: None
 
     def failed(self, why: str, held: str) -> None:
         now = self._clock.now()
@@ -62,8 +62,6 @@ class StoreHealth:
             self._notify()
 
     def _notify(self) -> None:
-        if self.on_change is None:
-            return
         try:
             self.on_change(self.text)
         except Exception:

@@ -8,19 +8,19 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from admission.knobs import ESCALATION
+from octet import __version__
 from octet.telemetry.exposition import Exposition, FamilyStream, counter_family, gauge_family, state_family
 from octet.telemetry.outcomes import error_reasons, reason_name
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import operator_pb2 as wire
-from router.api.keys.gate import AccessGate
 from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
-from router.dispatch.live_requests import LiveRequests
 from router.jobs.manager import JobManager
 from router.observe.metrics.quality import evaluation_source, slo_source
 from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters, request_source
 from router.observe.overview.findings import is_breaker_open
+from router.serving import RequestServer
 from router.store.store import Store
 
 BREAKER_STATES = ("closed", "shadow_only", "recovering")
@@ -58,25 +58,22 @@ def trace_source(exporter: SpanExporter | None) -> FamilyStream:
 
 
 class EndpointState(NamedTuple):
-    live: LiveRequests
-    gate: AccessGate
+    server: RequestServer
     jobs: JobManager
     responses: HttpResponses
     num_connections: Callable[[], int]
     is_warm: Callable[[], bool]
-    is_draining: Callable[[], bool]
-    memory_share: Callable[[], float | None]
-    version: str
 
 
 def endpoint_source(endpoints: EndpointState) -> FamilyStream:
-    jobs, live, refused = endpoints.jobs, endpoints.live, endpoints.gate.refused
-    memory, responses = endpoints.memory_share() or 0.0, tuple(endpoints.responses.items())
+    server, jobs = endpoints.server, endpoints.jobs
+    live, refused, memory = server.live, server.gate.refused, server.memory.share or 0.0
+    responses = tuple(endpoints.responses.items())
     refusals = [((reason_name(reason),), refused[reason]) for reason in _GATE_REASONS]
     submitted, ended = jobs.counters.submitted, [((each,), jobs.counters.ended[each]) for each in _JOB_ENDINGS]
     gauges: list[tuple[str, str, float]] = [
         ("octet_warm", "Whether every specialist has had a warm replica.", endpoints.is_warm()),
-        ("octet_draining", "Whether the router is draining.", endpoints.is_draining()),
+        ("octet_draining", "Whether the router is draining.", server.draining),
         ("octet_inflight_requests", "Requests in flight.", len(live)),
         ("octet_inflight_requests_limit", "Limit of requests in flight.", live.max_requests),
         ("octet_inflight_bytes", "Bytes of the requests in flight.", live.num_bytes),
@@ -87,7 +84,7 @@ def endpoint_source(endpoints: EndpointState) -> FamilyStream:
     ]
     yield None  # the rest runs on another thread
     about = "Always 1; the label is this router's version."
-    yield gauge_family("octet_build_info", about, ("version",), [((endpoints.version,), 1)])
+    yield gauge_family("octet_build_info", about, ("version",), [((__version__,), 1)])
     for name, about, value in gauges:
         yield gauge_family(name, about, (), [((), value)])
     about = "HTTP responses by route and status; route none stands for unknown routes."
