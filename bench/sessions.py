@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from bench.processes import replica_and_router
 from bench.timing import Board, Targets
+from octet.client.clients import Client
 from octet.client.options import MessageDict
-from octet.client.sync_client import Client
 from simulation.results import BenchRecord
 
 TURNS = 20

@@ -22,7 +22,7 @@ from bench.processes import HOST, ROOT, SiteFailed, Started, cpu_seconds, replic
 from bench.router_site import ROUTER, Ask, at_once, infer_request
 from bench.timing import Board, Figure, Subject, Targets, Work, interleave
 from octet.telemetry.otlp import to_sdk_span
-from octet.telemetry.requests import ClockAnchor, Span, SpanIds
+from octet.telemetry.requests import ClockAnchor, Span, new_span_id
 from octet.v1 import inference_pb2 as wire
 from router.observe.traces import build_spans
 from router.request import TraceContext
@@ -58,12 +58,12 @@ _CASE = "the router's part of one request"
 
 
 def drawing_records(runs: int) -> list[BenchRecord]:
-    ids, anchor = SpanIds(secrets.token_bytes), ClockAnchor(0.0, time.time_ns())
+    new_id, anchor = partial(new_span_id, secrets.token_bytes), ClockAnchor(0.0, time.time_ns())
     resource = Resource({"service.name": "octet-router"})
     requests = [_ended(str(number)) for number in range(_REQUESTS)]
 
     def draw() -> list[list[Span]]:
-        return [build_spans(*each, anchor, ids.new) for each in requests]
+        return [build_spans(*each, anchor, new_id) for each in requests]
 
     def ready_to_write() -> Work:
         traces = draw()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octet.client.answer import Answer, Chunk
-    from octet.client.async_client import AsyncClient
+    from octet.client.clients import AsyncClient, Client
     from octet.client.conversation import AsyncConversation, Conversation
     from octet.client.errors import (
         Busy,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from octet.client.options import Choice, Json, Regex
     from octet.client.receipts import Receipt
     from octet.client.records import ToolCall
-    from octet.client.sync_client import Client
 
 __version__ = "0.1.0"
 __all__ = [
@@ -60,7 +59,7 @@ __all__ = [
     "Unavailable",
     "__version__",
 ]
-_PARTS = ("errors", "options", "receipts", "answer", "jobs", "conversation", "sync_client", "async_client", "operator")
+_PARTS = ("errors", "options", "receipts", "answer", "jobs", "conversation", "clients", "operator")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from octet.clock import wall_ms
 
 STANDARD_INPUT = "-"
+ONE_LINE = 1000  # columns of a table whose rows must not be folded
 DEFAULT_WIDTH = 120  # columns, if standard output is not a terminal
 _MIN_WIDTH = 80
 _GAP = "  "
@@ -59,8 +60,9 @@ def write_output(text: str) -> None:
         raise
 
 
-def format_os_error(error: OSError) -> str:
-    if error.filename is None or error.strerror is None:
+def format_error(error: Exception) -> str:
+    """Return the message; for an operating system's error, the file and the reason."""
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}"
 

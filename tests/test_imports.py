@@ -42,7 +42,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("router/routing/policy.py", "import time"),
         ("router/dispatch/attempts.py", "import kvpool"),
         ("router/routing/classifier/linear.py", "import sklearn"),
-        ("octet/client/sync_client.py", "import starlette"),
+        ("octet/client/clients.py", "import starlette"),
     ],
 )
 def test_a_forbidden_import_is_reported(checkout: Path, module: str, forbidden: str) -> None:

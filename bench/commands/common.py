@@ -10,7 +10,7 @@ from bench.plots import View, plot_views
 from bench.processes import SiteFailed
 from bench.timing import Findings, Targets, lines_of, table_of_spreads, write_records
 from octet.cli.arguments import Commands, add_parser, parse_float
-from octet.terminal import format_os_error
+from octet.terminal import format_error
 from simulation.plots import PlotUnavailable
 from simulation.results import BenchRecord, RunMeter, write_result
 from simulation.traces import TraceError
@@ -84,7 +84,7 @@ def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argpars
     except BrokenPipeError:
         raise
     except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
-        say(format_os_error(error) if isinstance(error, OSError) else str(error))
+        say(format_error(error))
         return 2
 
 

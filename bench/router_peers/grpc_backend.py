@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from bench.processes import HOST, wait_for_sigterm
 from bench.router_peers.cases import WORD, Order
-from octet.rpc.handlers import CallerGone, Context, relay_handler, streaming_handler
+from octet.rpc.handlers import CallerGone, Context, streaming_handler
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.settings import ServiceSettings
 
@@ -95,7 +95,7 @@ async def start_backend(address: str = f"{HOST}:0") -> tuple[Any, int]:
     """Return the server and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _MOST_BYTES)])
     handlers = {
-        "Generate": relay_handler(wire.GenerateRequest, _generate, _MOST_BYTES),
+        "Generate": streaming_handler(wire.GenerateRequest, None, _generate, _MOST_BYTES),
         "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, _watch, _MOST_BYTES),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))

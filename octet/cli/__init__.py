@@ -10,36 +10,32 @@ if TYPE_CHECKING:
     import argparse
 
 _COMMANDS = {
-    "serve": "octet.cli.serve:add_serve_command",
-    "generate": "octet.cli.requests:add_generate_command",
-    "chat": "octet.cli.chat:add_chat_command",
-    "jobs": "octet.cli.jobs:add_jobs_command",
-    "route": "octet.cli.requests:add_route_command",
-    "receipt": "octet.cli.receipts:add_receipt_command",
-    "cancel": "octet.cli.requests:add_cancel_command",
-    "breakers": "octet.cli.operate:add_breaker_commands",
-    "breaker": "octet.cli.operate:add_breaker_commands",
-    "knobs": "octet.cli.operate:add_knob_commands",
-    "lanes": "octet.cli.operate:add_lane_commands",
-    "adapters": "octet.cli.operate:add_lane_commands",
-    "replicas": "octet.cli.operate:add_replica_commands",
-    "drain": "octet.cli.operate:add_replica_commands",
-    "undrain": "octet.cli.operate:add_replica_commands",
-    "shadow": "octet.cli.operate:add_shadow_command",
-    "audit": "octet.cli.operate:add_audit_commands",
-    "events": "octet.cli.operate:add_audit_commands",
-    "top": "octet.cli.top:add_top_command",
-    "slo": "octet.cli.operate:add_slo_command",
-    "receipts": "octet.cli.receipts:add_receipts_command",
-    "why": "octet.cli.why:add_why_command",
-    "keys": "octet.cli.keys:add_keys_command",
-    "check": "octet.cli.check:add_check_command",
-    "router": "octet.cli.router:add_router_command",
-    "specialist": "octet.cli.specialist:add_specialist_command",
-    "bench": "bench.cli:add_bench_command",
-    "simulate": "octet.cli.simulate:add_simulate_command",
-    "completion": "octet.cli.completion:add_completion_command",
+    "octet.cli.serve:add_serve_command": "serve",
+    "octet.cli.requests:add_generate_command": "generate",
+    "octet.cli.chat:add_chat_command": "chat",
+    "octet.cli.jobs:add_jobs_command": "jobs",
+    "octet.cli.requests:add_route_command": "route",
+    "octet.cli.receipts:add_receipt_command": "receipt",
+    "octet.cli.requests:add_cancel_command": "cancel",
+    "octet.cli.operate:add_breaker_commands": "breakers breaker",
+    "octet.cli.operate:add_knob_commands": "knobs",
+    "octet.cli.operate:add_lane_commands": "lanes adapters",
+    "octet.cli.operate:add_replica_commands": "replicas drain undrain",
+    "octet.cli.operate:add_shadow_command": "shadow",
+    "octet.cli.operate:add_audit_commands": "audit events",
+    "octet.cli.top:add_top_command": "top",
+    "octet.cli.operate:add_slo_command": "slo",
+    "octet.cli.receipts:add_receipts_command": "receipts",
+    "octet.cli.why:add_why_command": "why",
+    "octet.cli.keys:add_keys_command": "keys",
+    "octet.cli.check:add_check_command": "check",
+    "octet.cli.router:add_router_command": "router",
+    "octet.cli.specialist:add_specialist_command": "specialist",
+    "bench.cli:add_bench_command": "bench",
+    "octet.cli.simulate:add_simulate_command": "simulate",
+    "octet.cli.completion:add_completion_command": "completion",
 }
+"""The commands that each function adds."""
 _EXTRAS = {"top": "cli", "completion": "cli", "keys": "router", "router": "router"}
 _EXTRAS |= dict.fromkeys(("serve", "specialist", "bench", "simulate"), "serve")
 """The extra that a command needs on top of the base package."""
@@ -127,14 +123,13 @@ def _parser(command: str) -> "argparse.ArgumentParser":
     if command == _VERSION:
         return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    names = [command] if command in _COMMANDS else list(_COMMANDS)
-    for target in dict.fromkeys(_COMMANDS[name] for name in names):
-        name = next(each for each in _COMMANDS if _COMMANDS[each] == target)
+    wanted = {target: names for target, names in _COMMANDS.items() if command in names.split()} or _COMMANDS
+    for target, names in wanted.items():
         try:
             module, function = target.split(":")
             getattr(import_module(module), function)(commands)
         except ModuleNotFoundError as error:
-            _add_missing(commands, name, error)
+            _add_missing(commands, names.split()[0], error)
     return parser
 
 

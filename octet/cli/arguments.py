@@ -8,7 +8,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from octet.terminal import format_os_error
+from octet.terminal import format_error
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 EXIT_INVALID = 2
@@ -29,27 +29,21 @@ def add_parser(commands: Any, name: str, about: str, more: str = "", **options: 
     return parser
 
 
-def add_tls_options(group: "argparse._ArgumentGroup", client_ca_help: str) -> None:
-    group.add_argument("--tls-certificate", type=Path, metavar="FILE")
-    group.add_argument("--tls-key", type=Path, metavar="FILE")
-    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help=client_ca_help)
+def add_option(
+    parser: Any, name: str, metavar: str, about: str = "", parse: Callable[[str], object] = str, **settings: Any
+) -> None:
+    """Add an option with a value, or an argument if its name has no dashes."""
+    parser.add_argument(name, metavar=metavar, help=about or None, type=parse, **settings)
 
 
-def add_access_options(group: "argparse._ActionsContainer") -> None:
+def add_flag(parser: Any, name: str, about: str) -> None:
+    parser.add_argument(name, action="store_true", help=about)
+
+
+def add_access_options(group: Any) -> None:
     about = f"require an API key from this file (see octet keys); default: {KEYS_VARIABLE}, or the configuration's"
-    group.add_argument("--keys", type=Path, metavar="FILE", help=about)
-    about = "allow access from other machines without TLS or keys (trusted networks only)"
-    group.add_argument("--insecure", action="store_true", help=about)
-
-
-def tls_files(arguments: argparse.Namespace) -> tuple[Path, Path, Path | None] | None:
-    """Return certificate, key and client CA. Raises ValueError if one of the first two is missing."""
-    certificate, key, client_ca = arguments.tls_certificate, arguments.tls_key, arguments.tls_client_ca
-    if certificate is None and key is None and client_ca is None:
-        return None
-    if certificate is None or key is None:
-        raise ValueError("--tls-certificate and --tls-key must be given together")
-    return certificate, key, client_ca
+    add_option(group, "--keys", "FILE", about, Path)
+    add_flag(group, "--insecure", "allow access from other machines without TLS or keys (trusted networks only)")
 
 
 def report_errors(command: str, call: Callable[[], int]) -> int:
@@ -59,8 +53,7 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
     except BrokenPipeError:
         raise
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
-        message = format_os_error(error) if isinstance(error, OSError) else error
-        print(f"octet {command}: {message}", file=sys.stderr)
+        print(f"octet {command}: {format_error(error)}", file=sys.stderr)
         return EXIT_INVALID
 
 

@@ -7,20 +7,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from octet.cli import request_options as request
+from octet.cli import requests as request
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, add_parser
+from octet.cli.arguments import Commands, add_flag, add_option
 from octet.cli.receipts import format_receipt
 from octet.client.answer import Chunk
+from octet.client.clients import Stream
 from octet.client.conversation import Conversation
 from octet.client.errors import NoSpecialist, OctetError
 from octet.client.options import Options
 from octet.client.receipts import Receipt
-from octet.client.sync_client import Stream
-from octet.terminal import check_utf8, format_os_error, write_output
+from octet.terminal import check_utf8, format_error, write_output
 
 PROMPT, _CONTINUATION_PROMPT = "> ", "… "
 _MAX_LINE, _MAX_HISTORY = 1_000_000, 1000
@@ -94,7 +95,7 @@ class ChatJsonOutput(ChatTextOutput):
 
     def failed(self, error: OctetError, *, has_text: bool) -> None:
         fields = {"kind": type(error).__name__, "message": str(error), "reason": error.reason}
-        self._print({"error": {**fields, "status": cli.exit_status(error)}}, ends_turn=True)
+        self._print({"error": {**fields, "status": cli.exit_status(type(error))}}, ends_turn=True)
         cli.print_error("chat", str(error))
 
     def explain(self, receipt: Receipt) -> None:
@@ -146,11 +147,11 @@ class ChatSession:
             return 0
         try:
             answer = self.conversation.stream(text)
-            with cli.Interrupt(answer.cancel) as interrupt, answer:
+            with cli.cancel_on_interrupt(answer.cancel) as interrupt, answer:
                 return self._print_answer(text, answer, interrupt)
         except OctetError as error:  # raised before the request was sent
             self.output.failed(error, has_text=False)
-            return cli.exit_status(error)
+            return cli.exit_status(type(error))
 
     def _print_answer(self, text: str, answer: Stream, interrupt: cli.Interrupt) -> int:
         try:
@@ -162,7 +163,7 @@ class ChatSession:
             if interrupt.pressed:
                 return self._cut_short(text, answer.text)
             self.output.failed(error, has_text=bool(answer.text))
-            return cli.exit_status(error)
+            return cli.exit_status(type(error))
         self.output.completed(answer.receipt)
         return 0
 
@@ -228,7 +229,7 @@ def _save(session: ChatSession, name: str) -> str:
     except FileExistsError:
         return f"{name} exists already: choose another name."
     except (OSError, RuntimeError, ValueError) as error:
-        return f"Could not save the conversation: {format_os_error(error) if isinstance(error, OSError) else error}"
+        return f"Could not save the conversation: {format_error(error)}"
     return f"Saved {conversation.num_turns} turns to {name}."
 
 
@@ -256,10 +257,9 @@ SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "specialist": SlashCommand("/specialist [NAME]", _SPECIALIST_ABOUT, _specialist),
     "exit": SlashCommand("/exit", "end the chat", _exit),
 }
-_DESCRIPTION = f"""\
-Chat with the ensemble. Each answer is printed as it streams, followed by one line:
-which specialist gave it, with which confidence and why, how much of the prompt was
-cached, and the speed.
+_HELP = f"""
+Each answer is printed as it streams, followed by one line: which specialist gave
+it, with which confidence and why, how much of the prompt was cached, and the speed.
 
 {_format_slash_commands("  ")}
 
@@ -267,23 +267,19 @@ Ctrl-C cuts an answer short and keeps the text so far; Ctrl-D exits. A line that
 ends in \\ continues; // sends a line that begins with /.
 
 If standard input is not a terminal, each of its lines is a turn, and the first
-failure ends the chat. With --json every event is a line of JSON.
-
-{cli.EXIT_STATUS_HELP}"""
+failure ends the chat. With --json every event is a line of JSON."""
 
 
 def add_chat_command(commands: Commands) -> None:
-    parser = add_parser(commands, "chat", "chat with the ensemble", description=_DESCRIPTION)
-    cli.add_connection_options(parser)
-    parser.add_argument("--system", metavar="TEXT", help="system message before the conversation")
-    parser.add_argument("--session", metavar="ID", help="conversation id; default: a new one")
-    parser.add_argument("--adapter", action="append", default=[], metavar="NAME", help="adapter; repeatable, in order")
+    parser = cli.add_command(commands, "chat", "chat with the ensemble", _chat, _HELP, json_help=cli.EVENTS_HELP)
+    option = partial(add_option, parser)
+    option("--system", "TEXT", "system message before the conversation")
+    option("--session", "ID", "conversation id; default: a new one")
+    option("--adapter", "NAME", "adapter; repeatable, in order", action="append", default=[])
     request.add_routing_options(parser, has_prompt=False)
     request.add_sampling_options(parser)
     request.add_timing_options(parser, "each turn")
-    parser.add_argument("--json", action="store_true", help="print every event as a line of JSON")
-    parser.add_argument("--no-history", action="store_true", help="do not save typed lines")
-    parser.set_defaults(run=lambda arguments: cli.run_command("chat", lambda: _chat(arguments)))
+    add_flag(parser, "--no-history", "do not save typed lines")
 
 
 def _chat(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
-from octet.terminal import format_table, install_hint, pluralise
+from octet.terminal import ONE_LINE, format_table, install_hint, pluralise
 
 _DESCRIPTION = """\
 Validate a configuration file without starting anything. Every problem is printed
@@ -19,7 +19,6 @@ the embedded default is checked.
 Exit status: 0 when the configuration is valid, 2 when it is not.
 """
 _HEADING = ("specialist", "model", "replicas", "block", "KV memory", "max tokens", "fallback")
-_ONE_LINE = 1000
 
 
 def add_check_command(commands: Commands) -> None:
@@ -104,7 +103,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "digest": summary["digest"][:16],
     }
     heading = f"{source}: {summary['name']}, {pluralise(len(specialists), 'specialist')}"
-    table = format_table(_HEADING, [_specialist_row(each) for each in specialists], width=_ONE_LINE)
+    table = format_table(_HEADING, [_specialist_row(each) for each in specialists], width=ONE_LINE)
     return "\n".join([heading, "", table, "", *(f"{name:<11} {value}" for name, value in lines.items())])
 
 

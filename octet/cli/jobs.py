@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from octet.cli import request_options as request
+from octet.cli import requests as request
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, add_parser, integer_type, parse_seconds
+from octet.cli.arguments import Commands, add_option, add_parser, integer_type, parse_seconds
+from octet.client.clients import Client
 from octet.client.errors import OctetError
 from octet.client.jobs import Job, JobEvent
-from octet.client.sync_client import Client
-from octet.terminal import check_utf8, format_age, format_duration, format_table, write_output
+from octet.terminal import format_age, format_duration, format_table, write_output
 
 JobCommand = Callable[[Client, argparse.Namespace], int]
 
@@ -24,7 +24,7 @@ A job is stored before `submit` returns and ends exactly once, even if the route
 is restarted meanwhile. Ended jobs are kept for a limited time.
 
 {cli.EXIT_STATUS_HELP}"""
-_ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled.\n"
+_ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled."
 _LABEL = 11
 _parse_event_number = integer_type(0, 2**63 - 1, "an event number is a whole number")
 
@@ -35,36 +35,29 @@ def add_jobs_command(commands: Commands) -> None:
     submit = _add_verb(verbs, "submit", "submit a request and print the id of its job", _submit)
     submit.add_argument("prompt", nargs="?", help="default: standard input")
     request.add_request_options(submit, is_streamed=False)
-    submit.add_argument("--idempotency-key", metavar="KEY", help="submitting twice with the same key makes one job")
-    submit.set_defaults(request_id=None, check=lambda arguments: request.check_request_options(submit, arguments))
+    add_option(submit, "--idempotency-key", "KEY", "submitting twice with the same key makes one job")
+    submit.set_defaults(request_id=None)
     listing = _add_verb(verbs, "list", "list your jobs, newest first", _list)
-    listing.add_argument("--limit", type=int, metavar="N", help="at most N; default: the router's limit")
-    listing.add_argument("--before", default="", metavar="ID", help="only jobs older than this one")
+    add_option(listing, "--limit", "N", "at most N; default: the router's limit", int)
+    add_option(listing, "--before", "ID", "only jobs older than this one", default="")
     get = _add_verb(verbs, "get", "show a job and its answer so far", _get)
     cancel = _add_verb(verbs, "cancel", "cancel a job; an ended job stays as it is", _cancel)
     watch = _add_verb(verbs, "watch", "print a job's answer as it streams, across router restarts", _watch, _ENDED_HELP)
     wait = _add_verb(verbs, "wait", "wait for a job to end and print its answer", _wait, _ENDED_HELP)
     for each in (get, cancel, watch, wait):
-        each.add_argument("job_id", metavar="ID", help="id of the job")
+        add_option(each, "job_id", "ID", "id of the job")
     for each in (listing, get, cancel):
-        each.add_argument("--tenant", default="", metavar="NAME", help="tenant of the job, for an operator's key")
-    about = "only events after this number"
-    watch.add_argument("--after", type=_parse_event_number, default=0, metavar="N", help=about)
+        add_option(each, "--tenant", "NAME", "tenant of the job, for an operator's key", default="")
+    add_option(watch, "--after", "N", "only events after this number", _parse_event_number, default=0)
     for each in (watch, wait):
-        each.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="longest time to wait")
+        add_option(each, "--timeout", "SECONDS", "longest time to wait", parse_seconds)
 
 
 def _add_verb(verbs: Any, name: str, about: str, command: JobCommand, more: str = "") -> argparse.ArgumentParser:
-    parser = add_parser(verbs, name, about, f"\n\n{cli.EXIT_STATUS_HELP}{more}")
-    cli.add_connection_options(parser)
-    parser.add_argument("--json", action="store_true", help="print all fields as JSON")
-    parser.set_defaults(run=lambda arguments: cli.run_command(f"jobs {name}", lambda: _call_router(arguments, command)))
-    return parser
+    return cli.add_command(verbs, name, about, lambda arguments: _call_router(arguments, command), more)
 
 
 def _call_router(arguments: argparse.Namespace, command: JobCommand) -> int:
-    check_utf8("ID", getattr(arguments, "job_id", None))
-    check_utf8("--tenant", getattr(arguments, "tenant", None))
     with cli.open_client(arguments) as router:
         try:
             return command(router, arguments)
@@ -76,7 +69,6 @@ def _call_router(arguments: argparse.Namespace, command: JobCommand) -> int:
 
 
 def _submit(router: Client, arguments: argparse.Namespace) -> int:
-    arguments.check(arguments)
     prompt, options = request.request_options(arguments, request.read_prompt(arguments))
     job = router.jobs.submit(prompt, idempotency_key=arguments.idempotency_key, **options)
     return cli.print_result(arguments, job.to_dict(), job.id)
@@ -103,7 +95,7 @@ def _watch(router: Client, arguments: argparse.Namespace) -> int:
     """Ctrl-C leaves the job running."""
     print_event = _print_event_json if arguments.json else _JobTextOutput().print_event
     number = arguments.after
-    with cli.Interrupt(router.close) as interrupt:
+    with cli.cancel_on_interrupt(router.close) as interrupt:
         try:
             for event in router.jobs.events(arguments.job_id, number, timeout=arguments.timeout):
                 number = event.number

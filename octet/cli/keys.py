@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from octet.cli.arguments import KEYS_VARIABLE, Commands, add_parser, report_errors
+from octet.cli.arguments import KEYS_VARIABLE, Commands, add_flag, add_option, add_parser, report_errors
 from octet.clock import wall_ms
 from octet.terminal import format_table
 from router.api.keys import key_file
@@ -38,11 +39,12 @@ def add_keys_command(commands: Commands) -> None:
     new = _add_verb(verbs, "new", "create a key and print it once", _new)
     new.add_argument("name", help="name of the caller, shown on receipts and in the audit log")
     new.add_argument("--role", required=True, choices=ROLES, help="call: send requests; operate: also make changes")
-    new.add_argument("--requests-per-minute", type=int, metavar="N", help="default: no limit")
-    new.add_argument("--tokens-per-minute", type=int, metavar="N", help="of prompts and answers; default: no limit")
-    new.add_argument("--concurrency", type=int, metavar="N", help="requests at once; default: no limit")
-    new.add_argument("--tenant", metavar="NAME", help="tenant whose cache and receipts it shares (default: its name)")
-    new.add_argument("--expires", metavar="DATE", help="2027-01-31, or 2027-01-31T12:00:00Z; UTC")
+    option = partial(add_option, new)
+    option("--requests-per-minute", "N", "default: no limit", int)
+    option("--tokens-per-minute", "N", "of prompts and answers; default: no limit", int)
+    option("--concurrency", "N", "requests at once; default: no limit", int)
+    option("--tenant", "NAME", "tenant whose cache and receipts it shares (default: its name)")
+    option("--expires", "DATE", "2027-01-31, or 2027-01-31T12:00:00Z; UTC")
     _add_verb(verbs, "list", "list all keys, without their secrets", _list)
     about = "revoke a key; running requests finish, event streams are closed"
     _add_verb(verbs, "revoke", about, _revoke).add_argument("name", help="name of the key")
@@ -50,9 +52,8 @@ def add_keys_command(commands: Commands) -> None:
 
 def _add_verb(verbs: Any, name: str, about: str, act: KeysCommand) -> argparse.ArgumentParser:
     parser = add_parser(verbs, name, about)
-    about = f"default: {KEYS_VARIABLE}, if it is a path, or {_DEFAULT_FILE}"
-    parser.add_argument("--file", type=Path, metavar="FILE", help=about)
-    parser.add_argument("--json", action="store_true", help="print all fields as JSON")
+    add_option(parser, "--file", "FILE", f"default: {KEYS_VARIABLE}, if it is a path, or {_DEFAULT_FILE}", Path)
+    add_flag(parser, "--json", "print all fields as JSON")
 
     def run(arguments: argparse.Namespace) -> int:
         act(arguments, KeysFile(_path(arguments.file)))

@@ -3,7 +3,7 @@
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,17 @@ import grpc
 
 from octet import terminal
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, parse_duration, parse_float, parse_positive
+from octet.cli.arguments import Commands, add_option, parse_duration, parse_float, parse_positive
 from octet.client import records
 from octet.client.errors import DeadlineExceeded, NotFound, OctetError
-from octet.client.operator import Operator
+from octet.client.operator import DEFAULT_REASON, Operator
 from octet.client.records import BreakerInfo, LaneInfo, Objective, ReplicaInfo, Slo
 from octet.client.wire_record import WireRecord
 from octet.terminal import format_age, format_duration, format_latency, format_percent, format_table, pluralise
 
 RecordT = TypeVar("RecordT", bound=WireRecord)
-Columns = Mapping[str, str | Callable[[Any], object]]
-"""Headings, each with the name of a field or a function of the record."""
+Columns = Sequence[str | tuple[str, str | Callable[[Any], object]]]
+"""Each is the name of a field, or a heading with the name of a field or a function of the record."""
 
 _BREAKERS_HELP = """
 closed: the specialist serves. shadow_only: its pass rate fell below the floor;
@@ -72,71 +72,56 @@ def _format_state(breaker: BreakerInfo) -> str:
     return f"held {breaker.hold} by {breaker.hold_by}: {breaker.hold_why}" if breaker.hold else breaker.state
 
 
-_BREAKER_COLUMNS: Columns = {
-    "specialist": "specialist",
-    "lane": _format_lane,
-    "state": _format_state,
-    "passed": lambda each: format_percent(each.pass_rate),
-    "samples": lambda each: f"{each.samples}{f' of {each.min_samples}' if each.samples < each.min_samples else ''}",
-    "floor": lambda each: format_percent(each.floor),
-    "since": lambda each: format_age(each.since_unix_ms),
-    "fallback": "fallback",
-    "outlook": "outlook",
-}
-_KNOB_COLUMNS: Columns = {
-    "knob": "name",
-    "value": lambda each: f"{each.value:g}",
-    "configured": lambda each: f"{each.configured:g}",
-    "set by": "set_by",
-    "since": lambda each: format_age(each.since_unix_ms),
-    "why": "why",
-}
-_LANE_COLUMNS: Columns = {
-    "specialist": "specialist",
-    "lane": "number",
-    "adapter": "adapter",
-    "status": "status",
-    "since": lambda each: format_age(each.since_unix_ms),
-    "passed": lambda each: format_percent(each.pass_rate),
-    "samples": "samples",
-    "on": lambda each: f"{each.resident}/{each.replicas}",
-    "by": "by",
-    "outlook": "outlook",
-}
-_REPLICA_COLUMNS: Columns = {
-    "replica": "name",
-    "specialist": "specialist",
-    "status": lambda each: each.status + (", refusing" if each.refusing else ""),
-    "health": "health_breaker",
-    **{name: name for name in ("waiting", "running", "shadows")},
-    "wait": lambda each: "" if each.usual_wait is None else f"{each.usual_wait:.2f} s",
-    "error p90": lambda each: format_percent(each.estimate_error_p90),
-    "address": "address",
-}
-_SHADOW_COLUMNS: Columns = {
-    **{name: name for name in ("intent", "primary", "shadow", "why", "compared")},
-    "agreed": lambda each: _ratio(each.agreed, each.compared),
-    "similar": lambda each: f"{each.mean_similarity:.2f}",
-    "verified": "verified",
-    "passed": lambda each: " / ".join(_ratio(n, each.verified) for n in (each.primary_passed, each.shadow_passed)),
-    "alone": lambda each: f"{each.only_primary_passed} / {each.only_shadow_passed}",
-}
-_AUDIT_COLUMNS: Columns = {
-    "no.": "number",
-    "ago": lambda each: format_age(each.at_unix_ms),
-    **{name: name for name in ("who", "what", "subject", "before", "after", "why")},
-}
-_SLO_COLUMNS: Columns = {
-    "specialist": "specialist",
-    "ttft p50/p95/p99": lambda each: _format_quantiles(each.ttft),
-    "itl p50/p95/p99": lambda each: _format_quantiles(each.itl),
-    "first token p95": lambda each: format_latency(getattr(each.admission_to_first_token, "p95", None)),
-    "correct": lambda each: format_percent(each.pass_rate),
-    "floor": lambda each: format_percent(each.floor),
-    "judged": "judged",
-    "preempted once": lambda each: format_percent(each.preempted_once),
-    "answered": "answered",
-}
+_SINCE = ("since", lambda each: format_age(each.since_unix_ms))
+_FLOOR = ("floor", lambda each: format_percent(each.floor))
+_PASSED = ("passed", lambda each: format_percent(each.pass_rate))
+_BREAKER_COLUMNS: Columns = (
+    "specialist",
+    ("lane", _format_lane),
+    ("state", _format_state),
+    _PASSED,
+    ("samples", lambda each: f"{each.samples}{f' of {each.min_samples}' if each.samples < each.min_samples else ''}"),
+    *(_FLOOR, _SINCE, "fallback", "outlook"),
+)
+_KNOB_COLUMNS: Columns = (
+    ("knob", "name"),
+    ("value", lambda each: f"{each.value:g}"),
+    ("configured", lambda each: f"{each.configured:g}"),
+    *(("set by", "set_by"), _SINCE, "why"),
+)
+_LANE_COLUMNS: Columns = (
+    *("specialist", ("lane", "number"), "adapter", "status", _SINCE, _PASSED, "samples"),
+    ("on", lambda each: f"{each.resident}/{each.replicas}"),
+    *("by", "outlook"),
+)
+_REPLICA_COLUMNS: Columns = (
+    *(("replica", "name"), "specialist"),
+    ("status", lambda each: each.status + (", refusing" if each.refusing else "")),
+    *(("health", "health_breaker"), "waiting", "running", "shadows"),
+    ("wait", lambda each: "" if each.usual_wait is None else f"{each.usual_wait:.2f} s"),
+    ("error p90", lambda each: format_percent(each.estimate_error_p90)),
+    "address",
+)
+_SHADOW_COLUMNS: Columns = (
+    *("intent", "primary", "shadow", "why", "compared"),
+    ("agreed", lambda each: _ratio(each.agreed, each.compared)),
+    ("similar", lambda each: f"{each.mean_similarity:.2f}"),
+    "verified",
+    ("passed", lambda each: " / ".join(_ratio(n, each.verified) for n in (each.primary_passed, each.shadow_passed))),
+    ("alone", lambda each: f"{each.only_primary_passed} / {each.only_shadow_passed}"),
+)
+_AGO = ("ago", lambda each: format_age(each.at_unix_ms))
+_AUDIT_COLUMNS: Columns = (("no.", "number"), _AGO, "who", "what", "subject", "before", "after", "why")
+_SLO_COLUMNS: Columns = (
+    "specialist",
+    ("ttft p50/p95/p99", lambda each: _format_quantiles(each.ttft)),
+    ("itl p50/p95/p99", lambda each: _format_quantiles(each.itl)),
+    ("first token p95", lambda each: format_latency(getattr(each.admission_to_first_token, "p95", None))),
+    ("correct", lambda each: format_percent(each.pass_rate)),
+    *(_FLOOR, "judged"),
+    ("preempted once", lambda each: format_percent(each.preempted_once)),
+    "answered",
+)
 
 
 def format_records(found: Iterable[WireRecord], columns: Columns) -> str:
@@ -145,23 +130,38 @@ def format_records(found: Iterable[WireRecord], columns: Columns) -> str:
     def cell(record: WireRecord, column: str | Callable[[Any], object]) -> str:
         return str(getattr(record, column) if isinstance(column, str) else column(record))
 
-    return format_table(list(columns), [[cell(each, column) for column in columns.values()] for each in found])
+    pairs = [(each, each) if isinstance(each, str) else each for each in columns]
+    return format_table([name for name, _ in pairs], [[cell(each, column) for _, column in pairs] for each in found])
 
 
-def _list(name: str, columns: Columns, fetch: Callable[[Operator, Any], Sequence[WireRecord]]) -> cli.OperatorCall:
+def _list(name: str, columns: Columns, fetch: Callable[[Operator, Any], Sequence[WireRecord]]) -> cli.Run:
     def call(operator: Operator, given: argparse.Namespace) -> cli.Result:
         found = fetch(operator, given)
         return {name: [each.to_dict() for each in found]}, format_records(found, columns)
 
-    return call
+    return cli.call_operator(call)
 
 
-def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], RecordT]) -> cli.OperatorCall:
+def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], RecordT]) -> cli.Run:
     def call(operator: Operator, given: argparse.Namespace) -> cli.Result:
         record = fetch(operator, given)
         return record.to_dict(), describe(record)
 
-    return call
+    return cli.call_operator(call)
+
+
+def _change(describe: Callable[[RecordT], str], make: Callable[..., RecordT], *names: str) -> cli.Run:
+    """Make a change with the arguments of these names, and show the changed record."""
+    return _show(
+        describe, lambda operator, given: make(operator, *(getattr(given, name) for name in names), why=given.reason)
+    )
+
+
+def _add_change_options(parser: argparse.ArgumentParser, *, reason_needed: bool = False) -> None:
+    default: Any = {"required": True} if reason_needed else {"default": DEFAULT_REASON}
+    about = "recorded in the audit log" + ("" if reason_needed else "; default: %(default)s")
+    add_option(parser, "--reason", "TEXT", about, **default)
+    add_option(parser, "--as", "NAME", "who makes the change; default: your user and machine", dest="who", default=None)
 
 
 def add_breaker_commands(commands: Commands) -> None:
@@ -170,22 +170,17 @@ def add_breaker_commands(commands: Commands) -> None:
     cli.add_operator_command(commands, "breakers", about, show, _BREAKERS_HELP)
     single = cli.add_operator_command(commands, "breaker", "hold a specialist's breaker, or release it")
     verbs = single.add_subparsers(metavar="hold|release", required=True)
-    call = _show(
-        _describe_breaker,
-        lambda operator, given: operator.hold_breaker(given.specialist, given.hold, why=given.reason),
-    )
     about = "keep a specialist from serving, or keep it serving regardless of its answers"
-    hold = cli.add_operator_verb(verbs, "hold", about, call)
+    change = _change(_describe_breaker, Operator.hold_breaker, "specialist", "hold")
+    hold = cli.add_operator_verb(verbs, "hold", about, change)
     position = hold.add_mutually_exclusive_group(required=True)
     position.add_argument("--open", dest="hold", action="store_const", const="open", help="send it only shadow traffic")
     position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="let it serve")
-    cli.add_change_options(hold, reason_needed=True)
-    call = _show(
-        _describe_breaker, lambda operator, given: operator.release_breaker(given.specialist, why=given.reason)
-    )
+    _add_change_options(hold, reason_needed=True)
     about = "let the breaker decide again, from the state it has without the hold"
-    release = cli.add_operator_verb(verbs, "release", about, call)
-    cli.add_change_options(release)
+    change = _change(_describe_breaker, Operator.release_breaker, "specialist")
+    release = cli.add_operator_verb(verbs, "release", about, change)
+    _add_change_options(release)
     for verb in (hold, release):
         verb.add_argument("specialist", metavar="SPECIALIST")
 
@@ -209,15 +204,14 @@ def add_knob_commands(commands: Commands) -> None:
     show = _list("knobs", _KNOB_COLUMNS, lambda operator, _: operator.knobs())
     parser = cli.add_operator_command(commands, "knobs", about, show, _KNOBS_HELP)
     verbs = parser.add_subparsers(metavar="set|release")
-    call = _show(_describe_knob, lambda operator, given: operator.set_knob(*given.setting, why=given.reason))
-    setting = cli.add_operator_verb(verbs, "set", "set a knob to a value until it is released", call, _KNOBS_HELP)
-    setting.add_argument("setting", type=parse_setting, metavar="NAME=VALUE", help="such as review.priority_floor=5")
-    call = _show(_describe_knob, lambda operator, given: operator.release_knob(given.name, why=given.reason))
+    change = _show(_describe_knob, lambda operator, given: operator.set_knob(*given.setting, why=given.reason))
+    setting = cli.add_operator_verb(verbs, "set", "set a knob to a value until it is released", change, _KNOBS_HELP)
+    add_option(setting, "setting", "NAME=VALUE", "such as review.priority_floor=5", parse_setting)
     about = "return a knob to the configuration and to escalation"
-    release = cli.add_operator_verb(verbs, "release", about, call)
-    release.add_argument("name", metavar="NAME", help="such as review.priority_floor")
+    release = cli.add_operator_verb(verbs, "release", about, _change(_describe_knob, Operator.release_knob, "name"))
+    add_option(release, "name", "NAME", "such as review.priority_floor")
     for verb in (setting, release):
-        cli.add_change_options(verb)
+        _add_change_options(verb)
 
 
 def _describe_knob(knob: records.KnobInfo) -> str:
@@ -236,27 +230,25 @@ def add_lane_commands(commands: Commands) -> None:
     about = "show serving, candidate and former lanes"
     show = _list("lanes", _LANE_COLUMNS, lambda operator, given: operator.lanes(given.specialist))
     lanes = cli.add_operator_command(commands, "lanes", about, show, _LANES_HELP)
-    lanes.add_argument("specialist", nargs="?", default="", metavar="SPECIALIST", help="default: all")
+    add_option(lanes, "specialist", "SPECIALIST", "default: all", nargs="?", default="")
     about = "load an adapter as a candidate, promote it, or roll back"
     adapters = cli.add_operator_command(commands, "adapters", about, show, _LANES_HELP)
     adapters.set_defaults(specialist="")
     verbs = adapters.add_subparsers(metavar="load|promote|rollback")
     about = "load an adapter on every replica, as a candidate"
     load = cli.add_operator_verb(verbs, "load", about, _show(_describe_lane, _load_adapter), _LOAD_HELP)
-    call = _show(
-        _describe_lane, lambda operator, given: operator.promote(given.specialist, given.name, why=given.reason)
-    )
     about = "let the candidate serve; running requests finish on their lane"
-    promote = cli.add_operator_verb(verbs, "promote", about, call)
-    call = _show(_describe_lane, lambda operator, given: operator.roll_back(given.specialist, why=given.reason))
+    change = _change(_describe_lane, Operator.promote, "specialist", "name")
+    promote = cli.add_operator_verb(verbs, "promote", about, change)
     about = "drop the candidate; without one, return to the previous lane"
-    rollback = cli.add_operator_verb(verbs, "rollback", about, call)
+    change = _change(_describe_lane, Operator.roll_back, "specialist")
+    rollback = cli.add_operator_verb(verbs, "rollback", about, change)
     for verb in (load, promote, rollback):
         verb.add_argument("specialist", metavar="SPECIALIST")
-        cli.add_change_options(verb)
-    load.add_argument("path", type=resolve_adapter_path, metavar="PATH")
-    load.add_argument("--name", default="", help="name of the lane; default: the directory's name")
-    promote.add_argument("name", nargs="?", default="", metavar="NAME", help="name of the candidate; default: any")
+        _add_change_options(verb)
+    add_option(load, "path", "PATH", parse=resolve_adapter_path)
+    add_option(load, "--name", "NAME", "name of the lane; default: the directory's name", default="")
+    add_option(promote, "name", "NAME", "name of the candidate; default: any", nargs="?", default="")
 
 
 def resolve_adapter_path(text: str) -> str:
@@ -287,8 +279,8 @@ def add_replica_commands(commands: Commands) -> None:
     )
     for name, about, change in changes:
         parser = cli.add_operator_command(commands, name, about, _show(_describe_replica, partial(_mark, change)))
-        parser.add_argument("replica", metavar="REPLICA", help="its name in `octet replicas`")
-        cli.add_change_options(parser)
+        add_option(parser, "replica", "REPLICA", "its name in `octet replicas`")
+        _add_change_options(parser)
 
 
 def _mark(change: Callable[..., ReplicaInfo], operator: Operator, given: argparse.Namespace) -> ReplicaInfo:
@@ -318,7 +310,7 @@ def add_shadow_command(commands: Commands) -> None:
     about = "compare answers by intent, primary and shadow"
     show = _show(format_shadow_report, lambda operator, given: operator.shadow_report(given.last))
     report = cli.add_operator_verb(verbs, "report", about, show, _SHADOW_HELP)
-    report.add_argument("--last", type=parse_duration, default=0.0, metavar="TIME", help="such as 24h; default: all")
+    add_option(report, "--last", "TIME", "such as 24h; default: all", parse_duration, default=0.0)
 
 
 def format_shadow_report(report: records.ShadowReport) -> str:
@@ -335,16 +327,17 @@ def _ratio(part: int, whole: int) -> str:
 
 def add_audit_commands(commands: Commands) -> None:
     about = "list changes: who, what, when and why, newest first"
-    audit = cli.add_operator_command(commands, "audit", about, _list_audit)
+    audit = cli.add_operator_command(commands, "audit", about, cli.call_operator(_list_audit))
     about = "full name of a specialist, knob or replica, or `store`"
-    audit.add_argument("subject", nargs="?", default="", metavar="SUBJECT", help=about)
-    audit.add_argument("--most", type=parse_positive, default=30, metavar="N", help="entries; default: %(default)s")
+    add_option(audit, "subject", "SUBJECT", about, nargs="?", default="")
+    about = "at most N; default: %(default)s"
+    audit.add_argument("--limit", "--most", type=parse_positive, default=30, metavar="N", help=about)
     about = "print changes as they happen, until Ctrl-C or --timeout"
-    cli.add_operator_command(commands, "events", about, _print_events)
+    cli.add_operator_command(commands, "events", about, cli.call_operator(_print_events))
 
 
 def _list_audit(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
-    entries = list(operator.audit(arguments.subject, most=arguments.most))
+    entries = list(operator.audit(arguments.subject, most=arguments.limit))
     subject = f" about {arguments.subject!r}" if arguments.subject else ""
     text = format_records(entries, _AUDIT_COLUMNS) if entries else f"no audit entries{subject}"
     return {"audit": [each.to_dict() for each in entries]}, text
@@ -371,12 +364,11 @@ def format_event(event: records.OperatorEvent) -> str:
 
 def add_slo_command(commands: Commands) -> None:
     about = "show recent latencies and correctness against objectives"
-    parser = cli.add_operator_command(commands, "slo", about, _list_slos, _SLO_HELP)
-    parser.add_argument("specialist", nargs="?", default="", metavar="SPECIALIST", help="default: all")
+    parser = cli.add_operator_command(commands, "slo", about, cli.call_operator(_list_slos), _SLO_HELP)
+    add_option(parser, "specialist", "SPECIALIST", "default: all", nargs="?", default="")
 
 
 def _list_slos(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
-    terminal.check_utf8("SPECIALIST", arguments.specialist)
     slos = operator.slo(arguments.specialist)
     text = format_slos(slos) if slos else "there are no specialists"
     return {"slos": [each.to_dict() for each in slos]}, text

@@ -7,16 +7,17 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, add_parser, parse_duration, parse_positive
+from octet.cli.arguments import Commands, add_flag, add_option, parse_duration, parse_positive
 from octet.client.errors import DeadlineExceeded, OctetError
 from octet.client.operator import Operator
 from octet.client.receipts import Admission, DecisionInfo, Receipt, Usage
 from octet.client.records import Between
 from octet.clock import wall_ms
 from octet.telemetry.outcomes import CAPACITY_REASONS, OUTCOMES, reason_name, request_outcome, responsible_specialist
-from octet.terminal import check_utf8, format_latency, format_moment, format_seconds, format_table
+from octet.terminal import ONE_LINE, format_latency, format_moment, format_seconds, format_table
 
 Rows = Iterator[tuple[str, str]]  # labels and texts
 _LIST_HELP = """
@@ -29,28 +30,27 @@ N asked (N replicas were tried, some without capacity), preempted, shadowed.
   octet receipts --specialist stl --outcome refused
   octet receipts --before 10m --limit 100
   octet receipts --follow"""
-_RECEIPT_HELP = f" Receipts are kept for a limited time.\n\n{cli.EXIT_STATUS_HELP}"
 CAPACITY_REASON_NAMES = frozenset(map(reason_name, CAPACITY_REASONS))
 """Refusals by one replica; another may have had capacity."""
 _OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--specialist", "tenant": "--tenant"}
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _POLL_S = 1.0
 _MAX_REMEMBERED = 10_000
-_ONE_LINE = 1000  # columns, so that a receipt is always one line
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
 _DIGEST, _BAR, _LABEL = 12, 24, 14
 
 
 def add_receipts_command(commands: Commands) -> None:
     about = "list the latest requests, one line each"
-    parser = cli.add_operator_command(commands, "receipts", about, _list_receipts, _LIST_HELP)
-    parser.add_argument("--specialist", default="", metavar="NAME", help="specialist that answered or should have")
+    parser = cli.add_operator_command(commands, "receipts", about, cli.call_operator(_list_receipts), _LIST_HELP)
+    option = partial(add_option, parser)
+    option("--specialist", "NAME", "specialist that answered or should have", default="")
     parser.add_argument("--outcome", default="", choices=OUTCOMES, help="only requests with this outcome")
-    parser.add_argument("--limit", type=parse_positive, default=50, metavar="N", help="at most N; default: %(default)s")
+    option("--limit", "N", "at most N; default: %(default)s", parse_positive, default=50)
     about = "only older requests: 10m (ago), 2026-01-31T12:00, or ms since 1970"
-    parser.add_argument("--before", type=parse_moment_ms, default=0, metavar="TIME", help=about)
-    parser.add_argument("--tenant", default="", metavar="NAME", help="only this tenant's; default: all")
-    parser.add_argument("--follow", action="store_true", help="continue with new requests until Ctrl-C")
+    option("--before", "TIME", about, parse_moment_ms, default=0)
+    option("--tenant", "NAME", "only this tenant's; default: all", default="")
+    add_flag(parser, "--follow", "continue with new requests until Ctrl-C")
 
 
 def parse_moment_ms(text: str) -> int:
@@ -67,8 +67,6 @@ def parse_moment_ms(text: str) -> int:
 
 
 def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Result | None:
-    check_utf8("--specialist", arguments.specialist)
-    check_utf8("--tenant", arguments.tenant)
     if arguments.follow and arguments.before:
         raise ValueError("--before and --follow cannot be combined")
     if arguments.follow:
@@ -76,7 +74,7 @@ def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Res
         return None
     found = _fetch(operator, arguments)
     rows = [receipt_row(each) for each in found]
-    text = format_table(_HEADING, rows, width=_ONE_LINE) if found else "no matching receipts"
+    text = format_table(_HEADING, rows, width=ONE_LINE) if found else "no matching receipts"
     return {"receipts": [each.to_dict() for each in found]}, text
 
 
@@ -104,7 +102,7 @@ def _follow(operator: Operator, arguments: argparse.Namespace) -> None:
                 note = f"more than {len(new)} new receipts: some are not shown; use a larger --limit"
                 cli.print_result(arguments, {"note": note}, note)
             for each in reversed(new):
-                cli.print_result(arguments, each.to_dict(), format_table(receipt_row(each), (), width=_ONE_LINE))
+                cli.print_result(arguments, each.to_dict(), format_table(receipt_row(each), (), width=ONE_LINE))
             is_first_poll = False
             time.sleep(_POLL_S)
 
@@ -163,12 +161,10 @@ def receipt_marks(receipt: Receipt) -> list[str]:
 
 def add_receipt_command(commands: Commands) -> None:
     about = "show which specialist answered a request, why, and how"
-    parser = add_parser(commands, "receipt", about, _RECEIPT_HELP)
-    parser.add_argument("request_id", metavar="ID", help="id of the request")
-    parser.add_argument("--tenant", default="", metavar="NAME", help="tenant of the request, for an operator's key")
-    parser.add_argument("--json", action="store_true", help="print the receipt as JSON")
-    cli.add_connection_options(parser)
-    parser.set_defaults(run=lambda arguments: cli.run_command("receipt", lambda: _print_receipt(arguments)))
+    more = "\nReceipts are kept for a limited time."
+    option = partial(add_option, cli.add_command(commands, "receipt", about, _print_receipt, more))
+    option("request_id", "ID", "id of the request")
+    option("--tenant", "NAME", "tenant of the request, for an operator's key", default="")
 
 
 def _print_receipt(arguments: argparse.Namespace) -> int:
@@ -234,7 +230,7 @@ def _receipt_rows(receipt: Receipt) -> Rows:
     if receipt.session_source not in ("", "none"):
         yield "session", f"{receipt.session_id or 'the user'}, by {receipt.session_source}"
     if receipt.usage is not None:
-        yield "tokens", _format_tokens(receipt.usage)
+        yield "tokens", format_tokens(receipt.usage)
     if validation is not None:
         result = f"{validation.outcome} by {validation.verifier} after {format_seconds(validation.seconds)}"
         yield "validation", result + (f": {validation.detail}" if validation.detail else "")
@@ -297,7 +293,7 @@ def _format_admission(admission: Admission) -> str:
     return f"{text}; forecast: starts after {format_seconds(wait)}, ends after {format_seconds(total)}{before}"
 
 
-def _format_tokens(usage: Usage) -> str:
+def format_tokens(usage: Usage) -> str:
     miss = "" if usage.miss_reason in ("", "no_session") else f", the rest not: {usage.miss_reason}"
     speed = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} tok/s"
     preempted = "" if usage.timings.preempted is None else f" for {format_seconds(usage.timings.preempted)}"

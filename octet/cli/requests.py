@@ -1,77 +1,193 @@
-"""`octet generate`, `octet route` and `octet cancel`."""
+"""`octet generate`, `octet route` and `octet cancel`; and the options of all commands that send a request."""
 
 import argparse
 import asyncio
 import json
 import math
 import sys
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from octet.cli import request_options as request
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, add_parser
-from octet.cli.receipts import explain_decision, format_decision, format_receipt
-from octet.client.errors import NoSpecialist, OctetError, describe_unreachable
-from octet.client.options import Options, structure_to_wire
-from octet.client.receipts import Receipt
+from octet.cli.arguments import Commands, add_flag, add_option
+from octet.cli.receipts import explain_decision, format_decision, format_receipt, format_tokens
+from octet.client.errors import NoSpecialist, OctetError, describe_unreachable, error_class
+from octet.client.options import Choice, Json, Options, Regex, Structure
+from octet.client.receipts import Receipt, Usage
 from octet.client.replica import SpecialistClient, SpecialistError
-from octet.terminal import check_utf8, read_standard_input, write_output
+from octet.client.request import build_message
+from octet.terminal import STANDARD_INPUT, check_utf8, read_standard_input, read_text, write_output
 from octet.v1 import specialist_pb2 as wire
 
-_GENERATE_HELP = f"""\
-Send a prompt to the router and print the answer of the chosen specialist as it
-streams. Without a prompt argument, standard input is the prompt.
-
-{cli.EXIT_STATUS_HELP}"""
-_ROUTE_HELP = f"""
+_GENERATE_HELP = """
+The router chooses the specialist. Without a prompt argument, standard input is
+the prompt."""
+_ROUTE_HELP = """
 Prints the specialist, its probability if the classifier was asked, and what made
-the decision. Nothing is generated.
-
-{cli.EXIT_STATUS_HELP}"""
-_CANCEL_HELP = f" Its caller receives a cancellation error.\n\n{cli.EXIT_STATUS_HELP}"
+the decision. Nothing is generated."""
 _ROUTER_ONLY = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts", "validate")
-_EXIT_STATUS_BY_CODE = {
-    grpc.StatusCode.INVALID_ARGUMENT: cli.EXIT_INVALID,
-    grpc.StatusCode.NOT_FOUND: cli.EXIT_INVALID,
-    grpc.StatusCode.UNIMPLEMENTED: cli.EXIT_INVALID,
-    grpc.StatusCode.UNAVAILABLE: cli.EXIT_BUSY,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: cli.EXIT_BUSY,
-}
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+FLOAT_OPTIONS = ("temperature", "top_p", "min_p", "typical_p", *_PENALTIES)
+INTEGER_OPTIONS = ("max_tokens", "min_tokens", "top_k", "seed", "priority", "context_size", "max_experts")
+TIMEOUT_OPTIONS = ("timeout", "first_token_timeout")
+_ROUTING_OPTIONS = ("intent", "force", "exclude", "template", "max_experts")
+_STRUCTURE_OPTIONS = ("json_object", "json_schema", "regex", "choice")
+_LISTED: dict[str, Any] = {"action": "append", "default": []}
+_INT64 = 2**63
+
+
+def option_name(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def add_request_options(parser: argparse.ArgumentParser, *, is_streamed: bool = True) -> None:
+    option = partial(add_option, parser)
+    option("--system", "TEXT", "system message before the prompt")
+    option("--adapter", "NAME", "adapter to apply; repeatable, in order", **_LISTED)
+    add_sampling_options(parser)
+    form = parser.add_argument_group("form of the answer (at most one)")
+    add_flag(form, "--json-object", "any JSON object")
+    add_option(form, "--json-schema", "FILE", "JSON that matches this schema; - for standard input")
+    add_option(form, "--regex", "PATTERN", "text that matches the pattern in full")
+    add_option(form, "--choice", "TEXT", "one of these strings; repeatable", **_LISTED)
+    add_timing_options(parser, is_streamed=is_streamed)
+    add_routing_options(parser.add_argument_group("routing"))
+    option("--session", "ID", "conversation id; prefers a replica that holds its prefix")
+    option("--user", "ID", "end user on whose behalf the request is made")
+    about = "check the whole answer with its task's verifier; the receipt carries the result"
+    parser.add_argument("--validate", action="store_true", default=None, help=about)
+
+
+def add_routing_options(group: Any, *, has_prompt: bool = True) -> None:
+    option = partial(add_option, group)
+    option("--intent", "NAME", "an intent of the ensemble's configuration")
+    option("--force", "NAME", "allow only this specialist; repeatable", **_LISTED)
+    option("--exclude", "NAME", "exclude this specialist; repeatable", **_LISTED)
+    if has_prompt:
+        option("--template", "TEXT", "prompt template with {prompt} and {body}")
+        option("--body", "FILE", "text that the prompt is about; - for standard input")
+    option("--max-experts", "N", "at most N specialists and adapters in total", int)
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    option = partial(add_option, group)
+    option("--max-tokens", "N", "maximum tokens in the answer", int)
+    option("--min-tokens", "N", "minimum tokens in the answer", int)
+    for name in FLOAT_OPTIONS:
+        option(option_name(name), "X", parse=float)
+    option("--top-k", "N", parse=int)
+    option("--seed", "N", parse=int)
+    option("--stop", "TEXT", "stop string; repeatable", **_LISTED)
+    add_flag(group, "--ignore-eos", "do not stop before --max-tokens")
+    option("--context-size", "N", "maximum tokens in prompt and answer together", int)
+
+
+def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_streamed: bool = True) -> None:
+    """`is_streamed` means that the caller waits for the first token."""
+    add_option(parser, "--priority", "N", "0 to 9; higher priorities are served first", int)
+    add_option(parser, "--timeout", "SECONDS", f"time limit for {subject}", float)
+    if is_streamed:
+        add_option(parser, "--first-token-timeout", "SECONDS", "cancel if no token has arrived by then", float)
+    else:
+        parser.set_defaults(first_token_timeout=None)
+
+
+def _check_exclusive(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for options of `add_request_options` that exclude each other."""
+    if arguments.system is not None and not (arguments.template is None and arguments.body is None):
+        raise ValueError("--system makes the prompt a conversation, which takes neither --template nor --body")
+    if arguments.prompt is None and arguments.body == STANDARD_INPUT:
+        raise ValueError("--body - reads standard input: give the prompt as an argument")
+    given = [option_name(name) for name in _STRUCTURE_OPTIONS if getattr(arguments, name) not in (None, False, [])]
+    if len(given) > 1:
+        raise ValueError(f"{given[0]} and {given[1]} cannot be combined: an answer has only one form")
+    if arguments.json_schema == STANDARD_INPUT and (arguments.prompt is None or arguments.body == STANDARD_INPUT):
+        raise ValueError("--json-schema - reads standard input: give prompt and body in another way")
+
+
+def check_integers(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for numbers beyond int64; the server checks the ranges."""
+    for name in INTEGER_OPTIONS:
+        value = getattr(arguments, name)
+        if value is not None and not -_INT64 <= value < _INT64:
+            raise ValueError(f"{option_name(name)} must be in [{-_INT64}, {_INT64 - 1}], got {value!s:.40}")
+
+
+def read_prompt(arguments: argparse.Namespace) -> str:
+    """Return the argument, or standard input. Raises ValueError for options that cannot be sent."""
+    _check_exclusive(arguments)
+    check_integers(arguments)
+    for name in ("prompt", "system", "stop", "adapter"):
+        check_utf8(name, getattr(arguments, name))
+    return read_standard_input() if arguments.prompt is None else arguments.prompt
+
+
+def request_options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
+    """Return the prompt, or None if it is part of a conversation; and the options of `add_request_options`."""
+    names = (*FLOAT_OPTIONS, *INTEGER_OPTIONS, *TIMEOUT_OPTIONS, "validate", "stop", "ignore_eos", "session", "user")
+    options = routing_options(arguments) | {name: getattr(arguments, name) for name in (*names, "request_id")}
+    options |= {"adapters": arguments.adapter, "structure": read_structure(arguments)}
+    if arguments.system is None:
+        return text, Options(**options)  # type: ignore[typeddict-item]  # checked by the client
+    messages = [{"role": "system", "content": arguments.system}, {"role": "user", "content": text}]
+    return None, Options(**options, messages=messages)  # type: ignore[typeddict-item]
+
+
+def routing_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    body = None if arguments.body is None else read_text(arguments.body)
+    return {**{name: getattr(arguments, name) for name in _ROUTING_OPTIONS}, "body": body}
+
+
+def read_structure(arguments: argparse.Namespace) -> Structure | None:
+    """Return None if no structure is requested. Raises ValueError or OSError for an option that cannot be used."""
+    for name in ("regex", "choice"):
+        check_utf8(name, getattr(arguments, name))
+    if arguments.json_object:
+        return Json()
+    if arguments.regex is not None:
+        return Regex(arguments.regex)
+    source = arguments.json_schema
+    if source is None:
+        return Choice(*arguments.choice) if arguments.choice else None
+    try:
+        schema = json.loads(read_text(source))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"--json-schema {source} is not valid JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ValueError(f"--json-schema {source} must hold a JSON object, got {type(schema).__name__}")
+    return Json(schema)
 
 
 def add_generate_command(commands: Commands) -> None:
     about = "send a prompt and print the answer as it streams"
-    parser = add_parser(commands, "generate", about, description=_GENERATE_HELP)
+    parser = cli.add_command(commands, "generate", about, _run_generate, _GENERATE_HELP, json_help=cli.EVENTS_HELP)
     parser.add_argument("prompt", nargs="?", help="default: standard input")
-    cli.add_connection_options(parser)
-    request.add_request_options(parser)
-    parser.add_argument("--request-id", metavar="ID", help="your own id, to cancel the request or find its receipt")
-    parser.add_argument("--json", action="store_true", help="print every event as a line of JSON")
-    parser.add_argument("--verbose", action="store_true", help="print the receipt to standard error")
+    add_request_options(parser)
+    add_option(parser, "--request-id", "ID", "your own id, to cancel the request or find its receipt")
+    add_flag(parser, "--verbose", "print the receipt to standard error")
     replica = parser.add_argument_group("bypassing the router")
-    replica.add_argument("--replica", metavar="HOST:PORT", help="send the prompt to this replica instead")
-    replica.add_argument("--raw", action="store_true", help="continue the prompt without a chat template")
-    parser.set_defaults(run=lambda arguments: _run_generate(parser, arguments))
+    add_option(replica, "--replica", "HOST:PORT", "send the prompt to this replica instead")
+    add_flag(replica, "--raw", "continue the prompt without a chat template")
 
 
-def _run_generate(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _run_generate(arguments: argparse.Namespace) -> int:
     if arguments.raw and arguments.system is not None:
-        parser.error("--system needs the chat template, which --raw leaves out")
+        raise ValueError("--system needs the chat template, which --raw leaves out")
     if arguments.raw and arguments.replica is None:
-        parser.error("--raw needs --replica: the router always applies the chat template")
+        raise ValueError("--raw needs --replica: the router always applies the chat template")
     for name in _ROUTER_ONLY:
         if arguments.replica is not None and getattr(arguments, name) not in (None, []):
-            parser.error(f"{request.option_name(name)} is for the router, which --replica bypasses")
-    request.check_request_options(parser, arguments)
+            raise ValueError(f"{option_name(name)} is for the router, which --replica bypasses")
     generate = _generate if arguments.replica is None else _generate_on_replica
-    return cli.run_command("generate", lambda: generate(arguments, request.read_prompt(arguments)))
+    return generate(arguments, read_prompt(arguments))
 
 
 def _generate(arguments: argparse.Namespace, text: str) -> int:
-    prompt, options = request.request_options(arguments, text)
+    prompt, options = request_options(arguments, text)
     with cli.open_client(arguments) as router, router.stream(prompt, **options) as answer:
         try:
             for number, chunk in enumerate(answer):
@@ -106,33 +222,29 @@ def _generate_on_replica(arguments: argparse.Namespace, text: str) -> int:
         return asyncio.run(_stream_from_replica(arguments, _replica_request(arguments, text)))
     except SpecialistError as error:
         cli.print_error("generate", _explain_replica_error(error, arguments.replica))
-        return _EXIT_STATUS_BY_CODE.get(error.code, cli.EXIT_FAILED)
+        return cli.exit_status(error_class(error.code, error.error.reason if error.error else 0))
 
 
 def _replica_request(arguments: argparse.Namespace, text: str) -> wire.GenerateRequest:
     names = ("request_id", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority")
     fields: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    fields |= {f"{name}_ms": _milliseconds(arguments, name) for name in request.TIMEOUT_OPTIONS}
-    sampling = {name: getattr(arguments, name) for name in ("top_k", *request.FLOAT_OPTIONS)}
-    replica_request = wire.GenerateRequest(adapters=arguments.adapter, sampling=wire.Sampling(**sampling), **fields)
-    structure = request.read_structure(arguments)
-    if structure is not None:
-        replica_request.structure.CopyFrom(structure_to_wire(structure))
-    if arguments.raw:
-        replica_request.text = text
-        return replica_request
-    if arguments.system is not None:
-        replica_request.chat.messages.add(role="system", content=arguments.system)
-    replica_request.chat.messages.add(role="user", content=text)
-    return replica_request
+    fields |= {f"{name}_ms": _milliseconds(arguments, name) for name in TIMEOUT_OPTIONS}
+    sampling = {name: getattr(arguments, name) for name in ("top_k", *FLOAT_OPTIONS)}
+    fields |= {"adapters": arguments.adapter, "sampling": wire.Sampling(**sampling)}
+    turns = {"system": arguments.system, "user": text}
+    messages = [wire.Message(role=role, content=content) for role, content in turns.items() if content is not None]
+    fields |= {"text": text} if arguments.raw else {"chat": wire.Chat(messages=messages)}
+    fields["structure"] = read_structure(arguments)
+    message: wire.GenerateRequest = build_message(wire.GenerateRequest, fields)
+    return message
 
 
 def _milliseconds(arguments: argparse.Namespace, name: str) -> int | None:
     seconds: float | None = getattr(arguments, name)
     if seconds is None:
         return None
-    if not math.isfinite(seconds) or not -request.INT64 <= seconds * 1000 < request.INT64:
-        raise ValueError(f"{request.option_name(name)} must be a number of seconds, got {seconds}")
+    if not math.isfinite(seconds) or not -_INT64 <= seconds * 1000 < _INT64:
+        raise ValueError(f"{option_name(name)} must be a number of seconds, got {seconds}")
     return math.ceil(seconds * 1000)
 
 
@@ -157,17 +269,10 @@ async def _stream_from_replica(arguments: argparse.Namespace, replica_request: w
 
 def _format_usage(accepted: wire.Accepted, usage: wire.Usage) -> str:
     lane, timings = accepted.lane, usage.timings
-    reason = wire.FinishReason.Name(usage.finish_reason).removeprefix("FINISH_REASON_").lower()
     adapters = "".join(f" + {digest[:12]}" for digest in lane.adapter_digests)
-    speed = ""
-    if usage.completion_tokens > 1 and timings.decode > 0:
-        speed = f", {(usage.completion_tokens - 1) / timings.decode:.1f} tok/s"
-    return (
-        f"{accepted.request_id}: {lane.specialist} {lane.revision[:12]}{adapters}; {reason}; "
-        f"{usage.prompt_tokens} prompt tokens ({usage.cache_hit_tokens} cached), "
-        f"{usage.completion_tokens} generated{speed}; first token after {timings.queued + timings.prefill:.3f} s, "
-        f"preempted {usage.times_preempted} times"
-    )
+    answered_by = f"{accepted.request_id}: {lane.specialist} {lane.revision[:12]}{adapters}"
+    first = f"first token after {timings.queued + timings.prefill:.3f} s"
+    return f"{answered_by}; {format_tokens(Usage.from_wire(usage))}; {first}"
 
 
 def _explain_replica_error(error: SpecialistError, address: str) -> str:
@@ -181,20 +286,17 @@ def _explain_replica_error(error: SpecialistError, address: str) -> str:
 
 
 def add_route_command(commands: Commands) -> None:
-    parser = add_parser(commands, "route", "show which specialist would answer a prompt, and why", _ROUTE_HELP)
+    about = "show which specialist would answer a prompt, and why"
+    parser = cli.add_command(commands, "route", about, _route, _ROUTE_HELP)
     parser.add_argument("prompt", nargs="?", help="default: standard input")
-    parser.add_argument("--explain", action="store_true", help="print everything that led to the decision")
-    parser.add_argument("--json", action="store_true", help="print the receipt as JSON")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="default: %(default)s")
-    cli.add_connection_options(parser)
-    request.add_routing_options(parser.add_argument_group("routing"))
-    parser.set_defaults(run=lambda arguments: cli.run_command("route", lambda: _route(arguments)))
+    add_flag(parser, "--explain", "print everything that led to the decision")
+    add_option(parser, "--timeout", "SECONDS", "default: %(default)s", float, default=10.0)
+    add_routing_options(parser.add_argument_group("routing"))
 
 
 def _route(arguments: argparse.Namespace) -> int:
-    check_utf8("prompt", arguments.prompt)
     text = read_standard_input() if arguments.prompt is None else arguments.prompt
-    options = Options(**request.routing_options(arguments), timeout=arguments.timeout)  # type: ignore[typeddict-item]
+    options = Options(**routing_options(arguments), timeout=arguments.timeout)  # type: ignore[typeddict-item]
     with cli.open_client(arguments) as router:
         try:
             receipt = router.route(text, **options)
@@ -215,11 +317,9 @@ def _print_decision(arguments: argparse.Namespace, receipt: Receipt) -> None:
 
 
 def add_cancel_command(commands: Commands) -> None:
-    parser = add_parser(commands, "cancel", "cancel a running request", _CANCEL_HELP)
-    parser.add_argument("request_id", metavar="ID", help="id of the request")
-    parser.add_argument("--json", action="store_true", help="print the id of the cancelled request as JSON")
-    cli.add_connection_options(parser)
-    parser.set_defaults(run=lambda arguments: cli.run_command("cancel", lambda: _cancel(arguments)))
+    more = "\nIts caller receives a cancellation error."
+    parser = cli.add_command(commands, "cancel", "cancel a running request", _cancel, more)
+    add_option(parser, "request_id", "ID", "id of the request")
 
 
 def _cancel(arguments: argparse.Namespace) -> int:

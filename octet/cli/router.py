@@ -1,22 +1,30 @@
-"""`octet router`: one router over replicas that run elsewhere."""
+"""`octet router`: one router over replicas that run elsewhere; and how to train, measure and tune its routing."""
 
 import argparse
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from octet.cli import arguments as cli
-from octet.cli.arguments import Commands, parse_port
+from octet.cli import router_client
+from octet.cli.arguments import Commands, add_flag, add_option, add_parser, parse_port, report_errors
 from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
-from octet.rpc.certificates import Tls
+from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import check_address_free, check_keys_configured, check_tls_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from router.api.keys.key_file import open_keys
 from router.dispatch.transport import ReplicaTls
+from router.routing.classifier.linear import DATA, DEFAULT_FILE, ClassifierInvalid, read_classifier
+from router.routing.training import shadow_thresholds as thresholds
 from router.settings import HttpSettings, RouterSettings, replica_addresses
 
+CORPUS_FOLDER = DATA / "corpus"
+HELD_OUT_FILE = DATA / "heldout.jsonl"
 _DESCRIPTION = """\
 Serve octet.v1.Inference and octet.v1.Operator over replicas that run elsewhere,
 with health and reflection; and the HTTP APIs, if the configuration or --http-port
@@ -27,16 +35,22 @@ Ctrl-C finish running requests first; a second Ctrl-C stops at once.
 Exit status: 0 after a clean shutdown, 2 when the configuration or an option is
 invalid, 130 after a second Ctrl-C.
 """
+_EXIT_STATUS = "Exit status: 0 on success, 2 when an option, a file or the data is invalid."
+_TUNE_HELP = """
+One threshold for every intent, from the comparisons that the router stores or
+from a file, with its cost and its benefit. Nothing is changed: the last lines
+print the commands that do."""
+_THRESHOLD = ".shadow_threshold"
+_parse_share = cli.number_type(lambda share: 0.01 <= share <= 0.99, "a share is a number in [0.01, 0.99]")
 
 
 def add_router_command(commands: Commands) -> None:
-    from octet.cli.training import add_training_commands, add_tune_command
-
     about = "serve one endpoint over replicas that run elsewhere"
-    parser = cli.add_parser(commands, "router", about, description=_DESCRIPTION)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: eight C++ specialists)")
+    parser = add_parser(commands, "router", about, description=_DESCRIPTION)
+    option = partial(add_option, parser)
+    option("--config", "FILE", "configuration (default: eight C++ specialists)", Path)
     about = "save the last valid configuration here, and start from it if --config has become invalid"
-    parser.add_argument("--accepted", type=Path, metavar="FILE", help=about)
+    option("--accepted", "FILE", about, Path)
     _add_listener_options(parser.add_argument_group("listening"))
     _add_replica_options(parser.add_argument_group("replicas"))
     telemetry = parser.add_argument_group("telemetry")
@@ -44,36 +58,36 @@ def add_router_command(commands: Commands) -> None:
     add_log_options(telemetry)
     parser.set_defaults(run=_run)
     subcommands = parser.add_subparsers(metavar="COMMAND")
-    add_training_commands(subcommands)
-    add_tune_command(subcommands)
+    _add_training_commands(subcommands)
+    _add_tune_command(subcommands)
 
 
 def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
-    defaults, option = RouterConfig(), group.add_argument
-    option("--host", help=f"default: the configuration's, or {defaults.host}")
+    defaults, option = RouterConfig(), partial(add_option, group)
+    option("--host", "HOST", f"default: the configuration's, or {defaults.host}")
     about = f"0 for any free port (default: the configuration's, or {defaults.port})"
-    option("--port", type=parse_port, help=about)
-    option("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
-    option("--http-host", metavar="HOST", help=f"default: the configuration's, or {HttpConfig().host}")
+    option("--port", "PORT", about, parse_port)
+    option("--socket", "PATH", "a Unix socket instead of host and port", Path)
+    option("--http-host", "HOST", f"default: the configuration's, or {HttpConfig().host}")
     about = "enable HTTP on this port, 0 for any free port (default: the configuration's, or HTTP disabled)"
-    option("--http-port", type=parse_port, metavar="PORT", help=about)
-    cli.add_tls_options(group, "require client certificates signed by this CA")
+    option("--http-port", "PORT", about, parse_port)
+    add_tls_options(group, "require client certificates signed by this CA")
     cli.add_access_options(group)
 
 
 def _add_replica_options(group: "argparse._ArgumentGroup") -> None:
-    option = group.add_argument
+    option = partial(add_option, group)
     parse_replica = partial(cli.parse_pair, expected="a replica is given as SPECIALIST=ADDRESS")
     about = "host:port, unix:PATH, or dns:///name:port for every address of the name; repeatable"
-    option("--replica", type=parse_replica, action="append", default=[], metavar="SPECIALIST=ADDRESS", help=about)
-    option("--replica-ca", type=Path, metavar="FILE", help="CA that must have signed replica certificates")
-    option("--replica-certificate", type=Path, metavar="FILE", help="client certificate for replicas")
-    option("--replica-key", type=Path, metavar="FILE", help="key of the client certificate")
+    option("--replica", "SPECIALIST=ADDRESS", about, parse_replica, action="append", default=[])
+    option("--replica-ca", "FILE", "CA that must have signed replica certificates", Path)
+    option("--replica-certificate", "FILE", "client certificate for replicas", Path)
+    option("--replica-key", "FILE", "key of the client certificate", Path)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     set_up_logging(log_settings(arguments), "%(asctime)s %(levelname)s octet router %(name)s: %(message)s")
-    return cli.report_errors("router", lambda: _serve(arguments))
+    return report_errors("router", lambda: _serve(arguments))
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -101,10 +115,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettings:
     router = ensemble.router
-    files, configured = cli.tls_files(arguments), router.tls
-    tls = None if files is None else Tls(*files)
-    if files is None and configured is not None:
-        tls = Tls.from_paths(configured.certificate, configured.key, configured.client_ca)
+    tls = Tls.from_options(arguments) or Tls.from_config(router.tls)
     return RouterSettings(
         host=router.host if arguments.host is None else arguments.host,
         port=router.port if arguments.port is None else arguments.port,
@@ -148,3 +159,88 @@ def _replica_tls(arguments: argparse.Namespace) -> ReplicaTls | None:
             raise ValueError("--replica-certificate needs --replica-ca: it is shown to verified replicas only")
         return None
     return ReplicaTls(arguments.replica_ca, *certificate)
+
+
+def _add_training_commands(commands: Commands) -> None:
+    train = add_parser(commands, "train", "train the classifier on labelled prompts", epilog=_EXIT_STATUS)
+    evaluate = add_parser(commands, "eval", "measure a classifier on labelled prompts", epilog=_EXIT_STATUS)
+    lines = 'JSON lines, each with "text", "label" and "source"; default:'
+    add_option(train, "--data", "FILE", f"{lines} the corpus that comes with Octet", Path, nargs="+")
+    add_option(train, "--out", "FILE", "default: %(default)s", Path, default=Path("classifier.safetensors"))
+    add_flag(train, "--json", "print file, digest and figures as JSON")
+    train.set_defaults(run=lambda arguments: report_errors("router", lambda: _train(arguments)))
+    about = "default: the one that comes with Octet"
+    add_option(evaluate, "--classifier", "FILE", about, Path, default=DEFAULT_FILE)
+    add_option(evaluate, "--data", "FILE", f"{lines} the held-out sources that come with Octet", Path, nargs="+")
+    add_flag(evaluate, "--json", "print the figures as JSON")
+    evaluate.set_defaults(run=lambda arguments: report_errors("router", lambda: _evaluate(arguments)))
+
+
+def _add_tune_command(commands: Commands) -> None:
+    about = "propose shadow thresholds from shadow comparisons"
+    parser = router_client.add_operator_command(commands, "tune", about, _tune, _TUNE_HELP)
+    source = partial(add_option, parser.add_argument_group("comparisons"))
+    source("--last", "TIME", "such as 24h; default: all", cli.parse_duration)
+    source("--from", "FILE", "read a file written by --export instead", Path, dest="file")
+    source("--export", "FILE", "write the comparisons as JSON lines", Path)
+    goal = partial(add_option, parser.add_argument_group("goal").add_mutually_exclusive_group())
+    goal("--catch", "SHARE", "smallest share of saves to catch (default: %(default)s)", _parse_share, default=0.9)
+    goal("--budget", "SHARE", "largest share of today's shadows to keep", _parse_share)
+    about = "what to catch; a save is a request that only the shadow answered correctly (default: %(default)s)"
+    parser.add_argument("--by", choices=get_args(thresholds.GoalAim), default="saves", help=about)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from router.routing.training.records import read_records
+    from router.routing.training.train import train
+
+    trained = train(read_records(arguments.data or corpus_files()))
+    arguments.out.write_bytes(trained.data)
+    digest = hashlib.sha256(trained.data).hexdigest()
+    if arguments.json:
+        figures = {"left_out_top1": trained.left_out_top1, "temperature": trained.temperature}
+        print(json.dumps({"file": str(arguments.out), "bytes": len(trained.data), "sha256": digest, **figures}))
+        return 0
+    print(f"{arguments.out}: {len(trained.data)} bytes, sha256 {digest}")
+    print(f"{trained.left_out_top1:.1%} top-1 on left-out training sources, temperature {trained.temperature:.3f}")
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from router.routing.training.evaluation import evaluate, format_evaluation
+    from router.routing.training.records import read_records
+
+    try:
+        classifier = read_classifier(arguments.classifier)
+    except ClassifierInvalid as error:
+        raise ClassifierInvalid(f"{arguments.classifier}: {error}") from error
+    evaluation = evaluate(classifier, read_records(arguments.data or [HELD_OUT_FILE]))
+    print(json.dumps(evaluation.as_json(), indent=2) if arguments.json else format_evaluation(evaluation))
+    return 0
+
+
+def corpus_files() -> list[Path]:
+    return sorted(CORPUS_FOLDER.glob("*.jsonl"))
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    if arguments.file is not None and (arguments.last is not None or arguments.export is not None):
+        raise ValueError("--from cannot be combined with --last or --export: the comparisons come from the file")
+    goal: thresholds.ThresholdGoal = thresholds.CatchGoal(arguments.catch, arguments.by)
+    if arguments.budget is not None:
+        goal = thresholds.BudgetGoal(arguments.budget)
+    if arguments.file is not None:
+        tuning = thresholds.tune_thresholds(thresholds.read_comparisons(arguments.file), goal, {})
+    else:
+        tuning = _tune_from_router(arguments, goal)
+    return router_client.print_result(arguments, tuning.to_json(), "\n".join(thresholds.format_tuning(tuning)))
+
+
+def _tune_from_router(arguments: argparse.Namespace, goal: thresholds.ThresholdGoal) -> thresholds.ThresholdTuning:
+    with router_client.open_operator(arguments) as operator:
+        current = {each.name.removesuffix(_THRESHOLD): each.value for each in operator.knobs()}
+        comparisons = operator.comparisons(arguments.last or 0.0)
+        if arguments.export is None:
+            return thresholds.tune_thresholds(comparisons, goal, current)
+        with arguments.export.open("w", encoding="utf-8") as file:
+            return thresholds.tune_thresholds(thresholds.write_comparisons(comparisons, file), goal, current)

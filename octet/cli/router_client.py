@@ -6,20 +6,23 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from octet.cli.arguments import Commands, add_parser, check_address, parse_seconds
+from octet.cli.arguments import Commands, add_flag, add_option, add_parser, check_address, parse_seconds
 from octet.client import errors
 from octet.client.base import DEFAULT_ADDRESS
 from octet.client.channel import API_KEY_VARIABLE
+from octet.client.clients import Client
 from octet.client.errors import OctetError
-from octet.client.operator import DEFAULT_REASON, Operator
-from octet.client.sync_client import Client
-from octet.terminal import format_os_error, write_output
+from octet.client.operator import Operator
+from octet.supervisor.signals import signal_handlers
+from octet.terminal import format_error, write_output
 
+Run = Callable[[argparse.Namespace], int]  # returns the exit status
 Result = tuple[dict[str, Any], str]  # the fields that --json prints, and the text
 OperatorCall = Callable[[Operator, argparse.Namespace], Result | None]  # None if the call has printed its result itself
 
@@ -30,26 +33,39 @@ unreachable or refuses the request for now (retry later), 4 when the request
 failed or timed out, 5 when no specialist should answer it, 130 after Ctrl-C,
 which cancels it, 141 when the reader of the output closed the pipe.
 """
+EVENTS_HELP = "print every event as a line of JSON"
 _MAX_KEY_FILE = 4096
 
 
-def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument
-    option(
-        "--address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="address of the router; default: %(default)s"
-    )
-    option("--tls-ca", type=Path, metavar="FILE", help="CA that must have signed the router's certificate")
-    option("--tls-certificate", type=Path, metavar="FILE", help="client certificate, if the router requires one")
-    option("--tls-key", type=Path, metavar="FILE", help="key of the client certificate")
-    _add_key_options(parser)
+def add_command(
+    commands: Commands,
+    name: str,
+    about: str,
+    run: Run | None = None,
+    more: str = "",
+    *,
+    json_help: str = "print all fields as JSON",
+    **settings: Any,
+) -> argparse.ArgumentParser:
+    """Add a command that calls the router. Without `run`, it only has subcommands."""
+    parser = add_parser(commands, name, about, (f"\n{more}" if more else "") + f"\n\n{EXIT_STATUS_HELP}", **settings)
+    _add_connection_options(parser)
+    add_flag(parser, "--json", json_help)
+    if run is not None:
+        command = parser.prog.partition(" ")[2]
+        parser.set_defaults(run=lambda arguments: run_command(command, lambda: run(arguments)))
+    return parser
 
 
-def _add_key_options(parser: argparse.ArgumentParser) -> None:
-    """The key itself is not an option, because every user of the machine can read the arguments of a process."""
-    about = f"file with the API key; default: the key in {API_KEY_VARIABLE}"
-    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=about)
-    about = "allow sending the key to another machine without TLS (trusted networks only)"
-    parser.add_argument("--insecure", action="store_true", help=about)
+def _add_connection_options(parser: argparse.ArgumentParser) -> None:
+    option, default = partial(add_option, parser), parser.argument_default or DEFAULT_ADDRESS
+    option("--address", "HOST:PORT", f"address of the router; default: {DEFAULT_ADDRESS}", default=default)
+    option("--tls-ca", "FILE", "CA that must have signed the router's certificate", Path)
+    option("--tls-certificate", "FILE", "client certificate, if the router requires one", Path)
+    option("--tls-key", "FILE", "key of the client certificate", Path)
+    # The key itself is not an option, because every user of the machine can read the arguments of a process.
+    option("--api-key-file", "FILE", f"file with the API key; default: the key in {API_KEY_VARIABLE}", Path)
+    add_flag(parser, "--insecure", "allow sending the key to another machine without TLS (trusted networks only)")
 
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -84,11 +100,11 @@ def run_command(command: str, call: Callable[[], int]) -> int:
         return call()
     except OctetError as error:
         print_error(command, str(error))
-        return exit_status(error)
+        return exit_status(type(error))
     except BrokenPipeError:
         return EXIT_PIPE_CLOSED
     except (OSError, ValueError) as error:
-        print_error(command, format_os_error(error) if isinstance(error, OSError) else str(error))
+        print_error(command, format_error(error))
         return EXIT_INVALID
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -98,12 +114,12 @@ def run_command(command: str, call: Callable[[], int]) -> int:
         raise
 
 
-def exit_status(error: OctetError) -> int:
-    if isinstance(error, errors.InvalidRequest | errors.NotFound | errors.Unauthenticated | errors.Forbidden):
+def exit_status(kind: type[OctetError]) -> int:
+    if kind in (errors.InvalidRequest, errors.NotFound, errors.Unauthenticated, errors.Forbidden):
         return EXIT_INVALID
-    if isinstance(error, errors.Busy | errors.Unavailable):
+    if kind in (errors.Busy, errors.Unavailable):
         return EXIT_BUSY
-    return EXIT_NO_SPECIALIST if isinstance(error, errors.NoSpecialist) else EXIT_FAILED
+    return EXIT_NO_SPECIALIST if kind is errors.NoSpecialist else EXIT_FAILED
 
 
 def print_error(command: str, message: str) -> None:
@@ -124,53 +140,25 @@ def print_result(arguments: argparse.Namespace, value: dict[str, Any], text: str
 
 
 def add_operator_command(
-    commands: Commands, name: str, about: str, call: OperatorCall | None = None, more: str = ""
+    commands: Commands, name: str, about: str, run: Run | None = None, more: str = "", **settings: Any
 ) -> argparse.ArgumentParser:
-    """Add a command that calls octet.v1.Operator. Without a call, it only has subcommands or sets `run` itself."""
-    parser = add_parser(commands, name, about, _help_tail(more))
-    add_connection_options(parser)
-    _add_output_options(parser, call)
+    """Add a command that calls octet.v1.Operator."""
+    parser = add_command(commands, name, about, run, more, **settings)
+    add_option(parser, "--timeout", "SECONDS", "time limit for the whole call", parse_seconds)
     return parser
 
 
-def add_operator_verb(
-    verbs: Commands, name: str, about: str, call: OperatorCall, more: str = ""
-) -> argparse.ArgumentParser:
-    """Add a subcommand of an operator command. It has no defaults, so that options before the verb apply too."""
-    parser = add_parser(verbs, name, about, _help_tail(more), argument_default=argparse.SUPPRESS)
-    parser.add_argument("--address", metavar="HOST:PORT", help="address of the router")
-    for option in ("--tls-ca", "--tls-certificate", "--tls-key"):
-        parser.add_argument(option, type=Path, metavar="FILE", help=argparse.SUPPRESS)
-    _add_key_options(parser)
-    _add_output_options(parser, call)
-    return parser
+add_operator_verb = partial(add_operator_command, argument_default=argparse.SUPPRESS)
+"""Adds a subcommand of an operator command. It has no defaults, so that options before the verb apply too."""
 
 
-def _help_tail(more: str) -> str:
-    return (f"\n{more}" if more else "") + f"\n\n{EXIT_STATUS_HELP}"
+def call_operator(call: OperatorCall) -> Run:
+    def run(arguments: argparse.Namespace) -> int:
+        with open_operator(arguments) as operator:
+            result = call(operator, arguments)
+            return 0 if result is None else print_result(arguments, *result)
 
-
-def _add_output_options(parser: argparse.ArgumentParser, call: OperatorCall | None) -> None:
-    parser.add_argument("--json", action="store_true", help="print all fields as JSON")
-    parser.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="time limit for the whole call")
-    if call is not None:
-        name = parser.prog.partition(" ")[2]
-        parser.set_defaults(run=lambda arguments: run_command(name, lambda: _connect_and_call(arguments, call)))
-
-
-def _connect_and_call(arguments: argparse.Namespace, call: OperatorCall) -> int:
-    with open_operator(arguments) as operator:
-        result = call(operator, arguments)
-        return 0 if result is None else print_result(arguments, *result)
-
-
-def add_change_options(parser: argparse.ArgumentParser, *, reason_needed: bool = False) -> None:
-    about, who = "recorded in the audit log", "who makes the change; default: your user and machine"
-    if reason_needed:
-        parser.add_argument("--reason", metavar="TEXT", required=True, help=about)
-    else:
-        parser.add_argument("--reason", metavar="TEXT", default=DEFAULT_REASON, help=f"{about}; default: %(default)s")
-    parser.add_argument("--as", dest="who", metavar="NAME", default=None, help=who)
+    return run
 
 
 def reword_error(error: OctetError, message: str, **changed: Any) -> OctetError:
@@ -179,22 +167,19 @@ def reword_error(error: OctetError, message: str, **changed: Any) -> OctetError:
 
 
 class Interrupt:
-    """Makes Ctrl-C call `cancel` on another thread instead of raising in the main thread, which may hold gRPC's locks.
-    Use it in the main thread: `with Interrupt(answer.cancel) as interrupt: ...`."""
+    pressed = False  # whether Ctrl-C was pressed
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self.pressed = False
-        self._cancel = cancel
-        self._previous: Any = None
 
-    def __enter__(self) -> "Interrupt":
-        self._previous = signal.signal(signal.SIGINT, self._press)
-        return self
+@contextmanager
+def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[Interrupt]:
+    """Let Ctrl-C call `cancel` on another thread instead of raising in the main thread, which may hold gRPC's locks.
+    Use it in the main thread."""
+    interrupt = Interrupt()
 
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+    def press(*_: object) -> None:
+        if not interrupt.pressed:
+            interrupt.pressed = True
+            _thread.start_new_thread(cancel, ())  # unlike threading.Thread, it takes no lock
 
-    def _press(self, number: int, frame: FrameType | None) -> None:
-        if not self.pressed:
-            self.pressed = True
-            _thread.start_new_thread(self._cancel, ())  # unlike threading.Thread, it takes no lock
+    with signal_handlers((signal.SIGINT,), press):
+        yield interrupt

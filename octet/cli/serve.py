@@ -6,16 +6,17 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import octet
-from octet.cli.arguments import KEYS_VARIABLE, Commands, add_access_options, add_parser, parse_port, parse_seconds
+from octet.cli import arguments as cli
+from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds
 from octet.cli.check import load_ensemble
 from octet.config.ensemble import Ensemble, HttpConfig
 from octet.config.yaml_tree import ConfigInvalid
@@ -56,21 +57,19 @@ def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | No
         prepare_replicas = replica_roles
     prepare = prepare_replicas
     about = "serve an ensemble: a router and its specialists"
-    parser = add_parser(commands, "serve", about, description=_DESCRIPTION)
-    defaults, option = SupervisorTimeouts(), parser.add_argument
-    option("file", nargs="?", type=Path, help="configuration file (default: eight C++ specialists)")
-    option("--port", type=parse_port, help="gRPC port instead of the configured one; 0 for any free port")
+    parser = cli.add_parser(commands, "serve", about, description=_DESCRIPTION)
+    defaults, option = SupervisorTimeouts(), partial(add_option, parser)
+    option("file", "FILE", "configuration file (default: eight C++ specialists)", Path, nargs="?")
+    option("--port", "PORT", "gRPC port instead of the configured one; 0 for any free port", parse_port)
     about = "HTTP port instead of the configured one; enables HTTP; 0 for any free port"
-    option("--http-port", type=parse_port, metavar="PORT", help=about)
-    add_access_options(parser)
-    about = (
-        f"kill and restart a process that does not respond for this long; at least {defaults.start:g} s while it "
-        "starts (default: %(default)g)"
-    )
-    option("--hang", type=parse_seconds, default=defaults.hang, metavar="SECONDS", help=about)
+    option("--http-port", "PORT", about, parse_port)
+    cli.add_access_options(parser)
+    about = "kill and restart a process that does not respond for this long"
+    about += f"; at least {defaults.start:g} s while it starts (default: %(default)g)"
+    option("--hang", "SECONDS", about, parse_seconds, default=defaults.hang)
     about = "time to finish running requests, first for the router, then for the specialists (default: %(default)g)"
-    option("--drain", type=parse_seconds, default=defaults.drain, metavar="SECONDS", help=about)
-    option("--json", action="store_true", help="print the ready line as JSON")
+    option("--drain", "SECONDS", about, parse_seconds, default=defaults.drain)
+    cli.add_flag(parser, "--json", "print the ready line as JSON")
     add_trace_option(parser, "telemetry.otlp in the configuration")
     add_log_options(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, prepare))
@@ -112,22 +111,19 @@ def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> 
 
 
 def _free_port(host: str) -> int:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.bind(address)
+    with listeners.bind_socket(Endpoint(host), "--port") as probe:
         return int(probe.getsockname()[1])
 
 
 def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
     """Perform the router's own checks before models are loaded. Raises BindRefused."""
     router = ensemble.router
-    files = router.tls
-    tls = None if files is None else Tls.from_paths(files.certificate, files.key, files.client_ca)
+    tls = Tls.from_config(router.tls)
     given = [("router.host", "--port", Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
     if router.http is not None:
         http = Endpoint(router.http.host, router.http.port, tls=tls, insecure=insecure)
         given.append(("router.http.host", "--http-port", http))
-    has_keys = bool(keys or os.environ.get(KEYS_VARIABLE) or router.keys)
+    has_keys = bool(keys or os.environ.get(cli.KEYS_VARIABLE) or router.keys)
     for key, option, listener in given:
         try:
             listeners.check_tls_configured(listener, "router.tls in the configuration")

@@ -5,20 +5,18 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from octet.cli.arguments import Commands, add_parser, number_type, parse_positive
+from octet.cli.arguments import Commands, add_option, add_parser, number_type, parse_positive, report_errors
 from octet.config.ensemble import Ensemble
 from octet.config.loader import read_ensemble
-from octet.config.yaml_tree import ConfigInvalid
-from octet.terminal import format_os_error
 from simulation import traces
 from simulation.capacity import CapacityAnswer, NotEnough, SpecialistFigures, find_fewest
-from simulation.plots import PlotUnavailable, plot_capacity
+from simulation.plots import plot_capacity
 from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
-from simulation.traces import DemandRefused, TraceError, TraceRequest
-from specialist.engines.sim.engine import CalibrationInvalid
+from simulation.traces import DemandRefused, TraceRequest
 
 parse_share = number_type(lambda number: 0 <= number <= 1, "a share is a number from 0 to 1")
 _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a number above 0")
@@ -38,40 +36,21 @@ _MAX_REPLICAS = 128
 
 def add_simulate_command(commands: Commands) -> None:
     parser = add_parser(commands, "simulate", "find how many replicas a trace needs", description=_DESCRIPTION)
-    option = parser.add_argument
-    option("config", type=Path, metavar="CONFIG", help="configuration file, as for `octet serve`")
-    about = "an Azure LLM trace (.csv) or a Mooncake trace (JSON)"
-    option("--trace", type=Path, required=True, metavar="FILE", help=about)
-    about = "simulate only these numbers of replicas"
-    option("--replicas", type=_parse_replicas, metavar="N|NAME=N,...", help=about)
-    about = "largest number of replicas of one specialist"
-    option("--most", type=parse_positive, default=_MAX_REPLICAS, metavar="N", help=about)
-    about = "requests per second (default: those of the trace)"
-    option("--rate", type=_parse_positive_number, metavar="R", help=about)
-    about = "simulated seconds of the trace (default: all)"
-    option("--seconds", type=_parse_positive_number, metavar="S", help=about)
-    about = "share of requests for each specialist (default: equal)"
-    option("--mix", type=_parse_mix, metavar="NAME=SHARE,...", help=about)
-    about = "largest share of unanswered requests (default: 0.01)"
-    option("--refused", type=parse_share, default=0.01, metavar="SHARE", help=about)
-    about = "routers that share the load (default: 1)"
-    option("--routers", type=parse_positive, default=1, metavar="N", help=about)
-    option("--seed", type=int, default=0, metavar="N")
-    option("--plot", type=Path, metavar="FILE", help="plot TTFT by number of replicas, as .svg or .png")
-    option("--json", type=Path, metavar="FILE", help="also write all trials as JSON")
-    about = "also write the final figures and a description of the machine as JSON"
-    option("--result", type=Path, metavar="FILE", help=about)
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        return _simulate(arguments)
-    except (ConfigInvalid, TraceError, DemandRefused, CalibrationInvalid, PlotUnavailable) as error:
-        _print_note(str(error))
-    except OSError as error:
-        _print_note(format_os_error(error))
-    return 2
+    option = partial(add_option, parser)
+    option("config", "CONFIG", "configuration file, as for `octet serve`", Path)
+    option("--trace", "FILE", "an Azure LLM trace (.csv) or a Mooncake trace (JSON)", Path, required=True)
+    option("--replicas", "N|NAME=N,...", "simulate only these numbers of replicas", _parse_replicas)
+    option("--most", "N", "largest number of replicas of one specialist", parse_positive, default=_MAX_REPLICAS)
+    option("--rate", "R", "requests per second (default: those of the trace)", _parse_positive_number)
+    option("--seconds", "S", "simulated seconds of the trace (default: all)", _parse_positive_number)
+    option("--mix", "NAME=SHARE,...", "share of requests for each specialist (default: equal)", _parse_mix)
+    option("--refused", "SHARE", "largest share of unanswered requests (default: 0.01)", parse_share, default=0.01)
+    option("--routers", "N", "routers that share the load (default: 1)", parse_positive, default=1)
+    option("--seed", "N", parse=int, default=0)
+    option("--plot", "FILE", "plot TTFT by number of replicas, as .svg or .png", Path)
+    option("--json", "FILE", "also write all trials as JSON", Path)
+    option("--result", "FILE", "also write the final figures and a description of the machine as JSON", Path)
+    parser.set_defaults(run=lambda arguments: report_errors("simulate", lambda: _simulate(arguments)))
 
 
 def _simulate(arguments: argparse.Namespace) -> int:

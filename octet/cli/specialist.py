@@ -7,13 +7,14 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from octet.cli import arguments as cli
-from octet.cli.arguments import Commands, parse_port, parse_positive, parse_seconds
+from octet.cli.arguments import Commands, add_flag, add_option, parse_port, parse_positive, parse_seconds
 from octet.config.values import parse_size
-from octet.rpc.certificates import Tls
+from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
@@ -45,61 +46,52 @@ def add_specialist_command(commands: Commands) -> None:
 
 
 def _add_model_options(group: "argparse._ArgumentGroup") -> None:
-    option = group.add_argument
-    about = "a Hugging Face directory or a .gguf file (default: the demo model)"
-    option("--model", type=Path, metavar="PATH", help=about)
-    option("--name", help="name of the specialist (default: the model's name)")
-    about = "a LoRA adapter; repeatable"
-    option("--adapter", type=_parse_adapter, action="append", default=[], metavar="NAME=DIR", help=about)
+    option, listed = partial(add_option, group), {"action": "append", "default": []}
+    option("--model", "PATH", "a Hugging Face directory or a .gguf file (default: the demo model)", Path)
+    option("--name", "NAME", "name of the specialist (default: the model's name)")
+    option("--adapter", "NAME=DIR", "a LoRA adapter; repeatable", _parse_adapter, **listed)
     about = "required digest of the adapter with this name; repeatable"
-    option("--adapter-digest", type=_parse_digest, action="append", default=[], metavar="NAME=SHA256", help=about)
-    option("--engine", choices=["native", "sim"], help="default: %(default)s")
+    option("--adapter-digest", "NAME=SHA256", about, _parse_digest, **listed)
+    group.add_argument("--engine", choices=["native", "sim"], help="default: %(default)s")
     about = (
         "step costs from `octet bench engine --calibrate`: the speed of the sim engine (default: that of a small "
         "model), or the first forecasts of the native engine (default: measured from its first steps)"
     )
-    option("--cost-model", type=Path, metavar="FILE", help=about)
-    option("--device", help="device of the native engine: cpu or cuda (default: %(default)s)")
-    option("--dtype", choices=get_args(DType), help="default: %(default)s")
-    about = "matrix kernel on a CPU (default: the fastest in a trial)"
-    option("--kernel", choices=["auto", *get_args(KernelName)], help=about)
-    option("--threads", type=parse_positive, metavar="N", help="default: one for each CPU")
+    option("--cost-model", "FILE", about, Path)
+    option("--device", "DEVICE", "device of the native engine: cpu or cuda (default: %(default)s)")
+    group.add_argument("--dtype", choices=get_args(DType), help="default: %(default)s")
+    kernels = ["auto", *get_args(KernelName)]
+    group.add_argument("--kernel", choices=kernels, help="matrix kernel on a CPU (default: the fastest in a trial)")
+    option("--threads", "N", "default: one for each CPU", parse_positive)
 
 
 def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
-    option = group.add_argument
-    pool = group.add_mutually_exclusive_group()
-    about = "number of blocks in the KV pool"
-    pool.add_argument("--kv-blocks", dest="num_blocks", type=parse_positive, metavar="N", help=about)
-    about = "size of the KV pool (default: 1g)"
-    pool.add_argument("--kv-memory", dest="kv_bytes", type=_parse_size, metavar="SIZE", help=about)
-    option("--block-size", type=parse_positive, metavar="TOKENS")
-    option("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt in full")
-    about = "limit of prompt and answer together (default: the model's limit)"
-    option("--context", type=parse_positive, metavar="TOKENS", help=about)
-    option("--max-running", type=parse_positive, metavar="N")
-    option("--max-waiting", type=parse_positive, metavar="N")
+    option, pool = partial(add_option, group), partial(add_option, group.add_mutually_exclusive_group())
+    pool("--kv-blocks", "N", "number of blocks in the KV pool", parse_positive, dest="num_blocks")
+    pool("--kv-memory", "SIZE", "size of the KV pool (default: 1g)", _parse_size, dest="kv_bytes")
+    option("--block-size", "TOKENS", parse=parse_positive)
+    about = "compute every prompt in full"
+    group.add_argument("--no-prefix-cache", dest="prefix_cache", action="store_false", help=about)
+    option("--context", "TOKENS", "limit of prompt and answer together (default: the model's limit)", parse_positive)
+    option("--max-running", "N", parse=parse_positive)
+    option("--max-waiting", "N", parse=parse_positive)
     about = "longest time that one prompt chunk may delay decoding requests (default: %(default)s)"
-    option("--itl-budget", dest="itl_seconds", type=parse_seconds, metavar="SECONDS", help=about)
-    about = (
-        "collect the tokens of an answer for up to this long and send them together; 0 sends each at once "
-        "(default: %(default)s)"
-    )
-    option("--piece-gap", type=_parse_gap, metavar="SECONDS", help=about)
+    option("--itl-budget", "SECONDS", about, parse_seconds, dest="itl_seconds")
+    about = "collect the tokens of an answer for up to this long and send them together; 0 sends each at once"
+    option("--piece-gap", "SECONDS", f"{about} (default: %(default)s)", _parse_gap)
 
 
 def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
-    option = group.add_argument
-    option("--host", default=LOOPBACK, help="default: %(default)s")
-    option("--port", type=parse_port, default=DEFAULT_PORT, help="0 for any free port (default: %(default)s)")
-    option("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
-    cli.add_tls_options(group, "require client certificates signed by this CA; needed to accept other machines")
-    option("--insecure", action="store_true", help="accept any caller from other machines (trusted networks only)")
-    about = "directory from which callers may load adapters (default: none)"
-    option("--adapter-root", type=Path, metavar="DIR", help=about)
+    option = partial(add_option, group)
+    option("--host", "HOST", "default: %(default)s", default=LOOPBACK)
+    option("--port", "PORT", "0 for any free port (default: %(default)s)", parse_port, default=DEFAULT_PORT)
+    option("--socket", "PATH", "a Unix socket instead of host and port", Path)
+    add_tls_options(group, "require client certificates signed by this CA; needed to accept other machines")
+    add_flag(group, "--insecure", "accept any caller from other machines (trusted networks only)")
+    option("--adapter-root", "DIR", "directory from which callers may load adapters (default: none)", Path)
     about = "serve /metrics for Prometheus on this port; 0 for any free port (default: only through the router)"
-    option("--metrics-port", type=parse_port, metavar="PORT", help=about)
-    option("--metrics-host", metavar="HOST", help=f"default: {LOOPBACK}")
+    option("--metrics-port", "PORT", about, parse_port)
+    option("--metrics-host", "HOST", f"default: {LOOPBACK}")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -145,9 +137,7 @@ def _unique_adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:
 def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
     if arguments.metrics_port is None and arguments.metrics_host is not None:
         raise ValueError("--metrics-host: metrics are not served; add --metrics-port")
-    files = cli.tls_files(arguments)
-    tls = None if files is None else Tls(*files)
-    metrics = None
+    tls, metrics = Tls.from_options(arguments), None
     if arguments.metrics_port is not None:
         host = arguments.metrics_host or LOOPBACK
         metrics = Endpoint(host=host, port=arguments.metrics_port, tls=tls, insecure=arguments.insecure)

@@ -18,7 +18,7 @@ import grpc
 from rich.console import Console, ConsoleDimensions, Group
 
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands, parse_seconds
+from octet.cli.arguments import Commands, add_flag, add_option, parse_seconds
 from octet.cli.top_view import KEY_HELP, ReceivedOverview, TopView, plain_text, render_frame, render_plain
 from octet.client.base import LOOKUP_TIMEOUT_S
 from octet.client.errors import Cancelled, DeadlineExceeded, OctetError
@@ -26,7 +26,7 @@ from octet.client.operator import Operator
 from octet.client.records import Overview
 from octet.clock import Clock, SystemClock
 from octet.supervisor.signals import SignalPipe, Wakeup, signal_handlers
-from octet.terminal import terminal_width, write_output
+from octet.terminal import ONE_LINE, terminal_width, write_output
 
 _HELP = f"""
 Current problems, and a row for each specialist: rates, queue, KV blocks,
@@ -40,7 +40,6 @@ prints once as text; with --interval repeatedly.
   octet top
   octet top --once
   octet top --json | jq '.troubles'"""
-_ONE_LINE = 1000  # columns without a terminal, so that each row is one line
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP)
 _REDRAW_S = 0.5  # redraw this often, because ages are shown in seconds
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.5, 5.0
@@ -57,11 +56,10 @@ _MAX_SEQUENCE = 64
 
 def add_top_command(commands: Commands) -> None:
     about = "show the whole ensemble live in the terminal"
-    parser = cli.add_operator_command(commands, "top", about, more=_HELP)
-    parser.add_argument("--once", action="store_true", help="print it once, as text")
+    parser = cli.add_operator_command(commands, "top", about, _top, _HELP)
+    add_flag(parser, "--once", "print it once, as text")
     about = "shortest time between updates; as text: print repeatedly"
-    parser.add_argument("--interval", type=parse_seconds, metavar="SECONDS", help=about)
-    parser.set_defaults(run=lambda arguments: cli.run_command("top", lambda: _top(arguments)))
+    add_option(parser, "--interval", "SECONDS", about, parse_seconds)
 
 
 def _top(arguments: argparse.Namespace) -> int:
@@ -77,7 +75,7 @@ def _top(arguments: argparse.Namespace) -> int:
 def _print_overviews(operator: Operator, arguments: argparse.Namespace) -> int:
     """Print one overview, or one per interval until Ctrl-C or --timeout."""
     ends = None if arguments.timeout is None else time.monotonic() + arguments.timeout
-    columns = terminal_width() if sys.stdout.isatty() else _ONE_LINE
+    columns = terminal_width() if sys.stdout.isatty() else ONE_LINE
     while True:
         overview = operator.overview()
         text = plain_text(render_plain(ReceivedOverview(overview, 0.0), columns))

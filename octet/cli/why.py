@@ -2,18 +2,19 @@
 
 import argparse
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 
 import grpc
 
 from octet.cli import router_client as cli
-from octet.cli.arguments import Commands
+from octet.cli.arguments import Commands, add_option
 from octet.cli.why_sections import explanation_sections, format_headline
 from octet.client.errors import Forbidden, OctetError
 from octet.client.operator import Operator, RequestExplanation
 from octet.client.receipts import Receipt
 from octet.client.records import Timings
-from octet.terminal import check_utf8, fold_text, format_seconds, replace_unprintable, terminal_width
+from octet.terminal import fold_text, format_seconds, replace_unprintable, terminal_width
 
 _HELP = """
 What decided and why, the state of breakers and knobs, which replicas were asked
@@ -56,14 +57,13 @@ class TimeStage(NamedTuple):
 
 
 def add_why_command(commands: Commands) -> None:
-    parser = cli.add_operator_command(commands, "why", "explain one request in plain words", _why, _HELP)
-    parser.add_argument("request_id", metavar="REQUEST_ID", help="from its receipt, or from `octet receipts`")
-    parser.add_argument("--tenant", default="", metavar="NAME", help="tenant of the request, for an operator's key")
+    about = "explain one request in plain words"
+    option = partial(add_option, cli.add_operator_command(commands, "why", about, cli.call_operator(_why), _HELP))
+    option("request_id", "REQUEST_ID", "from its receipt, or from `octet receipts`")
+    option("--tenant", "NAME", "tenant of the request, for an operator's key", default="")
 
 
 def _why(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
-    check_utf8("REQUEST_ID", arguments.request_id)
-    check_utf8("--tenant", arguments.tenant)
     found, missing = _fetch(operator, arguments)
     explanation = explain_request(found, is_complete=not missing)
     width = terminal_width()

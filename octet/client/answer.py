@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from octet.client.errors import OctetError, ServerError
+from octet.client.errors import OctetError, ServerError, cancelled_error
 from octet.client.options import ToolCallBuffer
 from octet.client.receipts import Receipt
 from octet.client.records import ToolCall, ToolCallPart
@@ -48,8 +48,7 @@ class Answer:
 
 
 class AnswerBuilder:
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts = attempts
+    def __init__(self) -> None:
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
@@ -77,41 +76,25 @@ class AnswerBuilder:
         self.receipt = Receipt.from_wire(event.receipt if self.is_complete else event.routed)
         return None
 
-    def fail(self, error: grpc.RpcError, *, begun: bool = False, cancelled: bool = False) -> float:
-        """Do the same as `Attempts.fail`; the error also holds the text so far."""
-        try:
-            return self._attempts.fail(error, begun=begun, cancelled=cancelled)
-        except OctetError as problem:
-            self.receipt = problem.receipt or self.receipt
-            problem.partial = self.text
-            raise
-
-    def check_complete(self) -> Receipt:
-        """Check a stream that ended with status OK. Raises ServerError if its receipt is missing."""
+    def build(self, request_id: str) -> Answer:
+        """Return the answer of a stream that ended with status OK. Raises ServerError if its receipt is missing."""
         if self.receipt is None or not self.is_complete:
-            raise ServerError(
-                "the answer ended without its receipt and may be incomplete",
-                code=grpc.StatusCode.DATA_LOSS,
-                request_id=self._attempts.request_id,
-                partial=self.text,
-            )
-        return self.receipt
-
-    def build(self) -> Answer:
-        """Return the answer. Raises ServerError if it is incomplete."""
-        receipt = self.check_complete()
-        return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), receipt, self.tool_calls)
+            message = "the answer ended without its receipt and may be incomplete"
+            raise ServerError(message, code=grpc.StatusCode.DATA_LOSS, request_id=request_id, partial=self.text)
+        return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), self.receipt, self.tool_calls)
 
 
 class StreamBase:
     """State that blocking and asyncio streams share."""
+
+    _cancelled: Any  # an event that ends the pause before a retry
 
     def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
         """With `is_whole`, the reader receives only the whole answer, so an answer that breaks off can be retried."""
         self._method = method
         self._attempts = attempts
         self._is_whole = is_whole
-        self._builder = AnswerBuilder(attempts)
+        self._builder = AnswerBuilder()
         self._call: Any = None
         self._is_over = False
         self._has_begun = False
@@ -143,7 +126,28 @@ class StreamBase:
 
     def answer(self) -> Answer:
         """The answer, once it has been read to its end. Raises ServerError if it is incomplete."""
-        return self._builder.build()
+        return self._builder.build(self.request_id)
+
+    def cancel(self) -> None:
+        """Cancel the request; its reader gets Cancelled."""
+        self._cancelled.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def close(self) -> None:
+        """End reading and cancel the request unless it has ended."""
+        self._is_over = True
+        self.cancel()
+
+    def _open(self) -> Any:
+        """Return the running call, or start the next attempt. Raises OctetError."""
+        if self._call is None:
+            if self._cancelled.is_set():
+                self._is_over = True
+                raise cancelled_error(self.request_id)
+            message, options = self._attempts.start()
+            self._call = self._method(message, **options)
+        return self._call
 
     def _handle(self, event: wire.InferEvent) -> Chunk | None:
         chunk = self._builder.add(event)
@@ -154,21 +158,26 @@ class StreamBase:
     def _finish(self) -> None:
         """Handle the end of a stream with status OK."""
         self._is_over = True
-        receipt = self._builder.check_complete()
+        answer = self.answer()
         self._begin()
         if self._on_complete is not None:
-            self._on_complete(self.text, receipt)
+            self._on_complete(answer.text, answer.receipt)
 
     def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._attempts.record_answer()
+            self._attempts.schedule.budget.earn()
 
-    def _fail(self, error: grpc.RpcError, *, cancelled: bool) -> float:
-        """Return the seconds until the next attempt. Raises OctetError if there is none."""
+    def _fail(self, error: grpc.RpcError) -> float:
+        """Return the seconds until the next attempt. Raises OctetError, with the text so far, if there is none."""
         self._is_over = True
-        wait = self._builder.fail(error, begun=self._has_begun, cancelled=cancelled)
+        try:
+            wait = self._attempts.fail(error, begun=self._has_begun, cancelled=self._cancelled.is_set())
+        except OctetError as problem:
+            self._builder.receipt = problem.receipt or self._builder.receipt
+            problem.partial = self.text
+            raise
         self._is_over = False
         self._call = None
-        self._builder = AnswerBuilder(self._attempts)
+        self._builder = AnswerBuilder()
         return wait

@@ -12,18 +12,10 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from octet.client import request
 from octet.client.channel import PathName, channel_options, load_credentials, open_channel, resolve_api_key, serialize
 from octet.client.errors import OctetError, closed_error, error_from_rpc
-from octet.client.request import (
-    Attempts,
-    ClientRetryBudget,
-    Metadata,
-    RetrySchedule,
-    TimeLeft,
-    build_message,
-    check_timeout,
-    prepare_request,
-)
+from octet.client.request import Attempts, Metadata, RetrySchedule, build_message, check_timeout
 from octet.clock import SystemClock
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -80,7 +72,7 @@ class ClientBase:
         if max_retries < 0:
             raise ValueError(f"max_retries must be at least 0, got {max_retries}")
         self._max_retries = max_retries
-        self._budget = ClientRetryBudget()
+        self._budget = request.ClientRetryBudget()
         self._clock = SystemClock()
         self._random = Random()
         self._credentials = load_credentials(ca, certificate, key)
@@ -111,29 +103,22 @@ class ClientBase:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _attempts(
-        self,
-        make_message: Callable[[TimeLeft], Message],
-        timeout: float | None,
-        first_timeout: float | None = None,
-        metadata: Metadata = (),
-        *,
-        max_retries: int | None = None,
-        convert_error: Callable[..., OctetError] | None = None,
-    ) -> Attempts:
-        retries = self._max_retries if max_retries is None else max_retries
-        schedule = RetrySchedule(retries, self._budget, self._clock, self._random, timeout, first_timeout)
-        convert = convert_error or partial(error_from_rpc, address=self.address)
-        return Attempts(make_message, schedule, convert, self._is_closed, metadata)
-
     def _prepare(self, prompt: str | None, options: Mapping[str, Any]) -> Attempts:
-        prepared = prepare_request(prompt, options)
-        timeouts = prepared.timeout, prepared.first_timeout
-        return self._attempts(prepared.message_factory(), *timeouts, prepared.metadata)
+        prepared = request.prepare_request(prompt, options)
+        schedule = self._schedule(self._max_retries, *prepared.timeouts)
+        return Attempts(prepared.message_for, schedule, self._error, self._is_closed, prepared.metadata)
 
-    def _repeat(self, message: Message, timeout: float | None, **options: Any) -> Attempts:
-        """Return attempts that all send the same message."""
-        return self._attempts(lambda _: message, check_timeout(timeout), **options)
+    def _repeat(self, message: Message, timeout: float | None, *, is_change: bool = False) -> Attempts:
+        """Return attempts that all send the same message. A change is sent only once."""
+        schedule = self._schedule(0 if is_change else self._max_retries, check_timeout(timeout))
+        error = partial(self._error, is_change=True) if is_change else self._error
+        return Attempts(lambda _: message, schedule, error, self._is_closed)
+
+    def _schedule(self, max_retries: int, timeout: float | None, first_timeout: float | None = None) -> RetrySchedule:
+        return RetrySchedule(max_retries, self._budget, self._clock, self._random, timeout, first_timeout)
+
+    def _error(self, error: Any, *, is_change: bool = False, request_id: str = "", begun: bool = False) -> OctetError:
+        return error_from_rpc(error, address=self.address, request_id=request_id, begun=begun)
 
 
 class SyncClientBase(ClientBase):
@@ -172,7 +157,7 @@ class SyncClientBase(ClientBase):
             except grpc.RpcError as error:
                 time.sleep(attempts.fail(error))
             else:
-                attempts.record_answer()
+                attempts.schedule.budget.earn()
                 return response
 
     def _look_up(self, name: str, timeout: float | None, /, **values: Any) -> Any:

@@ -8,8 +8,7 @@ from octet.client.options import MessageDict, Options
 from octet.client.receipts import Receipt
 
 if TYPE_CHECKING:
-    from octet.client.async_client import AsyncStream  # noqa: F401  # named in quotes
-    from octet.client.sync_client import Stream  # noqa: F401
+    from octet.client.clients import AsyncStream, Stream  # noqa: F401  # named in quotes
 
 _NOT_ALLOWED = {
     "messages": "a conversation has its own messages; add() appends a turn",

@@ -13,19 +13,17 @@ import grpc
 
 from octet.client import errors
 from octet.client.answer import Chunk
-from octet.client.base import LOOKUP_TIMEOUT_S
+from octet.client.base import LOOKUP_TIMEOUT_S, ClientBase
 from octet.client.channel import call_error
 from octet.client.options import Options
 from octet.client.receipts import ErrorDetails, Receipt
 from octet.client.records import ToolCall, Validation
-from octet.client.request import TimeLeft, build_message, check_timeout, prepare_request
+from octet.client.request import build_message, check_timeout, prepare_request
 from octet.client.wire_record import WireRecord
-from octet.clock import Clock
 from octet.v1 import jobs_pb2 as proto
 
 if TYPE_CHECKING:
-    from octet.client.async_client import AsyncClient
-    from octet.client.sync_client import Client
+    from octet.client.clients import AsyncClient, Client
 
 MAX_OUTAGE_S = 60.0  # maximum time without a router before a watch without a timeout gives up
 _FIRST_PAUSE_S = 0.1
@@ -113,47 +111,48 @@ class JobEvent:
 def _submission(prompt: str | None, options: Mapping[str, Any], idempotency_key: str | None) -> proto.SubmitJobRequest:
     """Build the message, always with an idempotency key, so that a retried submission is still one job."""
     prepared = prepare_request(prompt, options)
-    prepared.set_timeouts(TimeLeft(prepared.timeout, prepared.first_timeout))
+    prepared.set_timeouts(prepared.timeouts)
     values = {"request": prepared.message, "idempotency_key": idempotency_key or os.urandom(16).hex()}
     message: proto.SubmitJobRequest = build_message(proto.SubmitJobRequest, values)
     return message
 
 
 class JobWatch:
-    """Watches the events of a job across reconnects. It does no I/O, so that blocking and asyncio clients share it."""
+    """Watches the events of a job across reconnects. Blocking and asyncio clients share it, because it never waits."""
 
-    def __init__(self, job_id: str, after: int, timeout: float | None, clock: Clock, address: str) -> None:
+    def __init__(self, client: ClientBase, job_id: str, after: int, timeout: float | None) -> None:
+        self._client = client
         self._id = job_id
         self._after = after
-        self._clock = clock
-        self._address = address
-        self._end = None if (seconds := check_timeout(timeout)) is None else clock.now() + seconds
-        self._last_event_at = clock.now()
+        self._now = client._clock.now
+        self._end = None if (seconds := check_timeout(timeout)) is None else self._now() + seconds
+        self._last_event_at = self._now()
         self._pause = _FIRST_PAUSE_S
 
-    def start(self, *, is_closed: bool) -> tuple[proto.WatchJobRequest, float | None]:
-        """Return the message to send and the gRPC timeout. Raises Cancelled if the client is closed."""
-        if is_closed:
+    def open(self) -> Any:
+        """Return a new call for the events that are missing. Raises Cancelled if the client is closed."""
+        if self._client._is_closed():
             raise errors.closed_error("")
         message = build_message(proto.WatchJobRequest, {"id": self._id, "after": self._after})
-        return message, None if self._end is None else max(0.0, self._end - self._clock.now())
+        left = None if self._end is None else max(0.0, self._end - self._now())
+        return self._client._method("Jobs.WatchJob")(message, timeout=left)
 
     def read(self, message: proto.JobEvent) -> JobEvent:
         self._after = message.number
-        self._last_event_at = self._clock.now()
+        self._last_event_at = self._now()
         self._pause = _FIRST_PAUSE_S
         return JobEvent.from_wire(message)
 
-    def fail(self, error: Any, *, is_closed: bool) -> float:
+    def fail(self, error: Any) -> float:
         """Return the seconds until the watch reconnects. Raises OctetError if it does not."""
-        problem = errors.error_from_rpc(error, address=self._address)
-        if errors.is_unexplained_cancel(problem) and is_closed:
+        problem = self._client._error(error)
+        if errors.is_unexplained_cancel(problem) and self._client._is_closed():
             raise errors.closed_error("") from None
         wait = self._pause if problem.retry_after is None else problem.retry_after
         self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
         end = self._last_event_at + MAX_OUTAGE_S if self._end is None else self._end
         may_reconnect = isinstance(problem, errors.Busy | errors.Unavailable | errors.ReplicaLost)
-        if not may_reconnect or self._clock.now() + wait >= end:
+        if not may_reconnect or self._now() + wait >= end:
             raise problem from None
         return wait
 
@@ -198,11 +197,9 @@ class JobsClient:
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
         """Yield all events after number `after` until the job ends, across restarts of the router. Raises NotFound;
         DeadlineExceeded after `timeout` seconds."""
-        client = self._client
-        watch = JobWatch(job_id, after, timeout, client._clock, client.address)
+        watch = JobWatch(self._client, job_id, after, timeout)
         while True:
-            message, seconds = watch.start(is_closed=client._is_closed())
-            call = client._method("Jobs.WatchJob")(message, timeout=seconds)
+            call = watch.open()
             try:
                 for received in call:
                     event = watch.read(received)
@@ -211,7 +208,7 @@ class JobsClient:
                         return
                 return
             except grpc.RpcError as error:
-                wait = watch.fail(error, is_closed=client._is_closed())
+                wait = watch.fail(error)
             finally:
                 call.cancel()
             time.sleep(wait)
@@ -251,11 +248,9 @@ class AsyncJobsClient:
     async def events(
         self, job_id: str, after: int = 0, *, timeout: float | None = None
     ) -> AsyncGenerator[JobEvent, None]:
-        client = self._client
-        watch = JobWatch(job_id, after, timeout, client._clock, client.address)
+        watch = JobWatch(self._client, job_id, after, timeout)
         while True:
-            message, seconds = watch.start(is_closed=client._is_closed())
-            call = client._method("Jobs.WatchJob")(message, timeout=seconds)
+            call = watch.open()
             try:
                 async for received in call:
                     event = watch.read(received)
@@ -264,7 +259,7 @@ class AsyncJobsClient:
                         return
                 return
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = watch.fail(call_error(call, error), is_closed=client._is_closed())
+                wait = watch.fail(call_error(call, error))
             finally:
                 call.cancel()
             await asyncio.sleep(wait)

@@ -4,7 +4,6 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -13,7 +12,7 @@ from google.protobuf.message import Message
 from octet.client import records
 from octet.client.base import DEFAULT_ADDRESS, LOOKUP_TIMEOUT_S, SyncClientBase, rpc
 from octet.client.channel import PathName
-from octet.client.errors import OctetError, closed_error, error_from_rpc, is_unexplained_cancel
+from octet.client.errors import OctetError, closed_error, is_unexplained_cancel
 from octet.client.receipts import Receipt
 from octet.client.request import build_message, check_timeout
 from octet.client.wire_record import WireRecord
@@ -185,8 +184,7 @@ class Operator(SyncClientBase):
         self, name: str, values: Mapping[str, Any], timeout: float = LOOKUP_TIMEOUT_S, *, is_change: bool = False
     ) -> Any:
         message = build_message(rpc(f"Operator.{name}").request, values)
-        options = {"max_retries": 0 if is_change else None, "convert_error": partial(self._error, is_change=is_change)}
-        return self._call(f"Operator.{name}", self._repeat(message, self._timeout or timeout, **options))
+        return self._call(f"Operator.{name}", self._repeat(message, self._timeout or timeout, is_change=is_change))
 
     def _stream(self, record: type[_RecordT], name: str, /, **values: Any) -> Iterator[_RecordT]:
         """Check the values now, not when the iterator is first used."""
@@ -209,7 +207,7 @@ class Operator(SyncClientBase):
             call.cancel()
 
     def _error(self, error: Any, *, is_change: bool = False, request_id: str = "", begun: bool = False) -> OctetError:
-        problem = error_from_rpc(error, address=self.address, request_id=request_id, begun=begun)
+        problem = super()._error(error, request_id=request_id, begun=begun)
         if problem.reason:
             return problem
         if is_unexplained_cancel(problem) and self._is_closed():

@@ -14,7 +14,7 @@ _HEAD = '''"""Written by `make proto` from the messages; see records.py and prot
 
 from octet.client.wire_record import WireRecord
 
-MESSAGES: dict[str, str]
+MESSAGES: dict[str, tuple[str, str]]
 '''
 
 
@@ -38,7 +38,7 @@ def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
 
 
 def _class_lines(name: str, comments: dict[tuple[str, str], Sequence[str]]) -> Iterator[str]:
-    message = records.MESSAGES[name].partition(".")[2]
+    _, message = records.MESSAGES[name]
     yield ""
     yield from (f"#{line}" for line in comments.get((message, ""), ()))
     yield f"class {name}(WireRecord):"

@@ -12,50 +12,24 @@ from google.protobuf.descriptor import FieldDescriptor
 from octet.client.wire_record import WireRecord
 from octet.rpc.messages import is_in_oneof
 
-MESSAGES = {
-    "ToolCall": "specialist.ToolCall",
-    "ToolCallPart": "specialist.ToolCallPart",
-    "TokenCount": "inference.CountResponse",
-    "SpecialistScore": "inference.Score",
-    "LaneIdentity": "specialist.Lane",
-    "AttemptInfo": "inference.Attempt",
-    "ForecastInfo": "specialist.Forecast",
-    "Shadow": "inference.ShadowOrder",
-    "Between": "inference.Between",
-    "ReplicaTimings": "specialist.Timings",
-    "Timings": "inference.RouterTimings",
-    "Validation": "inference.Validation",
-    "BreakerInfo": "control.BreakerInfo",
-    "BreakerList": "operator.ListBreakersResponse",
-    "KnobInfo": "control.KnobInfo",
-    "LaneInfo": "control.LaneInfo",
-    "ReplicaInfo": "control.ReplicaInfo",
-    "ShadowRow": "control.ShadowRow",
-    "ShadowCounts": "control.ShadowCounts",
-    "ShadowReport": "operator.ShadowReportResponse",
-    "Comparison": "operator.Comparison",
-    "AuditEntry": "control.AuditEntry",
-    "OperatorEvent": "operator.OperatorEvent",
-    "BlockUsage": "specialist.Blocks",
-    "EstimateError": "specialist.EstimateError",
-    "ResidentAdapter": "specialist.ResidentAdapter",
-    "LoadReport": "specialist.LoadReport",
-    "Latency": "slo.Latency",
-    "Burn": "slo.Burn",
-    "Objective": "slo.Objective",
-    "Slo": "slo.Slo",
-    "HistoryPoint": "overview.Point",
-    "SpecialistHistory": "overview.SpecialistHistory",
-    "OverviewHistory": "overview.History",
-    "OverviewFinding": "overview.Trouble",
-    "RequestRates": "overview.Rates",
-    "ReplicaView": "overview.ReplicaView",
-    "SpecialistView": "overview.SpecialistView",
-    "ReceiptLine": "overview.ReceiptLine",
-    "Overview": "overview.Overview",
+_RECORDS = {
+    "specialist": "ToolCall ToolCallPart LaneIdentity=Lane ForecastInfo=Forecast ReplicaTimings=Timings "
+    "BlockUsage=Blocks EstimateError ResidentAdapter LoadReport",
+    "inference": "TokenCount=CountResponse SpecialistScore=Score AttemptInfo=Attempt Shadow=ShadowOrder Between "
+    "Timings=RouterTimings Validation",
+    "control": "BreakerInfo KnobInfo LaneInfo ReplicaInfo ShadowRow ShadowCounts AuditEntry",
+    "operator": "BreakerList=ListBreakersResponse ShadowReport=ShadowReportResponse Comparison OperatorEvent",
+    "slo": "Latency Burn Objective Slo",
+    "overview": "HistoryPoint=Point SpecialistHistory OverviewHistory=History OverviewFinding=Trouble "
+    "RequestRates=Rates ReplicaView SpecialistView ReceiptLine Overview",
 }
-"""The message of each record, and the file that defines it."""
-_NAMES = {message.partition(".")[2]: name for name, message in MESSAGES.items()}
+"""The records of each proto file, with the message if it has another name."""
+MESSAGES = {
+    name: (file, message or name)
+    for file, records in _RECORDS.items()
+    for name, _, message in (each.partition("=") for each in records.split())
+}
+_NAMES = {message: name for name, (_, message) in MESSAGES.items()}
 _ALWAYS_SET = {("ShadowReport", "counts")}
 _SCALARS = {
     FieldDescriptor.CPPTYPE_BOOL: bool,
@@ -70,7 +44,7 @@ def __getattr__(name: str) -> Any:
     """Make a record on first use, because making all of them would slow down the import of the client."""
     if name not in MESSAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    file, message = MESSAGES[name].split(".")
+    file, message = MESSAGES[name]
     declared = getattr(import_module(f"octet.v1.{file}_pb2"), message).DESCRIPTOR.fields
     types = {field.name: _field_type(name, field) for field in declared}
     alternatives = frozenset(field.name for field in declared if is_in_oneof(field))

@@ -2,7 +2,7 @@
 
 from octet.client.wire_record import WireRecord
 
-MESSAGES: dict[str, str]
+MESSAGES: dict[str, tuple[str, str]]
 
 class ToolCall(WireRecord):
     # Referred to by the message that answers the call.
@@ -21,15 +21,6 @@ class ToolCallPart(WireRecord):
     # To be appended to the arguments of the earlier parts.
     arguments: str
 
-class TokenCount(WireRecord):
-    prompt_tokens: int
-    # The specialist whose tokenizer was used.
-    specialist: str
-
-class SpecialistScore(WireRecord):
-    specialist: str
-    probability: float
-
 # Everything that determines the answer, apart from the request.
 class LaneIdentity(WireRecord):
     specialist: str
@@ -37,19 +28,6 @@ class LaneIdentity(WireRecord):
     revision: str
     # Hex sha256 of each adapter's content, in the order they are applied.
     adapter_digests: tuple[str, ...]
-
-# One attempt to have a replica answer the request.
-class AttemptInfo(WireRecord):
-    specialist: str
-    replica: str
-    # Unset if the replica answered.
-    reason: str
-    message: str
-    seconds: float
-    # Seconds from the request's arrival to the start of this attempt.
-    began: float
-    # Hex W3C span id that was sent to the replica. Empty if the request is not traced.
-    span_id: str
 
 # Seconds from acceptance, given the queue, the running requests and the measured rates at that time.
 class ForecastInfo(WireRecord):
@@ -63,6 +41,97 @@ class ForecastInfo(WireRecord):
     displaced: int
     # Number of lower-priority requests that were suspended for this one and still meet their deadlines.
     set_aside: int
+
+# Seconds. Unset for stages that the request did not reach.
+class ReplicaTimings(WireRecord):
+    # From arrival to the first admission to the KV pool.
+    queued: float | None
+    # From there to the first token.
+    prefill: float | None
+    # From the first token to the last.
+    decode: float | None
+    total: float
+    # The part of prefill and decode during which the request was preempted.
+    preempted: float | None
+
+# total = free + cached + used.
+class BlockUsage(WireRecord):
+    total: int
+    free: int
+    # Unused by any sequence, but reusable by prefix.
+    cached: int
+    used: int
+
+class EstimateError(WireRecord):
+    # Of step durations.
+    step_p50: float
+    step_p90: float
+    # Of total durations, for requests that no higher priority delayed.
+    total_p50: float | None
+    total_p90: float | None
+    num_requests: int
+
+class ResidentAdapter(WireRecord):
+    name: str
+    # Hex sha256 of the content.
+    digest: str
+
+class LoadReport(WireRecord):
+    waiting: int
+    running: int
+    blocks: BlockUsage | None
+    # Whether a sequence was preempted within the last second.
+    preempting: bool
+    # Since the start.
+    times_preempted: int
+    # Tokens per second within steps, weighted towards recent steps. Unset until measured.
+    prefill_rate: float | None
+    decode_rate: float | None
+    # Requests completed per second while others wait. Unset until measured.
+    drain_rate: float | None
+    adapters: tuple[ResidentAdapter, ...]
+    draining: bool
+    max_running: int
+    max_waiting: int
+    # Hex sha256 of the model's content.
+    revision: str
+    # Whether a non-shadow request was refused for lack of capacity within the last second.
+    refusing: bool
+    # Number of shadow requests that are waiting or running.
+    shadows: int
+    # Seconds that a typical request would wait before its first step. Unset until measured or calibrated.
+    usual_wait: float | None
+    # Relative error of the forecasts. Unset until measured.
+    estimate_error: EstimateError | None
+    # Since the start: prompt tokens of requests that started to run, and those of them found in the cache.
+    prompt_tokens: int
+    cache_hit_tokens: int
+    # Since the start: evicted blocks.
+    evicted_blocks: int
+    # Random id of the process, to tell apart processes at the same address.
+    instance: str
+
+class TokenCount(WireRecord):
+    prompt_tokens: int
+    # The specialist whose tokenizer was used.
+    specialist: str
+
+class SpecialistScore(WireRecord):
+    specialist: str
+    probability: float
+
+# One attempt to have a replica answer the request.
+class AttemptInfo(WireRecord):
+    specialist: str
+    replica: str
+    # Unset if the replica answered.
+    reason: str
+    message: str
+    seconds: float
+    # Seconds from the request's arrival to the start of this attempt.
+    began: float
+    # Hex W3C span id that was sent to the replica. Empty if the request is not traced.
+    span_id: str
 
 class Shadow(WireRecord):
     specialist: str
@@ -92,18 +161,6 @@ class Between(WireRecord):
     # The specialist to try first, if it is not the decision's primary. Also set if that specialist was unreachable.
     # Empty if there was none.
     lead: str
-
-# Seconds. Unset for stages that the request did not reach.
-class ReplicaTimings(WireRecord):
-    # From arrival to the first admission to the KV pool.
-    queued: float | None
-    # From there to the first token.
-    prefill: float | None
-    # From the first token to the last.
-    decode: float | None
-    total: float
-    # The part of prefill and decode during which the request was preempted.
-    preempted: float | None
 
 # Seconds from arrival. Unset for stages that the request did not reach.
 class Timings(WireRecord):
@@ -151,11 +208,6 @@ class BreakerInfo(WireRecord):
     # Human-readable: the next state change and when it is due.
     outlook: str
     verifier: str
-
-class BreakerList(WireRecord):
-    breakers: tuple[BreakerInfo, ...]
-    # Empty while the store is available.
-    store_trouble: str
 
 class KnobInfo(WireRecord):
     # INTENT.shadow_threshold or INTENT.priority_floor; INTENT/SPECIALIST instead of INTENT for a single specialist.
@@ -232,6 +284,24 @@ class ShadowCounts(WireRecord):
     # Comparisons that were completed.
     compared: int
 
+class AuditEntry(WireRecord):
+    number: int
+    at_unix_ms: int
+    # An operator, or the component that acted by itself: breaker, escalation, lanes, configuration, octet.
+    who: str
+    why: str
+    # hold_breaker, trip, recover, set_knob, escalate, load_lane, promote, roll_back, drain, ...
+    what: str
+    # The specialist, knob or replica, or `store`.
+    subject: str
+    before: str
+    after: str
+
+class BreakerList(WireRecord):
+    breakers: tuple[BreakerInfo, ...]
+    # Empty while the store is available.
+    store_trouble: str
+
 class ShadowReport(WireRecord):
     rows: tuple[ShadowRow, ...]
     # Counts since the start of this router. Shed: by the budget, the queue or a replica.
@@ -256,19 +326,6 @@ class Comparison(WireRecord):
     feature_values: tuple[str, ...]
     classifier_digest: str
 
-class AuditEntry(WireRecord):
-    number: int
-    at_unix_ms: int
-    # An operator, or the component that acted by itself: breaker, escalation, lanes, configuration, octet.
-    who: str
-    why: str
-    # hold_breaker, trip, recover, set_knob, escalate, load_lane, promote, roll_back, drain, ...
-    what: str
-    # The specialist, knob or replica, or `store`.
-    subject: str
-    before: str
-    after: str
-
 class OperatorEvent(WireRecord):
     at_unix_ms: int
     audit: AuditEntry | None
@@ -276,63 +333,6 @@ class OperatorEvent(WireRecord):
     store_trouble: str | None
     # Number of events dropped because the stream was read too slowly.
     dropped: int | None
-
-# total = free + cached + used.
-class BlockUsage(WireRecord):
-    total: int
-    free: int
-    # Unused by any sequence, but reusable by prefix.
-    cached: int
-    used: int
-
-class EstimateError(WireRecord):
-    # Of step durations.
-    step_p50: float
-    step_p90: float
-    # Of total durations, for requests that no higher priority delayed.
-    total_p50: float | None
-    total_p90: float | None
-    num_requests: int
-
-class ResidentAdapter(WireRecord):
-    name: str
-    # Hex sha256 of the content.
-    digest: str
-
-class LoadReport(WireRecord):
-    waiting: int
-    running: int
-    blocks: BlockUsage | None
-    # Whether a sequence was preempted within the last second.
-    preempting: bool
-    # Since the start.
-    times_preempted: int
-    # Tokens per second within steps, weighted towards recent steps. Unset until measured.
-    prefill_rate: float | None
-    decode_rate: float | None
-    # Requests completed per second while others wait. Unset until measured.
-    drain_rate: float | None
-    adapters: tuple[ResidentAdapter, ...]
-    draining: bool
-    max_running: int
-    max_waiting: int
-    # Hex sha256 of the model's content.
-    revision: str
-    # Whether a non-shadow request was refused for lack of capacity within the last second.
-    refusing: bool
-    # Number of shadow requests that are waiting or running.
-    shadows: int
-    # Seconds that a typical request would wait before its first step. Unset until measured or calibrated.
-    usual_wait: float | None
-    # Relative error of the forecasts. Unset until measured.
-    estimate_error: EstimateError | None
-    # Since the start: prompt tokens of requests that started to run, and those of them found in the cache.
-    prompt_tokens: int
-    cache_hit_tokens: int
-    # Since the start: evicted blocks.
-    evicted_blocks: int
-    # Random id of the process, to tell apart processes at the same address.
-    instance: str
 
 # Seconds. Unset without samples.
 class Latency(WireRecord):

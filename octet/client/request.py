@@ -48,6 +48,13 @@ _MESSAGE_TYPES = {
     "tools": "a list of tools, each with a name and optionally a description, parameters and strict",
     "tool_choice": "a mapping of mode, name and one_at_most, or one of auto, none and required",
 }
+_TO_WIRE: Mapping[str, Callable[[Any], Any]] = {
+    "messages": lambda given: [message_to_wire(each) for each in given],
+    "tools": lambda given: [tool_to_wire(each) for each in given],
+    "tool_choice": tool_choice_to_wire,
+    "logit_bias": lambda given: [wire.LogitBias(token=token, bias=bias) for token, bias in given.items()],
+    "structure": structure_to_wire,
+}
 
 
 class TimeLeft(NamedTuple):
@@ -60,20 +67,15 @@ class TimeLeft(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     message: wire.InferRequest
-    timeout: float | None
-    first_timeout: float | None
+    timeouts: TimeLeft
     metadata: Metadata
+    request_id: str  # set by the caller; empty for a new id in every attempt
 
-    def message_factory(self) -> Callable[[TimeLeft], Message]:
-        """Return a function that creates the message of each attempt, with a new id unless the caller set one."""
-        request_id = self.message.request_id
-
-        def make_message(left: TimeLeft) -> wire.InferRequest:
-            self.message.request_id = request_id or os.urandom(16).hex()
-            self.set_timeouts(left)
-            return self.message
-
-        return make_message
+    def message_for(self, left: TimeLeft) -> wire.InferRequest:
+        """Return the message of the next attempt."""
+        self.message.request_id = self.request_id or os.urandom(16).hex()
+        self.set_timeouts(left)
+        return self.message
 
     def set_timeouts(self, left: TimeLeft) -> None:
         if left.total is not None:
@@ -85,15 +87,15 @@ class PreparedRequest:
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
     """Raises InvalidRequest only for values that no message can hold, and TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
-    timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
-    first_timeout = check_timeout(given.pop("first_token_timeout", None), "first_token_timeout")
+    names, trace = ("timeout", "first_token_timeout"), given.pop("trace", None)
+    timeouts = TimeLeft(*(check_timeout(given.pop(name, None), name) for name in names))
     message = wire.InferRequest()
     for name, value in given.items():
         field = _RENAMED.get(name, name)
         if name in _RENAMED.values() or field not in _REQUEST | _SAMPLING:
             raise TypeError(f"there is no option {name!r}")
         _set_field(message.sampling if field in _SAMPLING else message, field, name, value)
-    return PreparedRequest(message, timeout, first_timeout, _trace_metadata(trace))
+    return PreparedRequest(message, timeouts, _trace_metadata(trace), message.request_id)
 
 
 def build_message(kind: type[Message], values: Mapping[str, Any]) -> Any:
@@ -127,24 +129,16 @@ def _trace_metadata(trace: str | None) -> Metadata:
 
 def _set_field(message: Any, field: str, name: str, value: Any) -> None:
     try:
-        if field == "messages":
-            message.messages.extend(map(message_to_wire, value))
-        elif field == "tools":
-            message.tools.extend(map(tool_to_wire, value))
-        elif field == "tool_choice":
-            message.tool_choice.CopyFrom(tool_choice_to_wire(value))
-        elif field == "logit_bias":
-            message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
-        elif field == "metadata":
-            message.metadata.update(value)
-        elif field == "structure":
-            message.structure.CopyFrom(structure_to_wire(value))
-        elif isinstance(value, Message):
-            getattr(message, field).CopyFrom(value)
+        convert = _TO_WIRE.get(field)
+        given = value if convert is None else convert(value)
+        if field == "metadata":
+            message.metadata.update(given)
+        elif isinstance(given, Message):
+            getattr(message, field).CopyFrom(given)
         elif message.DESCRIPTOR.fields_by_name[field].is_repeated:
-            getattr(message, field).extend([value] if isinstance(value, str) else value)
+            getattr(message, field).extend([given] if isinstance(given, str) else given)
         else:
-            setattr(message, field, value)
+            setattr(message, field, given)
     except UnicodeEncodeError:
         raise errors.invalid_option(name, "valid UTF-8", "text with a lone surrogate") from None
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -172,24 +166,20 @@ class ClientRetryBudget:
     def __init__(self, *, capacity: float = 10.0, earned: float = 0.1) -> None:
         self._capacity = capacity
         self._earned = earned
-        self._left = capacity
         self._lock = Lock()
-
-    @property
-    def left(self) -> float:
-        return self._left
+        self.left = capacity
 
     def spend(self) -> bool:
         """Return False if the budget does not cover another retry."""
         with self._lock:
-            if self._left < 1:
+            if self.left < 1:
                 return False
-            self._left -= 1
+            self.left -= 1
             return True
 
     def earn(self) -> None:
         with self._lock:
-            self._left = min(self._capacity, self._left + self._earned)
+            self.left = min(self._capacity, self.left + self._earned)
 
 
 def _is_retryable(error: errors.OctetError) -> bool:
@@ -199,52 +189,41 @@ def _is_retryable(error: errors.OctetError) -> bool:
     return isinstance(error, errors.Busy | errors.Unavailable | errors.ReplicaLost)
 
 
+@dataclass
 class RetrySchedule:
     """Schedules the retries of one call."""
 
-    def __init__(
-        self,
-        max_retries: int,
-        budget: ClientRetryBudget,
-        clock: Clock,
-        random: Random,
-        timeout: float | None,
-        first_timeout: float | None = None,
-    ) -> None:
-        """`first_timeout` is the limit for the first token, in seconds."""
-        self._max_retries = max_retries
-        self._budget = budget
-        self._clock = clock
-        self._random = random
-        self._deadline = None if timeout is None else clock.now() + timeout
-        self._first_deadline = None if first_timeout is None else clock.now() + first_timeout
+    max_retries: int
+    budget: ClientRetryBudget
+    clock: Clock
+    random: Random
+    timeout: float | None  # seconds for the whole call
+    first_timeout: float | None = None  # seconds until the first token
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.now()
         self._num_retries = 0
 
     def left(self) -> TimeLeft:
-        return TimeLeft(self._until(self._deadline), self._until(self._first_deadline))
-
-    def _until(self, deadline: float | None) -> float | None:
-        return None if deadline is None else deadline - self._clock.now()
+        passed = self.clock.now() - self._began
+        return TimeLeft(*(None if limit is None else limit - passed for limit in (self.timeout, self.first_timeout)))
 
     def wait_after(self, error: errors.OctetError) -> float | None:
         """Return the seconds until the next attempt, charged to the budget; None to give up."""
-        if not _is_retryable(error) or self._num_retries >= self._max_retries:
+        if not _is_retryable(error) or self._num_retries >= self.max_retries:
             return None
         wait = self._wait(error.retry_after)
         is_too_late = any(left is not None and wait >= left for left in self.left())
-        if wait > LONGEST_RETRY_AFTER_S or is_too_late or not self._budget.spend():
+        if wait > LONGEST_RETRY_AFTER_S or is_too_late or not self.budget.spend():
             return None
         self._num_retries += 1
         return wait
-
-    def record_answer(self) -> None:
-        self._budget.earn()
 
     def _wait(self, retry_after: float | None) -> float:
         if retry_after is not None:
             return max(0.0, retry_after)
         doubled = FIRST_WAIT_S * 2 ** min(self._num_retries, _MAX_DOUBLINGS)
-        return self._random.uniform(0, min(LONGEST_WAIT_S, doubled))
+        return self.random.uniform(0, min(LONGEST_WAIT_S, doubled))
 
 
 _GRACE_S = 0.5  # extra time for the server to report a timeout itself, with a receipt
@@ -283,6 +262,3 @@ class Attempts:
         if wait is None:
             raise problem from None
         return wait
-
-    def record_answer(self) -> None:
-        self.schedule.record_answer()

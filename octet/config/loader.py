@@ -1,19 +1,34 @@
-"""Load an ensemble from a file, from text, or the embedded default."""
+"""Load an ensemble from a file, from text, or the embedded default; and check it: references, values that must agree,
+files that must exist."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from octet.config import ensemble as schema
 from octet.config import yaml_tree
-from octet.config.ensemble import DEFAULT_TASKS, Ensemble, SpecialistConfig, TaskConfig, with_default_tasks
-from octet.config.fields import fields_of, shared_fields
-from octet.config.tables import TableReader
-from octet.config.validation import check_consistency, check_files
-from octet.config.values import KeyIndex, ValueReader
-from octet.config.yaml_tree import ConfigInvalid, Problem, Problems, YamlTable, describe_node
+from octet.config.annotations import NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
+from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
+from octet.config.fields import SchemaField, fields_of, file_keys, shared_fields
+from octet.config.values import InvalidConfigValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
+from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, YamlTable, describe_node, quote
+from octet.telemetry.trace_export import otlp_endpoint_error
+
+_NO_MERGING = "YAML merging is not supported; put defaults for every specialist at the top"
+_IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
+    schema.DispatchConfig: (
+        ("cool_down", "max_cool_down", 1),
+        ("heartbeat_seconds", "stale_seconds", 1),
+        ("heartbeat_seconds", "hang_seconds", 2),
+    ),
+    schema.EscalationConfig: (("calm", "refused", 1),),
+    schema.SloConfig: (("window", "long_window", 1),),
+}
+"""For each pair of keys: the first value times the factor must be at most the second value."""
 
 
 def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
@@ -33,12 +48,12 @@ def read_content(path: Path) -> bytes:
             return file.read(yaml_tree.MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise ConfigInvalid([Problem(None, f"cannot be read: {reason or error}")], path) from error
+        raise yaml_tree.ConfigInvalid([yaml_tree.Problem(None, f"cannot be read: {reason or error}")], path) from error
 
 
 def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
     """Raises ConfigInvalid with all problems of the content."""
-    problems, ensemble = Problems(), None
+    problems, ensemble = yaml_tree.Problems(), None
     index = KeyIndex(problems)
     root = yaml_tree.compose_yaml(content, problems)
     if isinstance(root, YamlTable):
@@ -46,7 +61,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
     elif root is not None:
         problems.add(root.line, f"the file must be a mapping with a key `specialists`, got {describe_node(root)}")
     if files and ensemble is not None and not problems:
-        check_files(ensemble, index)
+        _check_files(ensemble, index)
     problems.raise_if_any(source)
     if ensemble is None:
         raise RuntimeError("a valid configuration gave no ensemble")
@@ -60,7 +75,7 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
     values = ValueReader(index, folder)
     no_presets = TableReader(index, values, lambda _kind, _name: {})
     defaults = no_presets.keys(Ensemble, YamlTable(shared, root.line), ()) or {}
-    usual = {task.name: task for task in DEFAULT_TASKS}
+    usual = {task.name: task for task in schema.DEFAULT_TASKS}
 
     def presets(kind: type, name: str) -> Mapping[str, Any]:
         if kind is SpecialistConfig:
@@ -70,12 +85,109 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
 
     tables = TableReader(index, values, presets)
     ensemble: Ensemble | None = tables.read(Ensemble, YamlTable(own, root.line), ())
-    check_consistency(tables.built, index)
+    _check_consistency(tables.built, index)
     if ensemble is None:
         return None
     # A specialist with addresses has no process here.
     specialists = tuple(replace(one, replicas=0) if one.addresses else one for one in ensemble.specialists)
-    return replace(ensemble, specialists=specialists, tasks=with_default_tasks(ensemble.tasks))
+    return replace(ensemble, specialists=specialists, tasks=schema.with_default_tasks(ensemble.tasks))
+
+
+class TableReader:
+    def __init__(self, index: KeyIndex, values: ValueReader, presets: Callable[[type, str], Mapping[str, Any]]) -> None:
+        """`presets` returns values that replace the defaults of a dataclass of this kind and name."""
+        self._index = index
+        self._values = values
+        self._presets = presets
+        self.built: list[tuple[KeyPath, Any]] = []  # every instance with its key path, inner instances first
+
+    def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
+        """Return an instance, with defaults for invalid values; None if an invalid value has no default. `name` is the
+        mapping's key, if that key is also its name."""
+        found = self.keys(kind, node, place, name)
+        if found is None:
+            return None
+        own = {} if name is None else {"name": name}
+        values = {**self._presets(kind, name or ""), **own, **found}
+        missing = [key for key, field in fields_of(kind).items() if field.required and key not in values]
+        for key in missing:
+            if self._index.is_valid(*place, key):
+                self._index.add_problem((*place, key), "is missing")
+        if missing:
+            return None
+        built = kind(**values)
+        self.built.append((place, built))
+        return built
+
+    def keys(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> dict[str, Any] | None:
+        """Return the values of all valid keys; None if the node is not a mapping."""
+        if isinstance(node, YamlScalar) and node.is_null:
+            return {}
+        if not isinstance(node, YamlTable):
+            self._index.add_problem(place, f"must be a mapping of keys to values, got {describe_node(node)}", node.line)
+            return None
+        known = {key: field for key, field in file_keys(kind).items() if not (name is not None and key == "name")}
+        found: dict[str, Any] = {}
+        for entry in node.entries:
+            here = (*place, entry.key)
+            self._index.set_line(here, entry.line)
+            if entry.key in known:
+                self._field(known[entry.key], entry, here, found)
+            elif entry.key == "<<":
+                self._index.add_problem(here, f"is not a known key: {_NO_MERGING}")
+            else:
+                self._index.add_unknown(here, "is not a known key", entry.key, list(known))
+        return found
+
+    def _field(self, field: SchemaField, entry: YamlEntry, place: KeyPath, found: dict[str, Any]) -> None:
+        try:
+            value = self._value(field, entry.value, place)
+        except InvalidConfigValue as wrong:
+            empty = isinstance(entry.value, YamlScalar) and entry.value.is_null
+            self._index.add_problem(place, str(wrong), entry.line if empty else entry.value.line)
+        else:
+            if value is not None or field.optional:
+                found[field.name] = value
+
+    def _value(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
+        if field.item is not None:
+            return self._named(field, node, place) if field.has(FieldFlag.BY_NAME) else self._listed(field, node, place)
+        if field.is_table:
+            if field.optional and isinstance(node, YamlScalar) and node.is_null:
+                return None
+            return self.read(field.kind, node, place)
+        return self._values.read(field, node, place)
+
+    def _named(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
+        if isinstance(node, YamlScalar) and node.is_null:
+            node = YamlTable((), node.line)
+        if not isinstance(node, YamlTable):
+            raise InvalidConfigValue("a mapping of names, each with its own keys below it", node)
+        check_count(field, len(node.entries))
+        read = [self._entry(field, entry, (*place, entry.key)) for entry in node.entries]
+        return tuple(item for item in read if item is not None)
+
+    def _entry(self, field: SchemaField, entry: YamlEntry, place: KeyPath) -> Any | None:
+        self._index.set_line(place, entry.line)
+        with self._index.report_invalid(place):
+            check_name(entry.key, NAME, entry.line)
+        short = field.note(Shorthand)
+        value = entry.value
+        if short is not None and isinstance(value, YamlScalar) and not value.is_null:
+            value = YamlTable((YamlEntry(short.field, value.line, value),), value.line)
+        return self.read(field.item or object, value, place, name=entry.key)
+
+    def _listed(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
+        if isinstance(node, YamlScalar) and node.is_null:
+            return ()
+        if not isinstance(node, YamlList):
+            raise InvalidConfigValue("a list, each item a mapping that starts with `- `", node)
+        check_count(field, len(node.items))
+        read = []
+        for index, item in enumerate(node.items):
+            self._index.set_line((*place, index), item.line)
+            read.append(self.read(field.item or object, item, (*place, index)))
+        return tuple(item for item in read if item is not None)
 
 
 def default_text() -> str:
@@ -85,3 +197,133 @@ def default_text() -> str:
 @cache
 def default_ensemble() -> Ensemble:
     return parse_ensemble(default_text(), source=None)
+
+
+def _check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) -> None:
+    """Compare the values with each other and add problems to the index; invalid keys are skipped."""
+    known = {
+        "specialists": index.names("specialists"),
+        "tasks": [task.name for task in schema.DEFAULT_TASKS] + index.names("tasks"),
+    }
+    rules: dict[str, int] = {}
+    for place, item in built:
+        _check_references(item, place, known, index)
+        for less, more, factor in _IN_ORDER.get(type(item), ()):
+            _check_order(item, place, less, more, factor, index)
+        if isinstance(item, SpecialistConfig):
+            _check_specialist(item, place, index)
+        elif isinstance(item, schema.RuleConfig):
+            _check_rule(item, place, rules, index)
+        elif isinstance(item, schema.SloTargets):
+            _check_targets(item, place, index)
+        elif isinstance(item, schema.RouterConfig):
+            if item.http is not None and item.http.port == item.port != 0 and index.has_key(*place, "http"):
+                index.add_problem((*place, "http", "port"), f"must differ from the gRPC port, which is {item.port}")
+        elif isinstance(item, schema.TelemetryConfig):
+            trouble = otlp_endpoint_error(item.otlp) if item.otlp else ""
+            if trouble and index.is_valid(*place, "otlp"):
+                index.add_problem((*place, "otlp"), trouble)
+
+
+def _check_references(item: Any, place: KeyPath, known: dict[str, list[str]], index: KeyIndex) -> None:
+    kind: type = type(item)
+    for field in fields_of(kind).values():
+        refers, name = field.note(RefersTo), getattr(item, field.name)
+        if refers is None or name is None or not known[refers.to] or name in known[refers.to]:
+            continue
+        noun = refers.to.removesuffix("s")
+        here = (*place, field.name)
+        index.add_unknown(here, f"names an unknown {noun} {quote(name)}", name, known[refers.to])
+
+
+def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIndex) -> None:
+    if specialist.name == schema.REJECT:
+        problem = f"must have another name: {schema.REJECT!r} is the classifier's label for no specialist"
+        index.add_problem(place, problem)
+    if specialist.fallback == specialist.name:
+        index.add_problem((*place, "fallback"), "must be another specialist, or left out")
+    if specialist.addresses and index.has_key(*place, "replicas"):
+        problem = "must be left out if addresses are given: those replicas are started elsewhere"
+        index.add_problem((*place, "replicas"), problem)
+    if specialist.cost_model is not None and specialist.engine != "sim" and index.has_key(*place, "cost_model"):
+        index.add_problem((*place, "cost_model"), f"belongs to the sim engine, not to {specialist.engine}")
+    if index.is_valid(*place, "verify") and (trouble := verifier_problem(specialist.verify)):
+        index.add_problem((*place, "verify"), f"is not known: {trouble}")
+    if specialist.context is not None and specialist.max_tokens >= specialist.context:
+        key = "max_tokens" if index.has_key(*place, "max_tokens") else "context"
+        rule = f"max_tokens ({specialist.max_tokens}) must be less than context ({specialist.context})"
+        index.add_problem((*place, key), f"leaves no room for a prompt: {rule}")
+    _check_adapters(specialist, place, index)
+
+
+def _check_adapters(specialist: SpecialistConfig, place: KeyPath, index: KeyIndex) -> None:
+    if specialist.addresses or not index.is_valid(*place, "adapters"):
+        return
+    known = list(specialist.adapters) or ["none"]
+    for key, names in (("use_adapters", specialist.use_adapters), ("adapter_digests", specialist.adapter_digests)):
+        for name in names:
+            if name not in specialist.adapters:
+                index.add_unknown((*place, key), f"names {quote(name)}, which is not one of its adapters", name, known)
+
+
+def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], index: KeyIndex) -> None:
+    detects, contains = index.has_key(*place, "detect"), index.has_key(*place, "contains")
+    at_least, name = (*place, "at_least"), (*place, "name")
+    if detects == contains:
+        which = "both" if detects else "neither"
+        index.add_problem(place, f"must have exactly one of `detect` and `contains`; it has {which}")
+    elif detects and index.has_key(*at_least):
+        index.add_problem(at_least, "counts the texts of `contains`, which this rule does not have")
+    elif contains and index.is_valid(*place, "contains") and rule.at_least > len(rule.contains):
+        index.add_problem(at_least, f"must be at most {len(rule.contains)}, the number of texts in `contains`")
+    if rule.name in seen:
+        index.add_problem(name, f"{quote(rule.name)} is already the name of the rule on line {seen[rule.name]}")
+    seen.setdefault(rule.name, index.line_of(name))
+
+
+def _check_order(item: Any, place: KeyPath, less: str, more: str, factor: int, index: KeyIndex) -> None:
+    low, high = getattr(item, less), getattr(item, more)
+    if factor * low > high and index.is_valid(*place, less) and index.is_valid(*place, more):
+        key = less if index.has_key(*place, less) else more
+        unit = "" if isinstance(item, schema.EscalationConfig) else " s"
+        shown = f"twice {less}" if factor == 2 else less
+        problem = f"is inconsistent: {shown} ({low:g}{unit}) must be at most {more} ({high:g}{unit})"
+        index.add_problem((*place, key), problem)
+
+
+def _check_targets(targets: schema.SloTargets, place: KeyPath, index: KeyIndex) -> None:
+    """Check that a higher quantile has no shorter target."""
+    for measure in ("ttft", "itl"):
+        names = [f"{measure}_p{percent}" for percent in (50, 95, 99)]
+        known = [(name, getattr(targets, name)) for name in names if index.is_valid(*place, name)]
+        set_targets = [(name, target) for name, target in known if target is not None]
+        for (less, low), (more, high) in pairwise(set_targets):
+            if low > high:
+                problem = f"is inconsistent: {less} ({low:g} s) must be at most {more} ({high:g} s)"
+                index.add_problem((*place, more), problem)
+
+
+def _check_files(ensemble: Ensemble, index: KeyIndex) -> None:
+    for place, path, needs_folder in _needed_files(ensemble):
+        top = place[-1:]  # the specialist may inherit the key from the top of the file
+        stated_at = top if not index.has_key(*place) and index.has_key(*top) else place
+        if not path.exists():
+            index.add_problem(stated_at, f"does not exist: {path}")
+        elif needs_folder and not path.is_dir():
+            index.add_problem(stated_at, f"must be a folder: {path}")
+
+
+def _needed_files(ensemble: Ensemble) -> Iterator[tuple[KeyPath, Path, bool]]:
+    """Yield key path, file path, and whether the path must be a folder."""
+    for specialist in ensemble.specialists:
+        place = ("specialists", specialist.name)
+        if specialist.addresses:
+            continue
+        if specialist.engine == "native" and specialist.model != schema.DEMO_MODEL:
+            yield (*place, "model"), Path(specialist.model), False
+        if specialist.engine == "sim" and specialist.cost_model is not None:
+            yield (*place, "cost_model"), Path(specialist.cost_model), False
+        for name, folder in specialist.adapters.items():
+            yield (*place, "adapters", name), Path(folder), True
+    if ensemble.classifier.path not in (None, schema.BUILT_IN_CLASSIFIER):
+        yield ("classifier", "path"), Path(str(ensemble.classifier.path)), False

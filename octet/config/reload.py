@@ -33,15 +33,29 @@ class ReloadRefused(NamedTuple):
 ReloadEvent: TypeAlias = Reloaded | ReloadRefused
 
 
-class ConfigFile:
-    """Compares the file with the active configuration. The caller waits between calls."""
+class ConfigWatch:
+    """Compares the file with the active configuration. Polling works on every file system and with links. Call
+    `refused` for an event that fails."""
 
-    def __init__(self, path: Path, current: Ensemble) -> None:
+    def __init__(
+        self,
+        path: Path,
+        current: Ensemble,
+        kept: Path | None = None,
+        *,
+        interval: float = POLL_SECONDS,
+        settle: float = SETTLE_SECONDS,
+    ) -> None:
+        """Every accepted configuration is written to the file `kept`."""
         self._path = path
         self._current = self._before = current
+        self._kept = kept
+        self._interval = interval
+        self._settle = settle
         self._seen: tuple[int, ...] | None = None
         self._settled = False
         self._content: bytes | None = None
+        self._nudged = asyncio.Event()
 
     @property
     def current(self) -> Ensemble:
@@ -95,26 +109,6 @@ class ConfigFile:
             return None
         self._before, self._current = self._current, ensemble
         return Reloaded(ensemble, found.reloadable)
-
-
-class ConfigWatch(ConfigFile):
-    """Polls the file, which works on every file system and with links. Call `refused` for an event that fails."""
-
-    def __init__(
-        self,
-        path: Path,
-        current: Ensemble,
-        kept: Path | None = None,
-        *,
-        interval: float = POLL_SECONDS,
-        settle: float = SETTLE_SECONDS,
-    ) -> None:
-        """Every accepted configuration is written to the file `kept`."""
-        super().__init__(path, current)
-        self._kept = kept
-        self._interval = interval
-        self._settle = settle
-        self._nudged = asyncio.Event()
 
     def nudge(self) -> None:
         """Check now and report problems again, for SIGHUP. Call it on the loop's thread."""

@@ -23,7 +23,7 @@ _ANY_TEXT = TextLimits(most=4096, least=1)
 _ADAPTER_NAME = TextLimits(most=64, least=1, what="a name")
 
 
-class InvalidValue(Exception):
+class InvalidConfigValue(Exception):
     """The value is not allowed. The message continues a sentence that begins with the key."""
 
     def __init__(self, right: str, got: YamlNode | str) -> None:
@@ -71,7 +71,7 @@ class KeyIndex:
     def report_invalid(self, place: KeyPath) -> Iterator[None]:
         try:
             yield
-        except InvalidValue as wrong:
+        except InvalidConfigValue as wrong:
             self.add_problem(place, str(wrong))
 
     def is_valid(self, *place: str | int) -> bool:
@@ -131,11 +131,11 @@ class ValueReader:
         self._folder = folder
 
     def read(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
-        """Raises InvalidValue for a value that the field does not allow."""
+        """Raises InvalidConfigValue for a value that the field does not allow."""
         if isinstance(node, YamlScalar) and node.is_null:
             if field.optional:
                 return None
-            raise InvalidValue(_describe_allowed(field), node)
+            raise InvalidConfigValue(_describe_allowed(field), node)
         if field.kind in (int, float, bool):
             return _number(field, node)
         if field.kind is str:
@@ -158,11 +158,11 @@ class ValueReader:
         try:
             return str(self._folder / Path(text).expanduser())
         except RuntimeError:
-            raise InvalidValue("a path whose home folder is known", node) from None
+            raise InvalidConfigValue("a path whose home folder is known", node) from None
 
     def _list(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[str, ...]:
         if not isinstance(node, YamlList):
-            raise InvalidValue("a list of strings, such as [one, two]", node)
+            raise InvalidConfigValue("a list of strings, such as [one, two]", node)
         check_count(field, len(node.items))
         seen: dict[str, int] = {}
         for index, item in enumerate(node.items):
@@ -172,13 +172,13 @@ class ValueReader:
                 if text.startswith("unix:") and not text.startswith("unix:/"):
                     text = f"unix:{self._folder / text.removeprefix('unix:')}"
                 if text in seen:
-                    raise InvalidValue(f"in the list only once (it is already on line {seen[text]})", item)
+                    raise InvalidConfigValue(f"in the list only once (it is already on line {seen[text]})", item)
                 seen[text] = item.line
         return tuple(seen)
 
     def _mapping(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Mapping[str, str]:
         if not isinstance(node, YamlTable):
-            raise InvalidValue("a mapping, such as {tuned: path/to/adapter}", node)
+            raise InvalidConfigValue("a mapping, such as {tuned: path/to/adapter}", node)
         check_count(field, len(node.entries))
         read: dict[str, str] = {}
         for entry in node.entries:
@@ -192,38 +192,38 @@ class ValueReader:
 
 
 def check_name(text: str, right: TextLimits, line: int) -> None:
-    """Raises InvalidValue for a name outside the limits."""
+    """Raises InvalidConfigValue for a name outside the limits."""
     _text(right, YamlScalar(text, line, plain=False))
 
 
 def check_count(field: SchemaField, num_items: int) -> None:
-    """Raises InvalidValue for too few or too many items."""
+    """Raises InvalidConfigValue for too few or too many items."""
     count = field.note(CountLimits)
     if count is not None and not count.least <= num_items <= count.most:
-        raise InvalidValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")
+        raise InvalidConfigValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")
 
 
 def _text(right: TextLimits, node: YamlNode) -> str:
     """Read any scalar as it is written: `on` and `1.10` need no quotes where text is expected."""
     if not isinstance(node, YamlScalar) or node.is_null:
-        raise InvalidValue(right.what, node)
+        raise InvalidConfigValue(right.what, node)
     text = node.text
     if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
-        raise InvalidValue(f"{right.what} without surrogates and null characters", node)
+        raise InvalidConfigValue(f"{right.what} without surrogates and null characters", node)
     if not right.least <= len(text) <= right.most:
-        raise InvalidValue(f"{right.what}, {right.least} to {right.most:,} characters long", node)
+        raise InvalidConfigValue(f"{right.what}, {right.least} to {right.most:,} characters long", node)
     if right.pattern is not None and not right.pattern.fullmatch(text):
-        raise InvalidValue(right.what, node)
+        raise InvalidConfigValue(right.what, node)
     return text
 
 
 def _number(field: SchemaField, node: YamlNode) -> float:
     unit, limits = field.note(ValueUnit), field.note(Range)
     if not isinstance(node, YamlScalar) or (unit is None and not node.plain):
-        raise InvalidValue(_describe_allowed(field), node)
+        raise InvalidConfigValue(_describe_allowed(field), node)
     value = _PARSERS[unit or field.kind](node.text)
     if value is None or (limits is not None and value not in limits):
-        raise InvalidValue(_describe_allowed(field), node)
+        raise InvalidConfigValue(_describe_allowed(field), node)
     return value
 
 
@@ -238,7 +238,7 @@ _PARSERS: Mapping[Any, Callable[[str], float | None]] = {
 
 def _choice(names: tuple[str, ...], node: YamlNode) -> str:
     if not isinstance(node, YamlScalar) or node.text not in names:
-        raise InvalidValue(f"one of {', '.join(names)}", node)
+        raise InvalidConfigValue(f"one of {', '.join(names)}", node)
     return node.text
 
 

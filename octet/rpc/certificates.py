@@ -1,5 +1,6 @@
 """TLS certificates that are reloaded when their files change."""
 
+import argparse
 import logging
 import ssl
 from dataclasses import dataclass, field
@@ -9,10 +10,16 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from octet.config.ensemble import TlsConfig
 from octet.identity import file_stamp
 
 _log = logging.getLogger(__name__)
 _Stamp: TypeAlias = tuple[tuple[int, ...] | None, ...]
+
+
+def add_tls_options(group: Any, client_ca_help: str) -> None:
+    for name, about in (("certificate", None), ("key", None), ("client-ca", client_ca_help)):
+        group.add_argument(f"--tls-{name}", type=Path, metavar="FILE", help=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +29,20 @@ class Tls:
     client_ca: Path | None = None  # if set, only callers with a certificate signed by this CA are served
 
     @classmethod
-    def from_paths(cls, certificate: str, key: str, client_ca: str | None) -> "Tls":
-        return cls(Path(certificate), Path(key), None if client_ca is None else Path(client_ca))
+    def from_config(cls, files: TlsConfig | None) -> "Tls | None":
+        if files is None:
+            return None
+        return cls(Path(files.certificate), Path(files.key), Path(files.client_ca) if files.client_ca else None)
+
+    @classmethod
+    def from_options(cls, arguments: argparse.Namespace) -> "Tls | None":
+        """Return None if no option is given. Raises ValueError if certificate or key is missing."""
+        files = arguments.tls_certificate, arguments.tls_key, arguments.tls_client_ca
+        if files == (None, None, None):
+            return None
+        if None in files[:2]:
+            raise ValueError("--tls-certificate and --tls-key must be given together")
+        return cls(*files)
 
     def load(self) -> "LoadedCertificate":
         """Raises OSError for files that are unreadable, do not match, or change while they are read."""

@@ -4,10 +4,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
-from functools import cache
 from math import isfinite
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octet.limits import Range, shorten
@@ -22,6 +22,7 @@ _TOOL_NAME = re.compile(TOOL_NAME_PATTERN)
 _NAME = re.compile(r"[a-z0-9._-]+")
 _ROLE = re.compile(r"[a-z_]+")
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_FLOAT_TYPES = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 _BRACKET = re.compile(r"[\[{\]}]")
 
 
@@ -230,33 +231,16 @@ def message_texts(message: wire.Message) -> tuple[str, ...]:
     return (message.content, *(call.name + call.arguments for call in message.tool_calls))
 
 
-class _NumberField(NamedTuple):
-    name: str
-    is_repeated: bool
-    nested: "tuple[_NumberField, ...] | None"  # the number fields of a nested message; None for a number
-
-
 def has_finite_numbers(message: Message) -> bool:
     """Return False if any number, nested messages included, is NaN or infinite: NaN passes range comparisons, and JSON
-    cannot represent it. No message type may contain itself."""
-    return _are_finite(message, _number_fields(message.DESCRIPTOR))
-
-
-def _are_finite(message: Any, fields: tuple[_NumberField, ...]) -> bool:
-    for name, is_repeated, nested in fields:
-        value = getattr(message, name)
-        for each in value if is_repeated else (value,):
-            if not (isfinite(each) if nested is None else _are_finite(each, nested)):
-                return False
+    cannot represent it. The message must have no map."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            is_finite = all(map(has_finite_numbers, value)) if field.is_repeated else has_finite_numbers(value)
+        elif field.cpp_type in _FLOAT_TYPES:
+            is_finite = all(map(isfinite, value)) if field.is_repeated else isfinite(value)
+        else:
+            continue
+        if not is_finite:
+            return False
     return True
-
-
-@cache
-def _number_fields(descriptor: Any) -> tuple[_NumberField, ...]:
-    found = []
-    for field in descriptor.fields:
-        if field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
-            found.append(_NumberField(field.name, field.is_repeated, None))
-        elif field.message_type is not None and (nested := _number_fields(field.message_type)):
-            found.append(_NumberField(field.name, field.is_repeated, nested))
-    return tuple(found)

@@ -84,21 +84,15 @@ def unary_context_handler(
 
 
 def streaming_handler(
-    kind: type[_RequestT], answer: type[Message], serve: Callable[[_RequestT, Context], Awaitable[None]], limit: int
-) -> Any:
-    """Handle a call whose responses `serve` writes to the context."""
-    parsing = _parsing(kind, serve, limit, None)
-    return grpc.unary_stream_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
-
-
-def relay_handler(
     kind: type[_RequestT],
+    answer: type[Message] | None,
     serve: Callable[[_RequestT, Context], Awaitable[None]],
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Handle a call whose responses `serve` writes to the context as serialised bytes."""
-    return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed))
+    """Handle a call whose responses `serve` writes to the context, as serialised bytes if `answer` is None."""
+    serialize = None if answer is None else answer.SerializeToString
+    return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed), None, serialize)
 
 
 def _parsing(

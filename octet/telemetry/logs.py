@@ -27,13 +27,8 @@ class LogSettings:
 
 
 def add_log_options(parser: Any) -> None:
-    usual = LogSettings()
-    parser.add_argument(
-        "--log-format",
-        choices=get_args(LogFormat),
-        default=usual.format,
-        help="plain text, or one JSON object per line (default: %(default)s)",
-    )
+    usual, about = LogSettings(), "plain text, or one JSON object per line (default: %(default)s)"
+    parser.add_argument("--log-format", choices=get_args(LogFormat), default=usual.format, help=about)
     parser.add_argument("--log-level", choices=get_args(LogLevel), default=usual.level, help="default: %(default)s")
 
 

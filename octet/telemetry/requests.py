@@ -92,16 +92,10 @@ class Span:
     is_remote: bool = False  # the parent belongs to another process
 
 
-class SpanIds:
-    """Draws random span ids; `draw(n)` returns n random bytes."""
-
-    def __init__(self, draw: Callable[[int], bytes]) -> None:
-        self._draw = draw
-
-    def new(self) -> str:
-        """Return an id that is never all zeros, which would mean no id."""
-        drawn = self._draw(_SPAN_BYTES)
-        return (drawn if any(drawn) else b"\1" * _SPAN_BYTES).hex()
+def new_span_id(draw: Callable[[int], bytes]) -> str:
+    """Return a random id, never all zeros, which would mean no id. `draw(n)` returns n random bytes."""
+    drawn = draw(_SPAN_BYTES)
+    return (drawn if any(drawn) else b"\1" * _SPAN_BYTES).hex()
 
 
 class ClockAnchor:

@@ -146,11 +146,8 @@ class SpanExporter:
 def add_trace_option(parser: Any, configured: str = "") -> None:
     """`configured` names another setting for the same value, for the help text."""
     default = " or ".join(filter(None, (configured, "OTEL_EXPORTER_OTLP_ENDPOINT")))
-    parser.add_argument(
-        "--otlp",
-        metavar="URL",
-        help=f"export traces to http://HOST:4317, or https, by OTLP over gRPC (default: {default}, otherwise off)",
-    )
+    about = f"export traces to http://HOST:4317, or https, by OTLP over gRPC (default: {default}, otherwise off)"
+    parser.add_argument("--otlp", metavar="URL", help=about)
 
 
 def resolve_otlp_endpoint(given: str | None, configured: str, environment: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 
 from octet.clock import Clock
 from octet.rpc.messages import enum_labels
-from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, SpanIds
+from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, new_span_id
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import inference_pb2 as wire
 from router.observe.observers import RequestObserver
@@ -34,12 +34,12 @@ class RequestTracer(RequestObserver):
         self._exporter = exporter
         self._clock = clock
         self._wall_ns = wall_ns
-        self._ids = SpanIds(draw)
+        self._new_id = partial(new_span_id, draw)
 
     def ended(self, request: Request, receipt: wire.Receipt) -> None:
         if request.trace.recorded:
             trace, arrival, anchor = request.trace, request.arrival, self._anchor()
-            self._exporter.put(lambda: build_spans(trace, arrival, receipt, anchor, self._ids.new))
+            self._exporter.put(lambda: build_spans(trace, arrival, receipt, anchor, self._new_id))
 
     def shadow_ended(self, shadow: ShadowStream) -> None:
         anchor = self._anchor()
@@ -48,7 +48,7 @@ class RequestTracer(RequestObserver):
     def answer_verified(self, verdict: TracedVerdict) -> None:
         if verdict.receipt.span_id:
             anchor = self._anchor()
-            self._exporter.put(lambda: [_verdict_span(verdict, anchor, self._ids.new())])
+            self._exporter.put(lambda: [_verdict_span(verdict, anchor, self._new_id())])
 
     def _anchor(self) -> ClockAnchor:
         return ClockAnchor(self._clock.now(), self._wall_ns())

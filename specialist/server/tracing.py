@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from octet.clock import Clock
 from octet.rpc.handlers import Context
 from octet.rpc.refusal import Refusal
 from octet.telemetry import requests
-from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, SpanIds, TraceParent
+from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, TraceParent, new_span_id
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.served_request import RequestUsage, ServedRequest
@@ -62,13 +63,13 @@ class ReplicaTracing:
         self._exporter = exporter
         self._clock = clock
         self._wall_ns = wall_ns
-        self._ids = SpanIds(draw)
+        self._new_id = partial(new_span_id, draw)
 
     def record(self, trace: ReplicaTrace, end: RequestUsage | BaseException) -> None:
         """Export the spans of a call that has ended, with an error unless it ended normally."""
         usage, error = (None, _error_type(end)) if isinstance(end, BaseException) else (end, _failure(end))
         now = self._clock.now()
-        spans = _RequestSpans(trace, usage, error, now, ClockAnchor(now, self._wall_ns()), self._ids.new)
+        spans = _RequestSpans(trace, usage, error, now, ClockAnchor(now, self._wall_ns()), self._new_id)
         self._exporter.put(spans.build)
 
 

@@ -48,7 +48,7 @@ class InferenceService:
         most, unread = REQUEST_BYTES, self._server.refuse_unread
         unary, asking = handlers.unary_handler, handlers.unary_context_handler
         served = {
-            "Generate": handlers.relay_handler(wire.InferRequest, self._generate, most, unread),
+            "Generate": handlers.streaming_handler(wire.InferRequest, None, self._generate, most, unread),
             "Infer": asking(wire.InferRequest, wire.InferResponse, self._infer, most, unread),
             "Route": asking(wire.InferRequest, wire.Receipt, self._route, most, unread),
             "CountTokens": asking(wire.InferRequest, wire.CountResponse, self._count, most, unread),
@@ -185,7 +185,7 @@ class OperatorService:
             request = getattr(operator_pb2, method.input_type.name)
             response = getattr(operator_pb2, method.output_type.name)
             if name in relayed:
-                served[name] = handlers.relay_handler(request, relayed[name], most)
+                served[name] = handlers.streaming_handler(request, None, relayed[name], most)
             elif name in streamed:
                 served[name] = handlers.streaming_handler(request, response, streamed[name], most)
             else:

@@ -117,12 +117,15 @@ async def test_closing_ends_an_async_job_watch() -> None:
 
 
 def test_job_watch_reports_its_own_close_even_with_little_time_left() -> None:
-    watching = JobWatch("job-1", 0, 0.01, ManualClock(), "127.0.0.1:1")
+    client = Client("127.0.0.1:1")
+    client._clock = ManualClock()  # type: ignore[assignment]
+    watching = JobWatch(client, "job-1", 0, 0.01)
     ended = grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
-    with pytest.raises(Cancelled, match="the client is closed"):
-        watching.fail(ended, is_closed=True)
     with pytest.raises(Unavailable, match="without a reason"):
-        watching.fail(ended, is_closed=False)
+        watching.fail(ended)
+    client.close()
+    with pytest.raises(Cancelled, match="the client is closed"):
+        watching.fail(ended)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in the loop", "in a thread"])

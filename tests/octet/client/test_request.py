@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from octet import Client, InvalidRequest
 from octet.client.options import Options
-from octet.client.request import TimeLeft, prepare_request
+from octet.client.request import prepare_request
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.server import scripted
 
@@ -98,7 +98,7 @@ def test_every_option_sets_its_field() -> None:
     assert set(EXAMPLES) == set(get_type_hints(Options))
     prepared = prepare_request("why?", EXAMPLES)
     assert prepared.message == EVERYTHING
-    assert (prepared.timeout, prepared.first_timeout, prepared.metadata) == (20.0, 2.0, (("traceparent", TRACE),))
+    assert (prepared.timeouts, prepared.metadata) == ((20.0, 2.0), (("traceparent", TRACE),))
     unset = set(wire.InferRequest.DESCRIPTOR.fields_by_name) - {field.name for field, _ in EVERYTHING.ListFields()}
     assert unset == {"timeout_ms", "first_token_timeout_ms"}, "an option must set every other field"
 
@@ -185,7 +185,7 @@ def test_text_is_sent_unchanged_or_refused(text: str) -> None:
 @given(st.floats(0.0001, 10**9))
 def test_any_timeout_can_be_sent(seconds: float) -> None:
     prepared = prepare_request("x", {"timeout": seconds, "first_token_timeout": seconds})
-    attempt: Any = prepared.message_factory()(TimeLeft(prepared.timeout, prepared.first_timeout))
+    attempt: Any = prepared.message_for(prepared.timeouts)
     assert attempt.timeout_ms >= seconds * 1000 and attempt.first_token_timeout_ms >= seconds * 1000
 
 

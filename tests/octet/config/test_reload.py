@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from octet.config.loader import read_ensemble
-from octet.config.reload import ConfigFile, ConfigWatch, Reloaded, ReloadEvent, ReloadRefused
+from octet.config.reload import ConfigWatch, Reloaded, ReloadEvent, ReloadRefused
 from simulation.event_loop import HeapLoop
 
 OLD = "specialists:\n  sql: {system: old}\n  shell:\nrules:\n  - {name: a, specialist: sql, contains: [SELECT]}\n"
@@ -267,7 +267,7 @@ async def test_nudge_checks_at_once(path: Path) -> None:
 
 
 def test_a_change_between_reading_and_watching_is_not_missed(path: Path) -> None:
-    file = ConfigFile(path, read_ensemble(path))
+    file = ConfigWatch(path, read_ensemble(path))
     path.write_text(NEW)
     assert not file.look()
     assert file.look()
@@ -277,7 +277,7 @@ def test_a_change_between_reading_and_watching_is_not_missed(path: Path) -> None
 
 
 def test_file_that_changes_during_reading_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = ConfigFile(path, read_ensemble(path))
+    file = ConfigWatch(path, read_ensemble(path))
     path.write_text(NEW)
     assert (file.look(), file.look()) == (False, True)
     import octet.config.reload as module

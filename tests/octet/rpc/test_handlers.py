@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from octet.rpc.handlers import refuse, relay_handler, send_initial_metadata
+from octet.rpc.handlers import refuse, send_initial_metadata, streaming_handler
 from octet.rpc.refusal import cancelled
 from octet.v1 import specialist_pb2 as wire
 
@@ -56,7 +56,7 @@ async def test_call_that_ends_at_once_gets_its_status() -> None:
             await refuse(context, cancelled())
 
     server = grpc.aio.server()
-    handlers = {"Generate": relay_handler(wire.GenerateRequest, serve, 1000)}
+    handlers = {"Generate": streaming_handler(wire.GenerateRequest, None, serve, 1000)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

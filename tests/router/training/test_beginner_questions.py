@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from octet.cli.training import corpus_files
+from octet.cli.router import corpus_files
 from octet.config.loader import default_ensemble
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.cli import main
-from octet.cli.training import HELD_OUT_FILE
+from octet.cli.router import HELD_OUT_FILE
 from router.routing.classifier.base import Distribution
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.training.evaluation import calibration_error, evaluate

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from octet.cli.training import HELD_OUT_FILE, corpus_files
+from octet.cli.router import HELD_OUT_FILE, corpus_files
 from router.routing.classifier.base import sample_text
 from router.routing.classifier.linear import DEFAULT_FILE, Vectorizer, decode_model
 from router.routing.training.records import LabelledPrompt, read_records

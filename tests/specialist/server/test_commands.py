@@ -5,11 +5,13 @@ import io
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 
 from octet.cli.requests import add_generate_command
 from octet.cli.specialist import add_specialist_command
+from specialist.server.settings import ReplicaSettings
 from tests.specialist.server.background import Background, in_background
 
 
@@ -26,6 +28,17 @@ def octet(*arguments: str) -> int:
     add_specialist_command(commands)
     parsed = parser.parse_args(arguments)
     return int(parsed.run(parsed))
+
+
+def test_every_replica_setting_has_an_option() -> None:
+    not_settable: set[str] = set()
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    add_specialist_command(commands)
+    options = {action.dest for action in commands.choices["specialist"]._actions}
+    renamed = {"adapters": "adapter", "adapter_digests": "adapter_digest"}
+    names = {renamed.get(field.name, field.name) for field in fields(ReplicaSettings)}
+    assert names - options == not_settable
 
 
 def generate(background: Background, *arguments: str) -> int:

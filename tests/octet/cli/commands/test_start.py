@@ -7,7 +7,7 @@ from octet.cli import _COMMANDS, _SERVING_COMMANDS
 from tests.octet.cli.chat.terminal import ROOT
 from tests.octet.client.test_import import HEAVY
 
-ASKING = sorted(set(_COMMANDS) - _SERVING_COMMANDS)
+ASKING = sorted(set(" ".join(_COMMANDS.values()).split()) - _SERVING_COMMANDS)
 
 
 def fresh(script: str) -> subprocess.CompletedProcess[str]:

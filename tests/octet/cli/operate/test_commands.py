@@ -81,8 +81,9 @@ def test_an_adapter_is_loaded_promoted_and_rolled_back(capsys: Captured) -> None
         assert re.search(r"^debug +1 +- +previous", out, re.MULTILINE)
         assert octet(at, "adapters", "rollback", "debug") == 0
         assert capsys.readouterr().out == "lane 1 of debug, the bare model, is serving\n"
-        assert octet(at, "audit", "debug", "--most", "2") == 0
-        assert [line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]] == ["roll_back", "promote"]
+        for option in ("--limit", "--most"):
+            assert octet(at, "audit", "debug", option, "2") == 0
+            assert [line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]] == ["roll_back", "promote"]
 
 
 def test_local_adapter_path_is_resolved_and_others_are_not(tmp_path: Path, capsys: Captured) -> None:
@@ -253,7 +254,7 @@ def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
         (("knobs", "set", "x=nan"), "got 'x=nan'"),
         (("knobs", "turn", "x"), "choose from"),
         (("shadow", "report", "--last", "yesterday"), "24h, 90m, 7d or 3600s, got 'yesterday'"),
-        (("audit", "--most", "0"), "at least 1, got '0'"),
+        (("audit", "--limit", "0"), "at least 1, got '0'"),
         (("drain",), "required: REPLICA"),
         (("breakers", "--timeout", "-1"), "expected a positive number of seconds"),
     ],
