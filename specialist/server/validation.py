@@ -188,7 +188,13 @@ class GenerateValidator(FieldChecks):
         """Raises Refusal unless at least one token is left for the answer."""
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
-            raise _context_size_exceeded(num_tokens, context)
+            room = f"a context_size of {context} has room for {context - 1} and an answer"
+            message, limit = (
+                f"the prompt is {num_tokens} tokens long; {room}",
+                f"more than the prompt's {num_tokens} tokens",
+            )
+            reason = wire.ERROR_REASON_PROMPT_TOO_LONG
+            raise Refusal(reason, message, field="context_size", limit=limit, value=str(context))
 
     def adapter_path(self, path: str) -> str:
         self.text("path", path)
@@ -280,13 +286,3 @@ class GenerateValidator(FieldChecks):
 def _chat_turn(turn: wire.Message) -> ChatTurn:
     calls = tuple(MessageToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls)
     return ChatTurn(turn.role, turn.content, calls, turn.tool_call_id)
-
-
-def _context_size_exceeded(num_tokens: int, context: int) -> Refusal:
-    return Refusal(
-        wire.ERROR_REASON_PROMPT_TOO_LONG,
-        f"the prompt is {num_tokens} tokens long; a context_size of {context} has room for {context - 1} and an answer",
-        field="context_size",
-        limit=f"more than the prompt's {num_tokens} tokens",
-        value=str(context),
-    )

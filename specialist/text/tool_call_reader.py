@@ -8,7 +8,7 @@ from typing import Literal
 
 from specialist.text import tool_calls
 from specialist.text.prompt import Structure, ToolCallFragment, ToolOffer
-from specialist.text.tool_calls import BLANK, JsonBrackets, ParsedCall, ParsedText, ParsedTextBuilder, ToolDialect
+from specialist.text.tool_calls import BLANK, JsonBrackets, ParsedText, ParsedTextBuilder, ToolDialect
 
 _NAME = re.compile(r'"name"\s*:\s*"([^"\\]*)"')
 
@@ -205,7 +205,7 @@ class CallBlock(ABC):
 class BufferedBlock(CallBlock):
     """Passes its calls on at the end of the block, if they are valid."""
 
-    _calls: list[ParsedCall] | None = None
+    _calls: list[tuple[str, str]] | None = None  # names and arguments
 
     def _read(self, character: str, parsed: ParsedTextBuilder) -> None:
         self._raw.append(character)
@@ -216,8 +216,8 @@ class BufferedBlock(CallBlock):
         return self._calls is not None
 
     def _end(self, parsed: ParsedTextBuilder) -> bool:
-        for call in self._calls or ():
-            self._begin_call(parsed, call.name, call.arguments)
+        for name, arguments in self._calls or ():
+            self._begin_call(parsed, name, arguments)
         return True
 
     def cut(self, parsed: ParsedTextBuilder) -> None:

@@ -107,13 +107,9 @@ class JsonBrackets:
             self.depth -= 1
 
 
-class ParsedCall(NamedTuple):
-    name: str
-    arguments: str  # exactly as the model wrote them
-
-
-def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list[ParsedCall] | None:
-    """Return None if the text is not a call, or calls a tool that was not offered."""
+def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list[tuple[str, str]] | None:
+    """Return the name of each call and its arguments, exactly as the model wrote them; None if the text is not a call,
+    or calls a tool that was not offered."""
     try:
         json.loads(text, parse_constant=refuse_constant)
         calls = []
@@ -122,7 +118,7 @@ def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list
             name, arguments = json.loads(members.get("name", "null")), members.get(dialect.key, "")
             if not isinstance(name, str) or name not in names or not arguments.startswith("{"):
                 return None
-            calls.append(ParsedCall(name, arguments))
+            calls.append((name, arguments))
     except (ValueError, RecursionError):
         return None
     return calls or None

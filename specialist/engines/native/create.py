@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -34,19 +34,6 @@ BATCHES = (1, 16)
 ROUNDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTrial:
-    kernel: KernelName
-    seconds: tuple[float, ...]  # on one thread, for each of BATCHES; empty if the kernel cannot run here
-    why_not: str = ""
-
-    def __str__(self) -> str:
-        if self.why_not:
-            return f"{self.kernel}: not available: {self.why_not}"
-        times = ", ".join(f"{s * 1e6:.0f} us at {b}" for s, b in zip(self.seconds, BATCHES, strict=True))
-        return f"{self.kernel}: {times}"
-
-
 class KernelChoice(NamedTuple):
     kernel: KernelName
     why: str
@@ -60,30 +47,37 @@ def choose_kernel(
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
         return KernelChoice("float32", f"the reference on {device}")
-    trials = list(_trials(weight, library))
-    available = [trial for trial in trials if trial.seconds]
-    return KernelChoice(min(available, key=lambda trial: sum(trial.seconds)).kernel, "; ".join(map(str, trials)))
+    totals: dict[KernelName, float] = {}
+    tried = []
+    for kernel, make in _kernels(weight, library).items():
+        try:
+            seconds = _time(make, weight.shape[1])
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            tried.append(f"{kernel}: not available: {str(error).splitlines()[0][:200]}")
+            continue
+        totals[kernel] = sum(seconds)
+        times = (f"{each * 1e6:.0f} us at {batch}" for each, batch in zip(seconds, BATCHES, strict=True))
+        tried.append(f"{kernel}: {', '.join(times)}")
+    return KernelChoice(min(totals, key=totals.__getitem__), "; ".join(tried))
 
 
-def _trials(weight: Weight, library: Any | BuildFailed) -> Iterator[KernelTrial]:
-    if isinstance(library, BuildFailed):
-        yield KernelTrial("fused", (), str(library))
-    else:
-        yield _timed("fused", weight, lambda: PackedLinear(weight, library))
+def _kernels(weight: Weight, library: Any | BuildFailed) -> dict[KernelName, Callable[[], Linear]]:
+    def fused() -> Linear:
+        if isinstance(library, BuildFailed):
+            raise library
+        return PackedLinear(weight, library)
+
+    usable = {name: make for name, make in TORCH_KERNELS.items() if isinstance(weight, Affine) or make is Dense}
     cpu, dtype = torch.device("cpu"), torch.float32
-    for name, make in TORCH_KERNELS.items():
-        if isinstance(weight, Affine) or make is Dense:
-            yield _timed(name, weight, partial(make, weight, cpu, dtype))
+    return {"fused": fused, **{name: partial(make, weight, cpu, dtype) for name, make in usable.items()}}
 
 
-def _timed(name: KernelName, weight: Weight, make: Callable[[], Linear]) -> KernelTrial:
+def _time(make: Callable[[], Linear], columns: int) -> list[float]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         linear = make()
-        return KernelTrial(name, tuple(_seconds(linear, torch.randn(batch, weight.shape[1])) for batch in BATCHES))
-    except (RuntimeError, ValueError, NotImplementedError) as error:
-        return KernelTrial(name, (), str(error).splitlines()[0][:200])
+        return [_seconds(linear, torch.randn(batch, columns)) for batch in BATCHES]
     finally:
         torch.set_num_threads(threads)
 

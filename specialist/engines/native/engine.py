@@ -79,14 +79,9 @@ def _int32(values: object) -> Tensor:
 class Decoder(Protocol):
     """A model and the memory for its keys and values: `num_blocks` blocks of `block_size` slots, allocated once."""
 
-    @property
-    def num_blocks(self) -> int: ...
-
-    @property
-    def block_size(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
+    num_blocks: int
+    block_size: int
+    device: torch.device
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         """Write the keys and values of every token to its slot and return the logits of `batch.outputs`.

@@ -187,12 +187,9 @@ def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
 
 def _llama3(fast: Tensor, rope: Rope) -> Tensor:
     """Stretch long wavelengths, keep short ones, and interpolate those in between."""
-    wavelength = 2 * math.pi / fast
-    turns = rope.original_context / wavelength
-    kept = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
-    mixed = (1 - kept) * fast / rope.factor + kept * fast
-    stretched = torch.where(wavelength > rope.original_context / rope.low_freq_factor, fast / rope.factor, mixed)
-    return torch.where(wavelength < rope.original_context / rope.high_freq_factor, fast, stretched)
+    turns = rope.original_context / (2 * math.pi / fast)
+    kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
+    return (1 - kept) * fast / rope.factor + kept * fast
 
 
 def _yarn(base: Tensor, rope: Rope, head_dim: int) -> Tensor:
