@@ -55,14 +55,11 @@ class TokenChain:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Add the tokens. Raises ValueError for an invalid token; then none is added."""
-        if len(tokens) == 1:
-            self._append(tokens[0])
-        else:
+        if len(tokens) != 1:
             self._tokens.extend(_packed_tokens(tokens))
-
-    def _append(self, token: int) -> None:
+            return
         try:
-            self._tokens.append(token)
+            self._tokens.append(tokens[0])
         except (OverflowError, TypeError) as error:
             raise _not_tokens(error) from error
 

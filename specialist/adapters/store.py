@@ -26,22 +26,17 @@ class DeviceSlots:
         self._slots: OrderedDict[str, Adapter] = OrderedDict()  # by digest, least recently used first
 
     def get(self, adapter: Adapter) -> Adapter:
-        resident = self._slots.get(adapter.digest)
-        if resident is None:
-            resident = self._load(adapter)
+        if adapter.digest not in self._slots:
+            if len(self._slots) >= self.num_slots:
+                self._slots.popitem(last=False)
+                self.num_evictions += 1
+            self.num_loads += 1
+            self._slots[adapter.digest] = copy_to(adapter, self.device, self.dtype)
         self._slots.move_to_end(adapter.digest)
-        return resident
+        return self._slots[adapter.digest]
 
     def digests(self) -> tuple[str, ...]:
         return tuple(self._slots)
-
-    def _load(self, adapter: Adapter) -> Adapter:
-        if len(self._slots) >= self.num_slots:
-            self._slots.popitem(last=False)
-            self.num_evictions += 1
-        self.num_loads += 1
-        self._slots[adapter.digest] = copy_to(adapter, self.device, self.dtype)
-        return self._slots[adapter.digest]
 
 
 def copy_to(adapter: Adapter, device: torch.device, dtype: torch.dtype) -> Adapter:

@@ -282,7 +282,10 @@ class ServedRequest:
         return wire.GenerateEvent(usage=_usage(update))
 
     def _accepted(self, queue_position: int) -> wire.Accepted:
-        request = self.request
+        request, admit, forecast = self.request, self.admission, None
+        if admit is not None and admit.outlook is not None:
+            displaced, set_aside = len(admit.displaced), len(admit.suspended)
+            forecast = wire.Forecast(**asdict(admit.outlook), displaced=displaced, set_aside=set_aside)
         return wire.Accepted(
             request_id=self.public_id,
             lane=lane_to_wire(request.lane),
@@ -290,7 +293,7 @@ class ServedRequest:
             queue_position=queue_position,
             max_tokens=request.max_tokens,
             seed=request.seed,
-            forecast=_forecast(self.admission),
+            forecast=forecast,
         )
 
     def failure(self, usage: RequestUsage, retry_after: Callable[[], float | None]) -> Refusal | None:
@@ -335,13 +338,6 @@ def admission_refusal(refuse: Refuse, max_waiting: int) -> Refusal:
 
 def lane_to_wire(lane: Lane) -> wire.Lane:
     return wire.Lane(specialist=lane.specialist, revision=lane.revision, adapter_digests=lane.adapters)
-
-
-def _forecast(admit: Admit | None) -> wire.Forecast | None:
-    if admit is None or admit.outlook is None:
-        return None
-    displaced, set_aside = len(admit.displaced), len(admit.suspended)
-    return wire.Forecast(**asdict(admit.outlook), displaced=displaced, set_aside=set_aside)
 
 
 def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:

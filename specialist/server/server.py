@@ -34,7 +34,7 @@ from specialist.server.metrics import add_replica_metrics
 from specialist.server.replica import AssembledReplica
 from specialist.server.service import SERVICE_NAME, SpecialistService
 from specialist.server.settings import ServiceSettings
-from specialist.server.tracing import ReplicaTracing, trace_resource
+from specialist.server.tracing import ReplicaTracing
 
 _MAX_RECEIVED_BYTES = 11 << 20
 """Larger than any request that is served, so that most oversized requests get a typed refusal immediately. Calls that
@@ -58,7 +58,8 @@ class ReplicaServer(SpecialistService):
         self.exporter: SpanExporter | None = None
         tracing = None
         if settings.otlp:
-            self.exporter = open_span_exporter(settings.otlp, trace_resource(replica.lane.specialist, str(uuid4())))
+            name = {"service.name": "octet-replica", "octet.specialist": replica.lane.specialist}
+            self.exporter = open_span_exporter(settings.otlp, {**name, "service.instance.id": str(uuid4())})
             tracing = ReplicaTracing(self.exporter, replica.clock, time.time_ns, secrets.token_bytes)
         memory = MemoryGuard(memory_reader(), replica.clock, MemoryLimits.from_environment(os.environ))
         memory.warn()

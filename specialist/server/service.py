@@ -101,7 +101,10 @@ class GenerateHandler:
         self._check_open()
         served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
-        self._check_queue(served)
+        # Refused before it is tokenised, if the queue is full and the request outranks no request in it.
+        refuse = self._controller.refuse_if_full(served.priority, self._clock.now(), shadow=served.shadow)
+        if refuse is not None:
+            self._refuse(served, refuse)
         await self._preparer.prepare(served, context.time_remaining())
         request_id = served.request.request_id
         cancel = partial(self._engine.end, request_id, "cancelled")
@@ -125,12 +128,6 @@ class GenerateHandler:
     def _check_open(self) -> None:
         if self.state != "open":
             raise _CLOSED_REFUSALS[self.state]()
-
-    def _check_queue(self, served: ServedRequest) -> None:
-        """Refuse a request before tokenising it if the queue is full and it outranks no request in the queue."""
-        refuse = self._controller.refuse_if_full(served.priority, self._clock.now(), shadow=served.shadow)
-        if refuse is not None:
-            self._refuse(served, refuse)
 
     def _admit(self, served: ServedRequest) -> None:
         now, request = self._clock.now(), served.request
@@ -158,15 +155,12 @@ class GenerateHandler:
                     raise update
                 await _send(context, served.to_wire(update), self._settings.stall_seconds)
                 if isinstance(update, RequestUsage):
-                    failure = served.failure(update, partial(self._retry_after, served))
-                    if failure is not None:
+                    retry_after = partial(self._controller.retry_after, served.booking, self._clock.now())
+                    if failure := served.failure(update, retry_after):
                         raise failure
                     return
             if stream.overflowed:
                 raise refusal.caller_stalled(f"more than {self._settings.stream_bytes:,} bytes were unread")
-
-    def _retry_after(self, served: ServedRequest) -> float | None:
-        return self._controller.retry_after(served.booking, self._clock.now())
 
     def deliver(self, report: EngineReport) -> None:
         if report.scheduler is not None:

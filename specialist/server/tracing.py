@@ -23,11 +23,6 @@ _ENGINE_DIED = "replica_failed"
 _Attributes = dict[str, AttributeValue]
 
 
-def trace_resource(specialist: str, instance: str) -> dict[str, str]:
-    """Return OpenTelemetry's resource attributes."""
-    return {"service.name": "octet-replica", "service.instance.id": instance, "octet.specialist": specialist}
-
-
 def read_trace_context(context: Context) -> tuple[TraceParent | None, str]:
     """Return the call's first trace parent, and its state if that is printable and short."""
     parent: TraceParent | None = None

@@ -63,9 +63,6 @@ class ToolOffer:
         return tuple(tool for tool in self.tools if self.name in ("", tool.name))
 
 
-NO_TOOLS = ToolOffer(())
-
-
 class ChatTurn(NamedTuple):
     role: str
     content: str
@@ -79,7 +76,7 @@ class TokenPrompt(NamedTuple):
 
 class ChatPrompt(NamedTuple):
     messages: tuple[ChatTurn, ...]
-    offer: ToolOffer = NO_TOOLS
+    offer: ToolOffer = ToolOffer(())
 
     @property
     def visible_tools(self) -> tuple[OfferedTool, ...]:

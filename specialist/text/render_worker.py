@@ -121,12 +121,6 @@ class TemplateRenderer:
             yield piece
 
 
-def limit_process(max_memory: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
-    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(kind, (0, 0))
-
-
 def allow_seconds(seconds: float) -> None:
     """Let the kernel end this process after this much processor time, in case the parent process does not."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -148,7 +142,9 @@ def run_guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Serve the lines of standard input: the first is the setup, every other line is a conversation."""
     setting = json.loads(sys.stdin.readline())
-    limit_process(setting["max_memory"])
+    limits = {resource.RLIMIT_AS: setting["max_memory"], resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+    for kind, most in limits.items():
+        resource.setrlimit(kind, (most, most))
     allow_seconds(setting["seconds"])
     made: list[TemplateRenderer] = []
 

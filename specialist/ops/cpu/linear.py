@@ -1,6 +1,6 @@
 """Matrix products over quantised weights on the CPU."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,21 +11,15 @@ from specialist.ops.cpu.packed_weights import pack, pack_kind
 from specialist.ops.reference.layers import Dense, MakeLinear
 
 
-class Nibbles(NamedTuple):
-    """An affine matrix split into 4-bit numbers around 8: weight[n, k] = scale * (q - 8) + offset. 8 bits become two
-    stacked matrices, high nibbles above low ones, whose products are added."""
+def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, scale and offset with weight[n, k] = scale * (q - 8) + offset: uint8 [N, K], float32 [N, K / 32] twice.
+    8 bits become two stacked matrices q and scale [2 N, ...], high nibbles above low ones, whose products are added.
 
-    q: Tensor  # uint8 [N or 2 N, K]
-    scale: Tensor  # float32 [N or 2 N, K / 32]
-    offset: Tensor  # float32 [N, K / 32]
-
-
-def split_nibbles(weight: Affine) -> Nibbles:
-    """d * q + m = d * (q - 8) + (m + 8 d), and with q = 16 h + l: 16 d * (h - 8) + d * (l - 8) + (m + 136 d)."""
+    d * q + m = d * (q - 8) + (m + 8 d), and with q = 16 h + l: 16 d * (h - 8) + d * (l - 8) + (m + 136 d)."""
     q, d, m = weight.integers(), weight.scale.float(), weight.minimum.float()
     if weight.bits == 4:
-        return Nibbles(q, d, m + 8 * d)
-    return Nibbles(torch.cat((q >> 4, q & 15)), torch.cat((16 * d, d)), m + 136 * d)
+        return q, d, m + 8 * d
+    return torch.cat((q >> 4, q & 15)), torch.cat((16 * d, d)), m + 136 * d
 
 
 def add_halves(y: Tensor, num_rows: int) -> Tensor:
