@@ -57,15 +57,16 @@ def _run_tools(snippet: Snippet, compiler: str, folder: Path) -> str:
     """Return the output of the last tool, without the name of its folder; empty if there was no program to run."""
     (folder / "main.cpp").write_text(snippet.code, encoding="utf-8")
     only = ["-fsyntax-only"] if snippet.act == "compile" else ["-g", "-o", "app"]
-    command = [compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags]
-    options = {"cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": 60}
-    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]  # noqa: S603
+    output = _run([compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags], folder)
     if snippet.act in _RUNNERS:
-        if not (folder / "app").exists():
-            return ""
-        done = subprocess.run([*_RUNNERS[snippet.act], "./app"], check=False, **options)  # type: ignore[call-overload]  # noqa: S603
-    output: str = done.stdout.decode("utf-8", "replace")
+        output = _run([*_RUNNERS[snippet.act], "./app"], folder) if (folder / "app").exists() else ""
     return output.replace(f"{folder}/", "")[:_OUTPUT_BYTES].strip()
+
+
+def _run(command: Sequence[str], folder: Path) -> str:
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(command, cwd=folder, stdout=pipe, stderr=both, timeout=60, check=False)  # noqa: S603
+    return done.stdout.decode("utf-8", "replace")
 
 
 def package_records(packages: Sequence[PackageFiles]) -> Iterator[LabelledPrompt]:

@@ -22,7 +22,7 @@ from bench.peers.model_files import write_adapter
 from bench.peers.serve import Call, Loaded, Prompts, SteppedEngine, Stopwatch, serve
 from kvpool import BlockPool
 from octet import __version__
-from octet.client.replica import SpecialistClient
+from octet.client.replica import SpecialistClient, SpecialistError
 from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.base import Engine
@@ -298,7 +298,8 @@ async def _stream_all(
                 await asyncio.sleep(wait)
             streams.append(asyncio.ensure_future(_stream(client, i, prompt, length, stopwatch)))
         for ended in await asyncio.gather(*streams, return_exceptions=may_refuse):
-            if isinstance(ended, BaseException) and getattr(ended, "code", None) not in _REFUSALS:
+            refused = isinstance(ended, SpecialistError) and ended.code in _REFUSALS
+            if isinstance(ended, BaseException) and not refused:
                 raise ended
     return stopwatch.result()
 
