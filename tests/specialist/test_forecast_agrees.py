@@ -235,8 +235,8 @@ def test_requests_enter_when_whole_blocks_are_free(asked: list[RequestShape], nu
     ],
 )
 def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int, answers: tuple[int, ...]) -> None:
-    """Requests in line share blocks with one that leaves before the pool has room for all of them. Every forecast from
-    then on has the same ends."""
+    """Queued requests share blocks with a request that leaves before the pool has room for all of them. Every later
+    forecast has the same ends."""
     holder, other, *sharers = answers
     clock = ManualClock()
     scheduler = new_scheduler(clock, None, 32, BlockPool(num_blocks + 1, 4))
@@ -250,7 +250,7 @@ def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int
     submit("other", tuple(range(90, 90 + 4 * CHUNK)), other)
     while any(seq.prefilling for seq in scheduler.running) or len(scheduler.running) < 2:
         core.step()
-    core.step()  # the round that is owed
+    core.step()  # the round that is owed to decoding requests
     for i, answer in enumerate(sharers):
         submit(f"sharer {i}", (*prefix, *range(150 + 20 * i, 160 + 22 * i)), answer)
     bookings = core.controller.bookings

@@ -1,6 +1,6 @@
-"""A served replica's forecast follows its own scheduler, under the settings of a server: with holds and a timed budget.
+"""A replica's forecast follows its own scheduler under a server's settings: with holds and a timed budget.
 
-The forecast once left out the holds. It refused requests that would have delayed no other, with false arithmetic.
+The forecast once left out the holds. It refused requests that would have delayed no other, with a wrong calculation.
 """
 
 from dataclasses import asdict

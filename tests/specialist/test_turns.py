@@ -1,8 +1,8 @@
-"""No request is passed over for longer than the age bound and the line ahead of it, except by urgent ones.
+"""No request is passed over for longer than the age bound and the queue ahead of it, except by urgent ones.
 
-Say at most `peak` members take turns, and one of them was last served, or came, at turn t. It is overdue after
-turn t + age_bound. Ahead of it are then at most those not served since t either: not itself, and not the one
-served at turn t + 1. Every further turn serves the first of these `peak - 2`, and none can join them.
+Suppose at most `peak` members take turns, and one was last served, or arrived, at turn t. It is overdue after
+turn t + age_bound. Then only members not served since t are ahead of it: not itself, and not the member
+served at turn t + 1. Every further turn serves the first of these `peak - 2` members, and none can join them.
 """
 
 from collections.abc import Collection, Hashable

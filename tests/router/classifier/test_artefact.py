@@ -1,5 +1,5 @@
-"""A classifier file is complete, or it is refused with a reason: truncated, corrupt, of the wrong shape, or not
-finite."""
+"""A classifier file is complete, or it is refused with a reason: truncated, corrupt, wrong shape, or values that are
+not finite."""
 
 import hashlib
 import json

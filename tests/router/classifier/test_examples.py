@@ -1,4 +1,4 @@
-"""Descriptions and a few examples are enough to route requests."""
+"""A specialist's description and a few examples are enough to route requests."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The trained classifier: a pure function of bounded cost, the same alone and in a batch."""
+"""The trained classifier: a pure function of bounded cost, with the same result alone and in a batch."""
 
 import statistics
 import subprocess

@@ -1,4 +1,4 @@
-"""The classifier runs off the event loop, once for each text, and delays no request beyond its limit."""
+"""The classifier runs off the event loop, once for each distinct text, and delays no request beyond its limit."""
 
 import asyncio
 import subprocess
@@ -72,7 +72,7 @@ def run_with_queue(
     clock: ManualClock | SystemClock | None = None,
     **options: Any,
 ) -> None:
-    """Run the scenario with a queue, then release every thread and check that all end."""
+    """Run the scenario with a queue. Then release every thread and check that all of them end."""
 
     async def run() -> None:
         queue = ClassifierQueue(recorder, clock or SystemClock(), **{"timeout": PATIENT, **options})
@@ -97,7 +97,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def counted_deliveries() -> Callable[[], int]:
-    """Count the calls of threads on the running loop from now on."""
+    """Return a function that counts the calls that threads have made on the running loop since now."""
     loop, num_calls = asyncio.get_running_loop(), 0
     deliver = loop.call_soon_threadsafe
 

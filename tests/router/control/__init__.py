@@ -1,1 +1,1 @@
-"""Tests of the control plane: changes by operators and by machines while the router serves."""
+"""Tests of the control plane: changes by operators, and automatic changes, while the router serves."""

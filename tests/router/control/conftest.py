@@ -1,4 +1,4 @@
-"""The databases and the pace of the store's own tests."""
+"""The databases and the sync pace of the store tests, for these tests too."""
 
 from tests.router.store.conftest import postgres, quick, shared_url
 

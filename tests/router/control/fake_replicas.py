@@ -16,7 +16,7 @@ class FakeReplica:
     adapters: dict[str, str] = field(default_factory=dict)
     linked: bool = True
     files: dict[str, str] | None = None
-    """The content of files as this replica sees it, if it differs from the fleet's disk."""
+    """The content of files as this replica sees it, or None if it sees the fleet's disk."""
     refusal: Refusal | None = None
     log: list[tuple[str, str]] = field(default_factory=list)
     """The calls, each with its adapter."""
@@ -27,7 +27,7 @@ class FakeReplica:
 
 
 class FakeReplicas(FleetReplicas):
-    """A fleet of fake replicas. `disk` holds the digest of the content under each path."""
+    """A fleet of fake replicas. `disk` maps each path to the digest of its content."""
 
     def __init__(self, *replicas: FakeReplica) -> None:
         self.replicas = {replica.name: replica for replica in replicas}
@@ -36,7 +36,7 @@ class FakeReplicas(FleetReplicas):
         """Loads wait until this event is set."""
         self.may_load.set()
         self.lag = 0.0
-        """Seconds until a loaded adapter is reported."""
+        """Seconds until a replica reports an adapter that it has loaded."""
 
     def __getitem__(self, name: str) -> FakeReplica:
         return self.replicas[name]

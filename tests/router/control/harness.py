@@ -1,4 +1,4 @@
-"""A control plane over a real store, on a manual clock."""
+"""A control plane with a real store and a manual clock."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -123,7 +123,7 @@ class ControlHarness:
         self.control._adapters.sync()
 
     async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Tick once in each simulated second."""
+        """Tick once per simulated second."""
         for _ in range(round(seconds)):
             meanwhile()
             await self.tick()
@@ -144,7 +144,7 @@ class ControlHarness:
         return self.control.fleet_status.specialists[specialist].correctness
 
     async def changes_of(self, subject: str = "") -> list[str]:
-        """List the changes in the audit, oldest first."""
+        """Return the kinds of all audited changes, oldest first."""
         await eventually(lambda: not self.control.store_trouble)
         return [entry.what for entry in reversed(await self.control.audit(10_000, subject))]
 

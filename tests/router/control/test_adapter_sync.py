@@ -1,4 +1,4 @@
-"""How long replicas keep an adapter that no lane uses: an adapter that is being installed is not unloaded."""
+"""How long replicas keep an adapter that no lane uses. An adapter that is being installed is not unloaded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

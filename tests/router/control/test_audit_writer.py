@@ -17,7 +17,7 @@ from tests.router.store.stores import eventually, make_store
 
 
 def adding(letter: str, who: str = "breaker") -> ReviseDocument:
-    """Append a letter to the document."""
+    """Return a revision that appends a letter to the document."""
 
     def revise(body: DocumentBody | None) -> DocumentRevision:
         before = "" if body is None else str(body["text"])
@@ -46,7 +46,7 @@ async def make_writer(where: Path, link: DatabaseLink) -> AsyncIterator[tuple[Au
 
 
 async def act_during_outage(store: Store, link: DatabaseLink, writer: AuditWriter, letter: str) -> None:
-    """Change a document automatically while the store is away, then restore the store."""
+    """Make an automatic change while the store is unavailable, then restore the store."""
     link.is_broken = True
     assert await writer.act("breaker", "algo", adding(letter))
     await eventually(lambda: bool(store.trouble))
@@ -81,7 +81,7 @@ def run_after_outage(where: Path, then: Callable[[AuditWriter, DocumentCache], o
 def test_an_order_is_stored_after_unsaved_changes(tmp_path: Path) -> None:
     async def then(writer: AuditWriter, cache: DocumentCache) -> None:
         await writer.order("breaker", "algo", adding("c", "ann"))
-        assert not cache.unsaved, "the order and all changes before it are stored when it returns"
+        assert not cache.unsaved, "the order, and all changes before it, must be stored when the call returns"
 
     run_after_outage(tmp_path / "s", then)
 
@@ -103,7 +103,7 @@ async def test_an_order_is_refused_while_earlier_changes_cannot_be_stored(tmp_pa
         with pytest.raises(Refusal) as caught:
             await writer.order("breaker", "algo", adding("c", "ann"))
         assert reason_of(caught.value) == "STORE_UNAVAILABLE"
-        assert cache.body("breaker", "algo") == {"text": "ab"}, "the current state stays"
+        assert cache.body("breaker", "algo") == {"text": "ab"}, "the current state must stay"
         link.is_broken = False
         await eventually(lambda: not store.trouble)
 

@@ -1,4 +1,4 @@
-"""The reaction of the audit writer to every response of the store, and the state in force afterwards."""
+"""How the audit writer reacts to every response of the store, and the state that is in force afterwards."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def document(version: int, number: int) -> Document:
 
 
 class FakeStore:
-    """A store with one document that fails with the given errors first."""
+    """A store with one document, whose first calls fail with the given errors."""
 
     def __init__(self, held: Document | None, *failures: Exception) -> None:
         self.held = held
@@ -61,7 +61,7 @@ def test_a_refused_change_states_whether_it_is_certain(certain: bool, message: s
     with pytest.raises(Refusal, match=message) as refused:
         asyncio.run(writer.order(*KEY, increment))
     assert refused.value.error.reason == wire.ERROR_REASON_STORE_UNAVAILABLE
-    assert cache.body(*KEY) is None and not cache.unsaved, "an order is in force only when it is stored"
+    assert cache.body(*KEY) is None and not cache.unsaved, "an order may be in force only once it is stored"
 
 
 @pytest.mark.parametrize("known", [None, document(3, 10), document(9, 10)])
@@ -70,7 +70,7 @@ def test_a_refused_change_states_whether_it_is_certain(certain: bool, message: s
 def test_a_change_follows_the_stored_document_whatever_was_cached(
     known: Document | None, held: Document | None, how: str
 ) -> None:
-    """The store may be older or empty, for example after the database was replaced."""
+    """The store may hold an older document or none, for example after the database was replaced."""
     writer, cache, store = make_writer(held)
     if known is not None:
         cache.take(known)
@@ -92,7 +92,7 @@ def test_repeated_conflicts_refuse_the_change() -> None:
     with pytest.raises(Refusal):
         asyncio.run(writer.order(*KEY, increment))
     assert not store.rows and not cache.unsaved
-    assert len(store.failures) == 30, "the change is tried eight times"
+    assert len(store.failures) == 30, "the change must be tried eight times"
 
 
 def test_an_unreadable_document_is_not_changed() -> None:

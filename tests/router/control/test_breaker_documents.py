@@ -45,7 +45,7 @@ def test_a_merge_takes_the_latest_transition_of_each_lane_and_the_stored_hold(
     assert document.held == stored.held
     assert set(document.lanes) == set(stored.lanes) | newer
     assert all(document.lanes[name] == (own if name in newer else stored).lanes[name] for name in document.lanes)
-    assert merge_breaker_documents(merged, own.to_body()) is None, "a second merge changes nothing"
+    assert merge_breaker_documents(merged, own.to_body()) is None, "a second merge must change nothing"
 
 
 @given(documents, st.sampled_from("wxyz"), records)

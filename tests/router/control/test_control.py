@@ -1,4 +1,4 @@
-"""Breakers, knobs and escalation over a real store: the events that change them, and the state that a restart keeps."""
+"""Breakers, knobs and escalation with a real store: which events change them, and what a restart keeps."""
 
 import asyncio
 from dataclasses import replace
@@ -109,7 +109,7 @@ async def test_an_operators_hold_overrides_the_breaker(tmp_path: Path) -> None:
         info = await harness.control.hold_breaker("algo", "open", who="bob", why="bad refresh")
         assert (info.hold, info.hold_by, info.hold_why) == ("open", "bob", "bad refresh")
         because = harness.status("algo").reason
-        assert because == "algo is held open by an operator", "only operators see names and reasons"
+        assert because == "algo is held open by an operator", "only operators may see names and reasons"
 
 
 async def test_the_audit_lists_changes_in_order(tmp_path: Path) -> None:
@@ -164,7 +164,8 @@ async def test_simultaneous_changes_of_a_breaker_at_two_routers_are_all_made(sha
 
 
 async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
-    """A value for intent and specialist comes first, then a value for the intent, then escalation and configuration."""
+    """The order is: a value for the intent and the specialist, a value for the intent, escalation, the
+    configuration."""
     async with running_control(tmp_path / "s") as harness:
         control = harness.control
         assert (
@@ -176,7 +177,7 @@ async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
         await control.set_knob("review/algo.priority_floor", 1, who="bob", why="not there")
         assert control.fleet_status.knobs("review", "algo").floor == 1
         assert control.fleet_status.knobs("review", "stl").floor == 5
-        assert control.fleet_status.knobs("review", "algo").by == "operator", "only operators see names"
+        assert control.fleet_status.knobs("review", "algo").by == "operator", "only operators may see names"
         assert control.fleet_status.knobs("review", "algo").floor_by == "operator"
         names = {info.name: info for info in control.knobs()}
         assert names["review/algo.priority_floor"].set_by == "bob" and "review/stl.priority_floor" not in names
@@ -232,7 +233,7 @@ async def test_escalation_goes_up_with_refusals_and_back_without(tmp_path: Path)
 
 
 async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
-    """Each router alone has too few requests to escalate."""
+    """Each router alone has too few requests for an escalation."""
     ensemble = changed(escalation=replace(ENSEMBLE.escalation, min_requests=14))
 
     async def synced(*routers: ControlHarness) -> None:
@@ -328,7 +329,7 @@ async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_draining_the_last_replica_is_allowed_and_reported(tmp_path: Path) -> None:
-    """The audit, the outlook and refusals to callers report it."""
+    """The audit, the outlook and the refusals that callers get report it."""
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         control = harness.control
         harness.replicas["algo-1"].linked = False
@@ -426,16 +427,16 @@ async def test_a_reload_reaches_the_store_and_resets_demand(tmp_path: Path) -> N
         control.reload(changed(store=config))
         assert configs == [config]
         assert control._state.demand.counts("algo", harness.wall()).bad == 5, (
-            "a reload of another setting keeps the counts"
+            "a reload of another setting must keep the counts"
         )
         control.reload(changed(escalation=replace(ENSEMBLE.escalation, sustain=50.0)))
         assert control._state.demand.counts("algo", harness.wall()).total == 0, (
-            "a reload with another span drops the counts"
+            "a reload with another span must drop the counts"
         )
         for _ in range(5):
             control.record_refused("algo", "codegen")
             harness.wall.clock.sleep(8.0)
-        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "the longer span counts all refusals"
+        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "the longer span must count all refusals"
 
 
 async def test_lanes_are_known_as_soon_as_replicas_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,13 +56,13 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
         before = harness.control.fleet_status
         await harness.tick()
         assert sorted(ticked) == sorted({"_lanes", "_breakers", "_escalation"} - {part})
-        assert harness.control.fleet_status is not before, "the status is published despite the failure"
+        assert harness.control.fleet_status is not before, "the status must be published despite the failure"
 
     run_scenario(scenario)
 
 
 def test_a_whole_report_replaces_all_counts_of_evaluated_answers() -> None:
-    """The store reports all counts after its database was replaced, and the old counts are dropped."""
+    """After its database was replaced, the store reports all counts again. The old counts must be dropped."""
 
     async def scenario(harness: ControlHarness) -> None:
         lane = harness.control.fleet_status.specialists["algo"].lane.lane_id

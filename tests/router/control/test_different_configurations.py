@@ -1,4 +1,4 @@
-"""Routers with different configurations on one store: each begins its lane once, and then they agree."""
+"""Routers with different configurations that share a store: each starts its lane once, and then they agree."""
 
 import asyncio
 from dataclasses import replace
@@ -77,7 +77,7 @@ async def test_each_router_begins_at_most_one_lane(tmp_path: Path, seed: int, sh
         for harness, names in ((one, ("std",)), (other, ("fast",))):
             lane = harness.control.fleet_status.specialists["stl"].lane
             assert lane.names == names if not shared else lane.lane_id, (
-                "the lane uses the adapters of the router's own replicas"
+                "the lane must use the adapters of the router's own replicas"
             )
 
 
@@ -120,7 +120,7 @@ async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
 
 
 async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
-    """The configuration of one router after the other is changed, and then changed back."""
+    """The configuration of one router after another is changed, and then changed back."""
     wall, replicas, random = Wall(), make_replicas(OLD), Random(2)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,

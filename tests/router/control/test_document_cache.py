@@ -1,4 +1,5 @@
-"""The newest document is in force in any order of arrival, and an unsaved change comes before it."""
+"""The newest document is in force, in whatever order documents arrive. A change that is not yet stored takes
+precedence."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Drained replicas, compared with a direct computation."""
+"""The accounting of drained replicas, compared with a direct computation."""
 
 from hypothesis import given
 from hypothesis import strategies as st

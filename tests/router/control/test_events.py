@@ -1,4 +1,4 @@
-"""A subscriber receives every event, or the number of dropped events."""
+"""A subscriber receives every event, or the number of events that were dropped."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Lanes over a real store and fake replicas: how they are loaded, evaluated, promoted, rolled back and kept."""
+"""Lanes with a real store and fake replicas: how they are loaded, evaluated, promoted, rolled back and kept."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ def run_scenario(tmp_path: Path, scenario: Scenario, num_replicas: int = 2, **op
 
 
 async def settled(harness: ControlHarness) -> None:
-    """Wait until every adapter is loaded or unloaded."""
+    """Wait until every load and unload of an adapter has ended."""
     await eventually(lambda: not harness.control._adapters._tasks)
 
 
@@ -69,7 +69,7 @@ def test_an_adapter_is_loaded_promoted_rolled_back_and_unloaded(tmp_path: Path) 
         assert statuses == {1: "serving", 2: "rolled_back"}
         await harness.run(UNUSED_SECONDS - 2)
         await settled(harness)
-        assert load_name in harness.replicas["algo-0"].adapters, "requests may be in flight"
+        assert load_name in harness.replicas["algo-0"].adapters, "requests may still be in flight"
         await harness.run(4)
         await settled(harness)
         assert not harness.replicas["algo-0"].adapters and not harness.replicas["algo-1"].adapters
@@ -188,7 +188,7 @@ def test_other_content_under_the_same_path_is_reported_once_and_never_used(tmp_p
         assert entry.subject == "algo" and "algo-1" in entry.why
         assert (await harness.changes_of("algo")).count("wrong_adapter") == 1
         loads = [each for each in harness.replicas["algo-1"].log if each[0] == "load"]
-        assert 2 < len(loads) < 12, "loads are repeated with growing pauses"
+        assert 2 < len(loads) < 12, "loads must be repeated with growing pauses"
 
     run_scenario(tmp_path, scenario)
 
@@ -199,7 +199,7 @@ def test_an_equally_good_candidate_is_promoted_automatically_and_then_trusted(tm
         harness.judge("algo", passed=27, failed=3)
         harness.judge("algo", passed=17, failed=2, candidate=True)
         await harness.tick()
-        assert harness.status("algo").lane.number == 1, "one sample is missing"
+        assert harness.status("algo").lane.number == 1, "one more sample is needed"
         harness.judge("algo", passed=1, failed=0, candidate=True)
         harness.replicas["algo-1"].restart()
         await harness.tick(0)
@@ -241,7 +241,7 @@ def test_a_failing_new_lane_is_rolled_back_automatically(tmp_path: Path) -> None
         await harness.tick()
         assert harness.status("algo").lane.number == 1 and harness.shown("algo") == "closed"
         assert (await harness.changes_of("algo"))[-2:] == ["promote", "roll_back"]
-        assert harness.control.breakers()[0].samples == 30, "each lane has its own history"
+        assert harness.control.breakers()[0].samples == 30, "each lane must have its own history"
 
     run_scenario(tmp_path, scenario)
 
@@ -264,7 +264,8 @@ def test_a_lane_has_a_breaker_of_its_own_and_a_hold_outlasts_it(tmp_path: Path) 
 
 
 def test_a_rolling_refresh_serves_after_its_promotion(tmp_path: Path) -> None:
-    """Replicas of another model get only shadow traffic until promoted, and serve if no other replica is left."""
+    """Replicas with another model get only shadow requests until it is promoted, but serve if no other replica is
+    left."""
 
     async def scenario(harness: ControlHarness) -> None:
         control, old, new = harness.control, harness.replicas["algo-0"], harness.replicas["algo-1"]
@@ -279,9 +280,9 @@ def test_a_rolling_refresh_serves_after_its_promotion(tmp_path: Path) -> None:
         await harness.tick()
         status = harness.status("algo")
         assert status.lane.lane_id == "" and control.fleet_status.may_answer("algo-1", "r2", "algo"), (
-            "an answer of the other model is better than none"
+            "an answer from the other model is better than none"
         )
-        assert control.lanes("algo")[-1].status == "serving", "a restart does not change the lane"
+        assert control.lanes("algo")[-1].status == "serving", "a restart must not change the lane"
         old.linked = True
         await harness.tick()
         assert harness.status("algo").lane.revision == "r1"
@@ -374,7 +375,7 @@ def test_other_configured_adapters_begin_a_lane(tmp_path: Path) -> None:
         info = await harness.control.roll_back("stl", **SIGNED)
         assert info.number == 1
         await harness.run(GRACE_SECONDS + 2)
-        assert harness.status("stl").lane.number == 1, "the order stays in force"
+        assert harness.status("stl").lane.number == 1, "the order must stay in force"
 
     run_scenario(tmp_path, scenario)
 
@@ -440,7 +441,7 @@ async def test_closing_during_a_load_leaves_no_task(tmp_path: Path) -> None:
 
 
 def test_a_just_loaded_adapter_can_be_promoted(tmp_path: Path) -> None:
-    """Replicas report a loaded adapter a moment later."""
+    """Replicas report a loaded adapter some time after loading it."""
 
     async def scenario(harness: ControlHarness) -> None:
         harness.replicas.lag = 0.3
@@ -462,7 +463,7 @@ async def test_an_adapter_can_be_loaded_as_soon_as_replicas_appear(tmp_path: Pat
 
 
 def configured_anew(*use: str) -> Ensemble:
-    """Configure other adapters for stl."""
+    """Return the configuration with these adapters for stl."""
     paths = {name: f"/{name}" for name in use}
     specialists = tuple(
         replace(each, adapters=paths, use_adapters=use) if each.name == "stl" else each for each in ENSEMBLE.specialists
@@ -509,7 +510,7 @@ def test_a_lane_whose_content_is_lost_is_rolled_back(tmp_path: Path, content: st
         for _ in range(round(GRACE_SECONDS)):
             await harness.tick()
             await settled(harness)
-            assert harness.status("algo").lane.number == 2, "the lane is not lost within the grace period"
+            assert harness.status("algo").lane.number == 2, "the lane must not be lost within the grace period"
         assert "any more" in harness.status("algo").unfit_reason
         for _ in range(4):
             await harness.tick()
@@ -565,7 +566,7 @@ def test_a_lost_lane_without_a_previous_lane_is_reported(tmp_path: Path, is_allo
             harness.replicas[name].restart("r2")
         control._publish_status()
         status = harness.status("algo")
-        assert not status.unfit_reason and not status.lane.adapters, "the other model answers"
+        assert not status.unfit_reason and not status.lane.adapters, "the other model must answer"
 
     run_scenario(tmp_path, scenario, ensemble=changed(lanes=replace(ENSEMBLE.lanes, roll_back=is_allowed)))
 
@@ -581,7 +582,9 @@ def test_a_lost_lane_waits_for_the_previous_lane(tmp_path: Path) -> None:
             harness.replicas[name].adapters[load_name] = "overwritten"
         harness.control._publish_status()
         status = harness.status("stl")
-        assert status.unfit_reason and status.lane.load_names == (load_name,), "no other adapter was configured"
+        assert status.unfit_reason and status.lane.load_names == (load_name,), (
+            "no other adapter must have been configured"
+        )
         for _ in range(10):
             await harness.tick()
             await settled(harness)

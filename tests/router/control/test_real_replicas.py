@@ -1,4 +1,4 @@
-"""A control plane with its own tasks, a real fleet, and replicas behind real sockets."""
+"""A control plane that runs its own tasks, with a real fleet and replicas behind real sockets."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -85,7 +85,7 @@ async def test_a_replicas_refusal_reaches_the_operator(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_reloads_other_content(tmp_path: Path) -> None:
-    """Other content under the same path is never used, and the lane is rolled back."""
+    """New content under the same path is never used, and the lane is rolled back."""
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (

@@ -1,4 +1,4 @@
-"""While the store is unavailable serving continues, and no change made in that time is lost."""
+"""While the store is unavailable, requests are served and no change is lost."""
 
 import asyncio
 from pathlib import Path
@@ -115,7 +115,7 @@ async def test_the_configuration_is_in_force_until_the_store_is_reachable(tmp_pa
         await reconnect(harness, link)
         assert harness.shown("stl") == "held_open" and harness.control.fleet_status.specialists["algo"].lane.number == 2
         assert (await harness.changes_of("algo")).count("begin_lane") == 1, (
-            "lanes begun without the store are not audited"
+            "lanes that began without the store must not be audited"
         )
 
 

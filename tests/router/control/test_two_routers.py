@@ -1,4 +1,4 @@
-"""Two routers on one store agree after any sequence of events, and no acknowledged change is lost."""
+"""Two routers that share a store agree after any sequence of events, and no acknowledged change is lost."""
 
 import asyncio
 from random import Random
@@ -22,7 +22,7 @@ _EXPECTED = {"CONFLICT", "STORE_UNAVAILABLE", "NO_REPLICA"}
 
 
 class RandomEvents:
-    """A random sequence of events, drawn from one seed."""
+    """A random sequence of events, drawn from a seed."""
 
     def __init__(self, seed: int, routers: list[ControlHarness], links: list[DatabaseLink], wall: Wall) -> None:
         self._random = Random(seed)
@@ -78,7 +78,7 @@ class RandomEvents:
             harness.control.record_outcome(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
 
     async def _break_link(self, harness: ControlHarness) -> None:
-        """Break a connection to the database rarely and briefly."""
+        """Break or restore a connection to the database, rarely and briefly."""
         link = self._random.choice(self._links)
         link.is_broken = not link.is_broken and self._random.random() < 0.5
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Counts of a router, local and shared, compared with a direct computation."""
+"""A router's own counts and those it shares, compared with a direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ Place: TypeAlias = tuple[str, int, bool]
 
 
 class Shared:
-    """A store that records the counts it receives."""
+    """A store that records the counts that a router writes."""
 
     def __init__(self) -> None:
         self.counted: list[CountBucket] = []
@@ -30,7 +30,7 @@ requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"
 
 
 def stored_counts(shared: Shared, specialist: str, now: float) -> Counts:
-    """Sum the counts of the span that a store would have."""
+    """Return the sum of the counts within the span that a store would have."""
     there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
 
@@ -54,8 +54,7 @@ def test_demand_is_shared_completely_and_only_while_a_router_refuses(
 
 
 def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() -> None:
-    """Regression test for seed 47 of the simulation, in which the store's sums replaced local counts of accepted
-    requests."""
+    """Regression test for seed 47 of the simulation: the store's sums replaced local counts of accepted requests."""
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
@@ -95,7 +94,8 @@ def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> 
 
 
 class Router:
-    """One of two routers on a store. Its counts are held until it commits, but the sums it receives include them."""
+    """One of two routers that share a store. Its counts are held back until it commits, but the sums that it receives
+    include them."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums
@@ -126,7 +126,7 @@ class Router:
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
-        """Count the router's own requests and the last known requests of the other router."""
+        """Return the counts of the router's own requests and of the other router's requests that it knows."""
         return counted(self.own + self._theirs, now)
 
 

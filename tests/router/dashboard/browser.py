@@ -1,4 +1,4 @@
-"""Debian's Chromium, without a window."""
+"""Debian's Chromium without a window."""
 
 import shutil
 from collections.abc import Iterator

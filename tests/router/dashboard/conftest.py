@@ -1,4 +1,4 @@
-"""One browser and one fake server for all tests."""
+"""A browser and a fake server that all tests share."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def afternoon(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def still(afternoon: Page) -> Iterator[Page]:
-    """A page with the sample state, for tests that only read."""
+    """Yield a page with the sample state, for tests that only read it."""
     yield afternoon
     afternoon.evaluate("() => document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
     afternoon.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})

@@ -1,4 +1,4 @@
-"""A real router with simulated replicas on its own event loop, under constant traffic."""
+"""A real router with simulated replicas on its own event loop, under constant load."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ class RunningEnsemble:
         return f"http://127.0.0.1:{self.fronted.port}"
 
     def ask(self, key: IssuedKey) -> HttpResponse:
-        """Ask the writer once."""
+        """Send one request to the writer."""
         body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
         return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
 

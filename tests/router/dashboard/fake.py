@@ -1,4 +1,4 @@
-"""A fake server that shows any state, including those that a real router is seldom in."""
+"""A fake server that can show any state, including those that a real router seldom has."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ _TICK, _BEAT = 0.02, 2.0
 
 
 class Fake:
-    """The shown state. The test's thread changes it, and the server's thread reads it."""
+    """The state that the dashboard shows. The test's thread changes it, and the server's thread reads it."""
 
     def __init__(self) -> None:
         self.reset()
@@ -39,25 +39,25 @@ class Fake:
         self.history = sample_state.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
         self.beats = False
-        """Whether time advances, as at a router."""
+        """Whether the overview's time advances, as it does at a router."""
         self.silent = False
         """Whether connections stay open without events."""
         self.down = False
         """Whether streams end and no new stream is accepted."""
         self.behind = ""
-        """The Host header that a proxy sends instead of the browser's, if any."""
+        """The Host header that a proxy sends instead of the browser's, or an empty string."""
         self.says = ""
-        """The refusal of every change, if any."""
+        """The message with which every change is refused, or an empty string."""
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.changes = 0
 
     def change(self) -> None:
-        """Notify all streams."""
+        """Publish a new overview to all streams."""
         self.overview.at_unix_ms += 1000
         self.changes += 1
 
     def check(self, request: Request) -> None:
-        """Check the request's origin and key as the router does. Raises ApiError."""
+        """Check the request's origin and key as the router does. Raises ApiError if it must be refused."""
         passed_on = [(b"host", self.behind.encode())] if self.behind else []
         kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
         check_same_origin({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)

@@ -1,4 +1,4 @@
-"""A page under test that records its errors."""
+"""A browser page that records its errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ expect.set_options(timeout=WAIT_MS)
 
 @contextmanager
 def watched(browser: Browser, size: tuple[int, int] = WIDE, **options: Any) -> Iterator[Page]:
-    """Open a page. Its own policy may block nothing, and its scripts may not fail. A call that the router refuses is
-    allowed."""
+    """Open a page. Fail if its own content policy blocks something or one of its scripts fails. Calls that the router
+    refuses are allowed."""
     width, height = size
     context = browser.new_context(viewport={"width": width, "height": height}, timezone_id="UTC", **options)
     context.set_default_timeout(WAIT_MS)

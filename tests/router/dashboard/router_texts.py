@@ -1,4 +1,4 @@
-"""The router's own texts for the sample state, made by the router's code."""
+"""Texts for the sample state, written by the router's own code."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ LADDER_RULES = _ENSEMBLE.escalation
 
 
 def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffic], seen_seconds: float) -> None:
-    """Add all findings; findings without a time of their own were first seen `seen_seconds` ago."""
+    """Add all findings to the overview. Those without a time of their own were first seen `seen_seconds` ago."""
     facts, memory, now_ms = OverviewFacts(overview, minutes), FindingTracker(), overview.at_unix_ms
     found = detect_findings(facts, _ENSEMBLE)
     memory.step(found, 0.0, now_ms - round(1000 * seen_seconds))
@@ -31,7 +31,7 @@ def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffi
 
 
 def outlook(standing: breakers.BreakerRecord, counts: Counts, now_ms: int) -> str:
-    """Return the outlook of a breaker."""
+    """Return the text of a breaker's outlook."""
     return breakers.describe_breaker_outlook(standing, counts, now_ms / 1000, BREAKER_RULES)
 
 

@@ -1,4 +1,4 @@
-"""The state of most tests: eight specialists, some with problems."""
+"""The state that most tests show: eight specialists, some of them with problems."""
 
 from collections.abc import Sequence
 from math import sin
@@ -48,7 +48,7 @@ def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_M
 
 
 def minute(index: int) -> SpecialistTraffic:
-    """The first specialist is overloaded."""
+    """Return a minute of traffic. The first specialist is overloaded."""
     if index == 0:
         return SpecialistTraffic(
             requests=708, answered=587, refused=85, spilled=36, shadowed=13, completion_tokens=50_520,
@@ -156,7 +156,7 @@ def judged(name: str, index: int) -> Counts:
 
 
 def breaker(name: str, index: int) -> control.BreakerInfo:
-    """One breaker is held open because its pass rate fell."""
+    """Return a breaker. One of them is held open because its pass rate fell."""
     is_held, counts = name == _HELD, judged(name, index)
     since = NOW_MS - (22 * _MINUTE if is_held else 26 * _HOUR)
     standing = BreakerRecord(since=since / 1000)
@@ -184,7 +184,7 @@ def breaker(name: str, index: int) -> control.BreakerInfo:
 
 
 def new_breaker(name: str) -> control.BreakerInfo:
-    """A breaker without samples."""
+    """Return a breaker without samples."""
     found = breaker(name, 0)
     found.samples, found.outlook = 0, outlook(BreakerRecord(), Counts(), NOW_MS)
     found.ClearField("pass_rate")

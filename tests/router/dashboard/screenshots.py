@@ -1,4 +1,4 @@
-"""The pictures in docs/img: `python -m tests.router.dashboard.screenshots FOLDER`."""
+"""Make the pictures in docs/img: `python -m tests.router.dashboard.screenshots FOLDER`."""
 
 import sys
 from pathlib import Path

@@ -11,7 +11,7 @@ from tests.router.dashboard.fake import Fake
 from tests.router.dashboard.page import opened, watched
 
 _LEAST_TEXT, _LEAST_SHAPE = 4.5, 3.0
-"""The least contrast of WCAG 2.2, level AA."""
+"""The smallest contrasts that WCAG 2.2 permits at level AA, for text and for shapes."""
 _GROUNDS = ("ground", "surface", "raised")
 _TEXTS = (
     *((text, ground) for text in ("text", "muted", "accent") for ground in _GROUNDS),
@@ -76,7 +76,7 @@ def test_all_colours_have_enough_contrast(theme: int) -> None:
 
 
 def test_colours_are_defined_only_in_the_theme() -> None:
-    """Colours outside the theme would not be measured."""
+    """Colours outside the theme would not be checked."""
     for name, file in page_files().items():
         if name.endswith(".css") and name != "theme.css":
             assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|\b(?:hsl|oklch)\(", file.content.decode()) == [], name

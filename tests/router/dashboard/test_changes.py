@@ -1,4 +1,4 @@
-"""Changes by an operator: each shows its effect and needs a reason and a name."""
+"""Changes by an operator: each shows its effect, and requires a reason and a name."""
 
 import re
 from datetime import UTC, datetime

@@ -85,7 +85,7 @@ def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
 
 
 def unmeasured() -> list[wire.SpecialistView]:
-    """A specialist without measurements, and one with few measurements and a high target."""
+    """Return a specialist without measurements, and one with few measurements and a high target."""
     none, little = (sample_state.specialist(name, 1) for name in ("none", "little"))
     for view in (none, little):
         view.breaker.CopyFrom(sample_state.new_breaker(view.name))
@@ -120,7 +120,7 @@ def test_an_overview_without_problems_is_shown(browser: Browser, fake: Fake, url
 
 
 def test_changed_figures_are_updated_in_place(browser: Browser, fake: Fake, url: str) -> None:
-    """If one figure of sixty-four tiles changes, one text changes and nothing else."""
+    """If one figure in sixty-four tiles changes, only its text changes."""
     names = [f"specialist-{number}" for number in range(64)]
     fake.reset(sample_state.overview(names), points=20)
     with watched(browser) as page:
@@ -163,7 +163,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> No
         before = page.locator("#freshness").inner_text()
         page.clock.fast_forward(1_000)
         expect(page.locator("#freshness")).not_to_have_text(before)
-        assert page.evaluate("window.spoken") == 0, "the silence is announced once"
+        assert page.evaluate("window.spoken") == 0, "the silence must be announced once"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-stale")).to_contain_text("The data shown may be outdated.")
         page.keyboard.press("Escape")
@@ -177,7 +177,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> No
 
 
 def test_repeated_overview_is_not_new_data(browser: Browser, fake: Fake, url: str) -> None:
-    """A router that repeats the same time is not updating."""
+    """A router that repeats the same time is not updating its data."""
     with watched(browser) as page:
         opened(page, url)
         page.clock.fast_forward(9_000)

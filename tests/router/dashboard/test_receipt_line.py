@@ -1,4 +1,4 @@
-"""A fetched receipt becomes the same table line as a streamed one."""
+"""A receipt that is fetched becomes the same table row as one that is streamed."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ _LINES = """async (receipts) => {
 
 
 def ended() -> list[inference.Receipt]:
-    """Receipts with every error reason, before and after the first token."""
+    """Return receipts with every error reason, before and after the first token."""
     found = [sample_story.receipt("whole")]
     for reason, begun in product(error_pb2.ErrorReason.values(), (False, True)):
         one = sample_story.receipt(f"{reason} {begun}")
@@ -31,7 +31,7 @@ def ended() -> list[inference.Receipt]:
 
 
 def sparse() -> list[inference.Receipt]:
-    """Receipts without an answering specialist."""
+    """Return receipts without an answering specialist."""
     passed_on = sample_story.receipt("no specialist answered")
     passed_on.specialist = ""
     kept = sample_story.receipt("the first of two failed")

@@ -1,4 +1,4 @@
-"""The contract of the transport to replicas, on each of its implementations."""
+"""The contract of the transport to replicas, checked on each of its implementations."""
 
 import asyncio
 from typing import get_args

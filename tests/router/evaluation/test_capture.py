@@ -1,4 +1,4 @@
-"""Capturing an answer changes no byte that the caller gets."""
+"""Capturing an answer changes no byte that the caller receives."""
 
 import asyncio
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_a_captured_stream_is_the_same_byte_for_byte(answer: list[specialist_pb2
                 assert received == [event.SerializeToString() for event in events]
                 assert wire.InferEvent.FromString(routed).routed.lane.specialist == "writer"
             await harness.settled()
-            assert len(harness.events.comparisons) == (2 if answer else 0), "empty answers are not compared"
+            assert len(harness.events.comparisons) == (2 if answer else 0), "empty answers must not be compared"
             assert harness.grader.asked[0] == ("why?", "".join(chunk.text for chunk in answer))
 
     run(scenario())
@@ -104,7 +104,9 @@ def test_only_errors_of_the_callers_writer_are_raised(events: list[bytes], fails
         asyncio.run(scenario(captured))
     assert written == events[:fails_at]
     passed_on = [raw for raw in written if raw[:1] == b"\x12"]
-    assert captured.num_bytes == sum(len(raw) + 4 for raw in passed_on), "only events passed to the caller are captured"
+    assert captured.num_bytes == sum(len(raw) + 4 for raw in passed_on), (
+        "only events that were passed to the caller may be captured"
+    )
 
 
 def test_a_request_accepted_twice_orders_one_shadow() -> None:

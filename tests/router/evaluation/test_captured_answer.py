@@ -1,4 +1,4 @@
-"""A captured answer is complete or missing, and gives all its bytes back."""
+"""A captured answer is complete or missing, and releases all the bytes it reserved."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def test_text_is_complete_or_missing(texts: list[str], most: int, room_bytes: in
     budget = ByteBudget(room_bytes)
     captured = CapturedAnswer(budget, most)
     taken = [captured.add(raw(text)) for text in texts]
-    assert taken == sorted(taken, reverse=True), "after the first refused chunk every chunk is refused"
+    assert taken == sorted(taken, reverse=True), "after the first refused chunk, every chunk must be refused"
     whole, size = "".join(texts), len("".join(texts).encode())
     text = captured.text()
     assert text in (whole, None)

@@ -1,4 +1,4 @@
-"""The conditions under which two answers agree, and the record of a disagreement."""
+"""When two answers agree, and how a disagreement is recorded."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Answers are evaluated after the caller has them: which verifier judges them, for which lane, and which are
+"""Answers are evaluated after the caller has received them: by which verifier, for which lane, and which are
 skipped."""
 
 import asyncio
@@ -160,7 +160,7 @@ def test_a_shadow_counts_for_its_lane_by_its_own_verifier_if_the_request_was_rou
         assert harness.events.judgements == counted
         (comparison,) = harness.events.comparisons
         assert (comparison.primary_outcome, comparison.shadow_outcome) == ("passed", "failed")
-        assert len(harness.graders[PRIMARY].asked) == 2, "no answer is verified twice"
+        assert len(harness.graders[PRIMARY].asked) == 2, "no answer may be verified twice"
 
     run_scenario(scenario)
 
@@ -217,7 +217,7 @@ def test_a_sample_is_evaluated_without_its_shadows_answer() -> None:
             assert harness.queue.num_waiting == 1
             shadow.finish(None)
             assert harness.queue.num_waiting == sample, (
-                "an answer that is neither sampled nor compared leaves the queue"
+                "an answer that is neither sampled nor compared must leave the queue"
             )
             await harness.settled()
         assert len(harness.events.judgements) == 1 and not harness.events.comparisons
@@ -354,7 +354,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
                 await asyncio.sleep(0)
         assert harness.events.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
         assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0"], (
-            "a verifier judges one answer at a time"
+            "a verifier must judge one answer at a time"
         )
         harness.graders[PRIMARY].go_on.set()
         await harness.settled()
@@ -364,7 +364,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
 
 
 def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
-    """For example, the fallback answers for a specialist whose answers are compiled."""
+    """This happens, for example, when the fallback answers for a specialist whose answers are compiled."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         harness.graders[SHADOW].go_on.clear()

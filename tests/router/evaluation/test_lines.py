@@ -34,12 +34,12 @@ def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(move
             taken = lines.take()
             busy = {place.verifier for place in judged}
             assert (taken is None) == all(place.verifier in busy for place, _ in waiting), (
-                "a free verifier gets waiting work"
+                "a free verifier must get waiting work"
             )
             if taken is not None:
                 assert taken[0].verifier not in busy
                 assert taken == next(each for each in waiting if each[0] == taken[0]), (
-                    "the first answer of a line is taken first"
+                    "the first answer in the line must be taken first"
                 )
                 waiting.remove(taken)
                 judged.append(taken[0])
@@ -68,7 +68,7 @@ def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], nu
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
 def test_idle_owners_save_up_no_turns(turns: list[tuple[str, int]], long: int) -> None:
-    """A late owner gets at most one turn before every waiting owner has had a turn."""
+    """An owner that arrives late gets at most one turn before every waiting owner has had one."""
     fair = FairQueue[None]()
     for by in "abc":
         fair.put(by, None)

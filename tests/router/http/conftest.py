@@ -1,4 +1,4 @@
-"""Certificates for the HTTP tests."""
+"""Certificates for HTTP tests."""
 
 from tests.specialist.server.test_tls import pki
 

@@ -1,4 +1,4 @@
-"""A router with an HTTP server in front of real replicas, with vendor clients and plain sockets."""
+"""A router with an HTTP server in front of real replicas, and vendor clients and plain sockets to call it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 SLOW = CostModel(0.02, 0.00001, 0.0, 0.02, 0.00002, 0.0, 0.0, 0.0)
-"""A speed of fifty tokens per second."""
+"""Costs with which an answer has fifty tokens a second."""
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -61,7 +61,7 @@ class HttpHarness:
         return len(self._http.live_connections)
 
     def sockets(self) -> list[socket.socket]:
-        """Return the server's sockets of all open connections."""
+        """Return the server-side sockets of all open connections."""
         return [each.transport.get_extra_info("socket") for each in self._http.live_connections]
 
     @property
@@ -88,7 +88,7 @@ class HttpHarness:
         return await self.raw(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
     async def raw(self, sent: bytes) -> "HttpResponse":
-        """Read until the server closes the connection."""
+        """Send raw bytes, and read until the server closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)
@@ -132,7 +132,7 @@ class HttpResponse:
 
     @property
     def anthropic_error(self) -> Any:
-        """The error in Anthropic's envelope, whose request id equals the header's."""
+        """The error in Anthropic's envelope. Its request id must equal the header's."""
         result = self.json
         assert set(result) == {"type", "error", "request_id"} and result["type"] == "error"
         assert result["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
@@ -148,7 +148,7 @@ class HttpResponse:
 
     @property
     def events(self) -> list[Any]:
-        """The events of a stream; `[DONE]` stays text."""
+        """The events of a stream. `[DONE]` stays a string."""
         found = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n") if event]
         return [event if event == "[DONE]" else json.loads(event) for event in found]
 
@@ -175,7 +175,7 @@ async def running_http_router(
 def answer_with(
     *chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None, usage: wire.Usage | None = None
 ) -> Behaviour:
-    """A replica that sends the chunks, waits, and ends or fails."""
+    """Return the behaviour of a replica that sends the chunks, waits, and then ends or fails."""
     ends = usage or wire.Usage(finish_reason=wire.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(chunks))
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:

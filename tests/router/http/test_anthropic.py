@@ -1,4 +1,4 @@
-"""Anthropic's own client, unchanged: its answers and its exceptions."""
+"""Anthropic's own client, unmodified: its answers and its exceptions."""
 
 import asyncio
 import json
@@ -284,7 +284,7 @@ async def test_malformed_requests_get_the_same_envelope() -> None:
             assert heard.status == status
             assert heard.anthropic_error["type"] == kinds.get(status, "invalid_request_error")
         heard = await fronted.get("/v1/messagesque")
-        assert heard.error and "request-id" not in heard.headers, "this path belongs to another dialect"
+        assert heard.error and "request-id" not in heard.headers, "this path belongs to another vendor's API"
 
 
 async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:

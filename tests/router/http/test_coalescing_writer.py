@@ -1,4 +1,5 @@
-"""The head of a stream is sent with its first event; no write is held longer than one turn, and none is lost."""
+"""The head of a stream is sent with its first event. No write is held back longer than one turn of the event loop, and
+none is lost."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Answers that end early: by the caller, by the router, or because the caller does not read."""
+"""Answers that end early: because of the caller, because of the router, or because the caller does not read."""
 
 import asyncio
 import json
@@ -129,7 +129,7 @@ async def test_drain_finishes_running_requests_and_refuses_new_ones() -> None:
         await fronted.routed.until(lambda: fronted.routed.server.service.draining)
         response = await fronted.ask()
         assert (response.status, response.error["code"]) == (503, "draining")
-        assert response.headers["connection"] == "close", "a retry reaches another router"
+        assert response.headers["connection"] == "close", "a retry must reach another router"
         assert (await fronted.get("/readyz")).json == {"status": "draining"}
         assert (await fronted.get("/healthz")).status == 200
         assert (await asked).events[-1] == "[DONE]"
@@ -166,7 +166,7 @@ async def test_immediate_retries_during_shutdown_are_never_reset(num_callers: in
         await asyncio.sleep(0.3)
         await fronted.routed.server.stop(10)
         await asyncio.gather(*asking)
-        assert all(response[-1] == 503 for response in statuses), "retries are refused until the listener is closed"
+        assert all(response[-1] == 503 for response in statuses), "retries must be refused until the listener is closed"
         assert {status for response in statuses for status in response} <= {200, 503}
 
 

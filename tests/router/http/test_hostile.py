@@ -1,4 +1,4 @@
-"""Hostile bytes soon get an error in the envelope, and the next caller is served."""
+"""Hostile bytes quickly get an error in the API's own form, and the next caller is served."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ from tests.router.http.harness import HELLO, HttpHarness, running_http_router
 from tests.specialist.server.harness import running_replica, sim
 
 HANG_SECONDS = 60.0
-MAX_CPU_SECONDS = 2.0  # CPU time of this process; each body takes less than 0.1 s
+MAX_CPU_SECONDS = 2.0  # CPU time of this process. Each body takes less than 0.1 s.
 GOOD = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 4}).encode()
 BODIES = {
     "nothing": b"",
@@ -105,7 +105,7 @@ def test_schema_is_built_once_for_all_invalid_bodies(monkeypatch: pytest.MonkeyP
 
 
 class CountingKey(str):
-    """A key that counts its comparisons and fails once they exceed the limit."""
+    """A key that counts comparisons, and fails once there are more than the limit."""
 
     num_comparisons = 0
     limit = 0
@@ -119,7 +119,7 @@ class CountingKey(str):
 
 
 async def test_duplicate_key_in_a_large_body_is_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The body is as large as the limits of the served application allow. Comparing all pairs took 17 s."""
+    """The body is as large as the served application permits. Comparing all pairs of keys took 17 s."""
     num_keys = MAX_VALUES - 1
     body = b"{" + b",".join(b'"%d":0' % index for index in range(num_keys - 1)) + b',"%d":0}' % (num_keys - 2)
     find_duplicates = strict_json._unique_keys

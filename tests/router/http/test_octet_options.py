@@ -1,4 +1,4 @@
-"""The `octet` object means the same in every dialect."""
+"""The `octet` object means the same in every vendor's API."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client, unchanged: its answers and its exceptions."""
+"""OpenAI's own client, unmodified: its answers and its exceptions."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,9 @@ async def test_chat_equals_the_grpc_answer_and_has_a_receipt() -> None:
             assert receipt["usage"]["completion_tokens"] == 8
         for own in (f"msg_{raw.headers['x-request-id']}", "cmpl-mine"):
             await fronted.routed.call("Infer", infer_request(request_id=own, max_tokens=2), inference_pb2.InferResponse)
-            assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, "an exact id is found first"
+            assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, (
+                "an exact id must be found first"
+            )
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
@@ -153,7 +155,7 @@ async def test_every_option_arrives() -> None:
         assert (receipt.session_id, receipt.session_source) == ("s", "metadata")
         await fronted.openai.chat.completions.create(**CHAT, user="u")
         receipt = await fronted.routed.server.service.receipt(spy.asked[1].request_id)
-        assert (receipt.session_id, receipt.session_source) == ("", "user"), "the id of the user is private"
+        assert (receipt.session_id, receipt.session_source) == ("", "user"), "the user's id must stay private"
 
 
 LIKELY = TokenLogprobs(
@@ -306,7 +308,7 @@ async def test_full_replica_answers_429_with_retry_after() -> None:
         running_http_router({"writer": [served.address]}) as fronted,
     ):
         create = fronted.openai.chat.completions.create
-        for _ in range(3):  # these answers are measured
+        for _ in range(3):  # These answers are the ones that are measured.
             await create(**{**CHAT, "max_tokens": 3})
         asked = [asyncio.create_task(create(**{**CHAT, "max_tokens": 60, "seed": seed})) for seed in range(6)]
         answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -74,8 +74,8 @@ async def test_required_tool_call_is_made(tmp_path: Path, special: bool) -> None
             assert final.message.tool_calls is not None and final.finish_reason == "tool_calls"
             assert final.message.tool_calls[0].function.arguments == call.function.arguments
             parts = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
-            least = 2 if call.function.name == "weather" else 1  # the arguments of clock are too short to be split
-            assert len(parts) >= least, "arguments are streamed"
+            least = 2 if call.function.name == "weather" else 1  # The arguments of `clock` are too short to be split.
+            assert len(parts) >= least, "arguments must be streamed"
 
 
 async def test_tool_call_stream_has_openai_deltas(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_conversation_continues_after_a_tool_result(tmp_path: Path) -> Non
         without = await create(**{**asked, "messages": [*HELLO, first.model_dump(exclude_none=True)]})
         assert without.usage is not None and whole.usage.prompt_tokens > without.usage.prompt_tokens
         free = (await create(**asked, tool_choice="none")).usage
-        assert free is not None and free.prompt_tokens < whole.usage.prompt_tokens, "the prompt shows no tools"
+        assert free is not None and free.prompt_tokens < whole.usage.prompt_tokens, "the prompt must show no tools"
 
 
 async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ else:
 DOCUMENT = openapi_document("0")
 OPERATIONS = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
 _NOT_ASKED = ("positive_data_acceptance", "negative_data_rejection", "missing_required_header", "ignored_auth")
-"""Checks that are left out: a schema cannot express that fields agree or that null means absent, and keys have their
-own tests."""
+"""Checks that are left out. A schema cannot express that two fields must agree, or that null means absent. Keys have
+tests of their own."""
 _ENDLESS = {("/v1/overview/events", "get")}
-"""Endless streams, which have their own tests."""
+"""Endless streams, which have tests of their own."""
 _PLACES = {"specialist": "writer", "replica": "writer-0"}
 _WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "promote", "roll_back")]
 """Routes that this replica refuses, because it loads no adapters."""
@@ -163,7 +163,7 @@ def test_every_response_matches_the_document(schema: Any, path: str, method: str
     heard: Counter[int] = Counter()
     try:
         law()
-    except Unsatisfiable:  # no request to this operation can be invalid
+    except Unsatisfiable:  # No request to this operation can be invalid.
         assert mode == "negative" and not heard
         return
     assert heard

@@ -30,12 +30,12 @@ STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("drain", "DrainReplica", {"replica": "template-0"}, {}),
     ("undrain", "UndrainReplica", {"replica": "template-0"}, {}),
 ]
-"""All changes, in an order in which each is possible."""
+"""All changes, in an order in which each of them is possible."""
 
 
 @asynccontextmanager
 async def operating(*keys: Any) -> AsyncIterator[tuple[HttpHarness, FakeControl]]:
-    """A router whose operator API controls state in memory."""
+    """Yield a router whose operator API controls a state in memory."""
     settings = running_keyed_router(keys) if keys else running_http_router({"writer": ["127.0.0.1:1"]}, warm=False)
     async with settings as fronted:
         memory = FakeControl()

@@ -1,4 +1,4 @@
-"""The route table and Starlette's search find the same route and set the same scope."""
+"""The route table finds the same route as Starlette's own search, and sets the same scope."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -18,7 +18,7 @@ from tests.specialist.server.test_tls import tls
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ENDLESS = -1
-"""Endless streams, which have their own tests."""
+"""Marks endless streams, which have tests of their own."""
 ROUTES = {
     "/v1/chat/completions": {"POST": 415},
     "/v1/completions": {"POST": 415},

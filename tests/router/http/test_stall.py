@@ -19,7 +19,7 @@ from tests.router.serving.spy import running_spy
 
 REQUESTS = 24
 STEP = 0.035
-"""A limit in seconds that is less than a delayed acknowledgement and far more than a request takes here."""
+"""Limit in seconds: less than a delayed acknowledgement, and far more than a request takes here."""
 _BODY = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "stream": True}).encode()
 _REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
@@ -31,13 +31,13 @@ _LAST = b"0\r\n\r\n"
 
 
 def typical(taken: list[float]) -> float:
-    """Return the lower quartile without the first request. A stall delays every request, a busy machine delays only
+    """Return the lower quartile without the first request. A stall delays every request; a busy machine delays only
     some."""
     return sorted(taken[1:])[len(taken) // 4]
 
 
 async def first_chunks(port: int) -> list[float]:
-    """Measure the seconds from request to first chunk of consecutive requests on one connection, without socket
+    """Return the seconds from request to first chunk of consecutive requests on one connection without socket
     options."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
@@ -54,7 +54,7 @@ async def first_chunks(port: int) -> list[float]:
 
 @asynccontextmanager
 async def stalling(*, no_delay: bool) -> AsyncIterator[int]:
-    """Yield the port of a server that writes the head and the first chunk separately."""
+    """Yield the port of a server that sends the head and the first chunk in separate writes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         own = writer.get_extra_info("socket")
@@ -90,7 +90,7 @@ async def test_router_does_not_stall_on_a_kept_connection() -> None:
 async def test_router_does_not_stall_with_the_openai_client() -> None:
     async with routed() as fronted:
         taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
-        assert fronted.connections == 1, "one connection is kept"
+        assert fronted.connections == 1, "the connection must be kept"
         assert typical(taken) < STEP, taken
 
 

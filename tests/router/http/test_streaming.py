@@ -1,4 +1,4 @@
-"""Templated stream chunks, and work that ends when the caller disconnects."""
+"""Stream chunks made from templates, and work that ends when the caller disconnects."""
 
 import asyncio
 import json

@@ -33,7 +33,7 @@ def frames_of(raw: bytes) -> list[Frame]:
         end = at + 9 + (word >> 8)
         found.append(Frame(word & 255, flags, stream, raw[at + 9 : end]))
         at = end
-    assert at == len(raw), "only whole frames are written"
+    assert at == len(raw), "only whole frames may be written"
     return found
 
 
@@ -96,7 +96,7 @@ class Peer:
                 self.connection.data_received(each)
 
     def take_frames(self) -> list[Frame]:
-        """Return the frames since the last call."""
+        """Return the frames written since the last call."""
         read_to_end, self.wire.written = frames_of(self.wire.written), b""
         return read_to_end
 
@@ -127,7 +127,7 @@ class Peer:
 
 
 async def read_to_end(call: Http2Call) -> tuple[list[bytes], str]:
-    """Return the messages of a call and its status."""
+    """Read a call to its end. Return its messages and its status."""
     messages: list[bytes] = []
     try:
         while (raw := await call.read()) is not EOF:
@@ -144,12 +144,12 @@ def status(code: grpc.StatusCode) -> bytes:
 
 
 def run_on_loop(scenario: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
-    """Run the scenario on an event loop, and wait until it leaves no other task."""
+    """Run the scenario on an event loop, and wait until no other task is left."""
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await scenario()
-            while len(asyncio.all_tasks()) > 1:  # gRPC's server needs a moment to end its tasks
+            while len(asyncio.all_tasks()) > 1:  # gRPC's server needs some time to end its tasks.
                 await asyncio.sleep(0.01)
 
     with asyncio.Runner(loop_factory=loop) as runner:

@@ -94,7 +94,7 @@ async def served(
 
 
 class Proxy:
-    """A proxy between a client and a server; after `cut` it accepts no connection."""
+    """A proxy between a client and a server. After `cut`, it accepts no connection."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition(":")
@@ -116,7 +116,7 @@ class Proxy:
         self.sever()
 
     def sever(self) -> None:
-        """Cut the open connections; new ones are accepted."""
+        """Cut the open connections. New ones are still accepted."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -139,7 +139,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def outcome(call: Any) -> tuple[Any, ...]:
-    """Return the messages of a call and its outcome."""
+    """Read a call to its end. Return its messages and its outcome."""
     messages: list[bytes] = []
     try:
         while (raw := await call.read()) is not EOF:

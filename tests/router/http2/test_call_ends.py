@@ -1,4 +1,4 @@
-"""The ends of calls and connections."""
+"""All the ways in which calls and connections end."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""A channel connects on demand, fails at once while the server is down, and leaves nothing open."""
+"""A channel connects on demand, fails immediately while the server is down, and leaves nothing open."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -54,7 +54,7 @@ def test_calls_during_a_dial_wait_and_share_the_connection() -> None:
     async def scenario() -> None:
         async with served() as server, Proxy(server.address) as proxy:
             channel = Http2Channel(proxy.address, READING)
-            assert proxy.num_made == 0, "the channel dials on its first use"
+            assert proxy.num_made == 0, "the channel must connect at its first use"
             assert await asyncio.gather(*(outcome_of(channel) for _ in range(20))) == ["OK"] * 20
             assert proxy.num_made == 1
             proxy.sever()
@@ -84,7 +84,7 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
 
         channel._connect_any = count_dials  # type: ignore[method-assign]
         assert [await outcome_of(channel) for _ in range(50)] == ["UNAVAILABLE"] * 50
-        assert num_dials < 50, "calls fail without a dial of their own"
+        assert num_dials < 50, "calls must fail without an attempt to connect"
         assert await late == "DEADLINE_EXCEEDED" and not waits.done()
         async with served(address=address):
             assert await waits == "OK" and await outcome_of(channel) == "OK"

@@ -1,4 +1,4 @@
-"""Laws of a connection: whatever bytes the peer sends, and wherever they are cut, every call ends once."""
+"""Laws of a connection: whatever bytes the peer sends, and wherever they are split, every call ends once."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ Code = grpc.StatusCode
 
 
 def conversation(answers: list[list[bytes]]) -> bytes:
-    """Interleaved answers to calls 1, 3, 5 and so on, with other frames."""
+    """Return interleaved answers to calls 1, 3, 5 and so on, mixed with other frames."""
     streams = range(1, 2 * len(answers), 2)
     said = frames.settings({frames.INITIAL_WINDOW_SIZE: 70_000, frames.MAX_FRAME_SIZE: 20_000})
     said += frames.ping(7) + b"".join(map(greeting, streams)) + frames.window_update(0, 1000)
@@ -90,7 +90,7 @@ def test_hostile_frames_only_end_the_connection(noise: bytes, flips: list[tuple[
         peer.send(bytes(said) + noise) if settled else peer.send(noise)
         farewells = [frame.payload[4:8] for frame in peer.take_frames() if frame.kind == frames.GOAWAY]
         assert frames.ErrorCode.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, (
-            "an internal error is a bug of this client"
+            "an internal error would be a bug in this client"
         )
         await peer.lose()
         for call in calls:
@@ -124,7 +124,7 @@ def test_short_request_is_one_write_and_buffered_messages_are_read_at_once() -> 
         assert [frame.kind for frame in peer.take_frames()] == [frames.HEADERS, frames.DATA]
         peer.send(greeting(1), message(1, b"one") + message(1, b"two"), trailers(1))
         for expected in (b"one", b"two", EOF):
-            with pytest.raises(StopIteration) as caught:  # the coroutine returns before it waits
+            with pytest.raises(StopIteration) as caught:  # The coroutine returns before it waits.
                 call.read().send(None)
             assert caught.value.value == expected
         await peer.lose()
@@ -168,7 +168,7 @@ def test_silent_peer_is_pinged_and_closed_without_an_answer(monkeypatch: pytest.
         peer = Peer()
         peer.settle()
         await asyncio.sleep(0.15)
-        assert peer.take_frames() == [], "a connection without calls is not pinged"
+        assert peer.take_frames() == [], "a connection without calls must not be pinged"
         call = peer.call()
         peer.take_frames()
         for _ in range(3):

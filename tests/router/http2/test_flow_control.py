@@ -1,4 +1,4 @@
-"""Flow control: every byte is counted in both directions, no window is exceeded and no reader starves."""
+"""Flow control: every byte is counted in both directions, no window is exceeded, and no reader starves."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ class Server:
                     self.given_back += more
 
     def send(self, stream: int, most: int, padding: int) -> None:
-        """Send as much of the stream's data as its windows allow."""
+        """Send as much of the stream's data as the windows permit."""
         overhead = padding + 1 if padding else 0
         room = min(self.windows[stream], self.window, most) - overhead
         part, self.unsent[stream] = self.unsent[stream][: max(0, room)], self.unsent[stream][max(0, room) :]
@@ -102,7 +102,7 @@ def test_received_bytes_are_credited_back_and_waiting_streams_progress(
                     assert each.window == server.windows[each.stream]
                     held = sum(map(len, each.buffer.messages)) + each.buffer.num_pending
                     waits = index in readers and not readers[index].done()
-                    assert held <= max(lookahead, length + 25 + lookahead // 2), "unread bytes are bounded"
+                    assert held <= max(lookahead, length + 25 + lookahead // 2), "unread bytes must be bounded"
                     if waits and not each.buffer.messages:
                         assert each.window >= max(1, each.buffer.num_missing)
         assert 0 <= server.sent - server.given_back < subject.WINDOW_BYTES // 2
@@ -189,7 +189,7 @@ def test_request_is_sent_completely_within_any_windows(sizes: list[int], grants:
                     read_frames()
             read_frames()
         assert [got[call.stream] for call in calls] == [frame_message(request) for request in requests]
-        assert sorted(ended) == sorted(got), "each call ends once"
+        assert sorted(ended) == sorted(got), "each call must end once"
         await peer.lose()
 
     run_on_loop(scenario)

@@ -1,4 +1,4 @@
-"""Headers are decoded in every encoding; an undecodable block ends the connection."""
+"""Headers are decoded in every encoding. A block that cannot be decoded ends the connection."""
 
 from contextlib import suppress
 
@@ -19,7 +19,7 @@ RFC_REQUESTS = [
         [":authority www.example.com", "custom-key custom-value"],
     ),
 ]
-"""Examples of RFC 7541, appendix C.4."""
+"""Examples from RFC 7541, appendix C.4."""
 RFC_PLAIN_REQUESTS = [
     ("828684410f7777772e6578616d706c652e636f6d", [":authority www.example.com"]),
     ("828684be58086e6f2d6361636865", [":authority www.example.com", "cache-control no-cache"]),
@@ -28,7 +28,7 @@ RFC_PLAIN_REQUESTS = [
         [":authority www.example.com", "custom-key custom-value"],
     ),
 ]
-"""Examples of RFC 7541, appendix C.3."""
+"""Examples from RFC 7541, appendix C.3."""
 names = st.one_of(
     st.sampled_from([name for name, _ in STATIC_TABLE]), st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 )
@@ -55,7 +55,7 @@ def test_encoded_blocks_are_decoded_in_order(
     for fields, size in blocks:
         block = b"" if size is None else encoder.resize(size)
         block += b"".join(encoder.encode(header, form) for header, form in fields)
-        for _ in range(2):  # the same bytes have the same meaning only while the table is unchanged
+        for _ in range(2):  # The same bytes have the same meaning only while the table is unchanged.
             assert decoder.decode(block) == tuple(header for header, _ in fields)
             if any(form.remember for _, form in fields) or size is not None:
                 break

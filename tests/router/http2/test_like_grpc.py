@@ -1,4 +1,4 @@
-"""The HTTP/2 client reports the same results as grpcio's client, whatever a server does."""
+"""The HTTP/2 client reports the same results as grpcio's client, whatever the server does."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,14 +50,14 @@ def test_stream_ends_like_a_grpc_stream(name: str) -> None:
         async with served() as server, both(server.address) as channels:
             ours, theirs = [await outcome(stream(channel, method, ask)) for channel in channels]
             if name == "refused at once":
-                assert ours[3], "metadata is compared, too"
+                assert ours[3], "metadata must be compared too"
             assert _known(ours) == _known(theirs)
 
     run_on_both_loops(scenario)
 
 
 def _known(outcome_of: Any) -> Any:
-    """Return the outcome without details that no server sent, which may differ."""
+    """Return the outcome without details that no server sent, because these may differ."""
     if len(outcome_of) > 2 and outcome_of[1] is grpc.StatusCode.RESOURCE_EXHAUSTED and not outcome_of[3]:
         return outcome_of[:2]
     return outcome_of
@@ -89,7 +89,7 @@ def test_unary_call_ends_like_a_grpc_call() -> None:
 
 def test_deadline_cancellation_and_lost_connection_equal_grpc() -> None:
     async def late(channel: Any, _: Proxy) -> object:
-        await channel.call("/test.Test/Echo", b"")  # the first call opens the connection
+        await channel.call("/test.Test/Echo", b"")  # The first call opens the connection.
         return (await outcome(stream(channel, "Hang", b"", timeout=0.5)))[:2]
 
     async def cancelled(channel: Any, _: Proxy) -> object:

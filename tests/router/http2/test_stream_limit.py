@@ -1,4 +1,4 @@
-"""The limit of concurrent streams, and calls beyond it."""
+"""The limit on concurrent streams, and calls beyond it."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ def test_refused_stream_is_retried_a_bounded_number_of_times() -> None:
         assert await read_to_end(calls[1]) == ([], "UNAVAILABLE")
         late = peer.call()
         peer.send(greeting(late.stream), frames.reset(late.stream, frames.ErrorCode.REFUSED_STREAM))
-        assert await read_to_end(late) == ([], "UNAVAILABLE"), "a stream that had begun is not retried"
+        assert await read_to_end(late) == ([], "UNAVAILABLE"), "a stream that has begun must not be retried"
         lost, cancelled, expired = peer.call(), peer.call(), peer.call(timeout=0.01)
         peer.send(*(frames.reset(each.stream, frames.ErrorCode.REFUSED_STREAM) for each in (lost, cancelled, expired)))
         assert cancelled.cancel() and len(peer.connection.calls) == 2
@@ -76,7 +76,7 @@ def test_server_that_goes_away_finishes_its_streams(last: int) -> None:
         assert [(await read_to_end(call))[1] for call in calls] == [
             "OK" if call.stream <= last else "UNAVAILABLE" for call in calls
         ]
-        assert peer.wire.is_closed, "no call needs the connection any more"
+        assert peer.wire.is_closed, "no call needs the connection any longer"
         await peer.lose()
 
     run_on_loop(scenario)

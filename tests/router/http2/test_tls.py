@@ -21,7 +21,7 @@ READING = ReadLimits(max_message_bytes=1 << 20, lookahead=256)
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the certificate of another CA."""
+    """Return the certificate of another CA."""
     directory = tmp_path_factory.mktemp("stranger")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(directory, *new, "-subj", "/CN=other", "-keyout", "ca.key", "-out", "ca.pem")

@@ -1,4 +1,4 @@
-"""A router with gRPC and HTTP, a replica whose answers tests define, and the jobs of a store."""
+"""A router with gRPC and HTTP, a replica whose answers tests define, and jobs in a store."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ class JobsHarness:
             return await self.client.jobs.wait(job_id)
 
     async def answered(self, job_id: str, text: str) -> None:
-        """Wait until this much of the answer is stored."""
+        """Wait until this text of the answer is stored."""
         stored = ""
         async with asyncio.timeout(60):
             async for event in self.client.jobs.events(job_id):
@@ -81,7 +81,7 @@ async def running_jobs(
 
 
 def events_of(response: HttpResponse) -> list[tuple[int, str, Any]]:
-    """Return number, name and content of each server-sent event."""
+    """Return the number, name and content of each server-sent event."""
     return list(map(_event, filter(lambda part: part.startswith("id:"), response.body.decode().split("\n\n"))))
 
 

@@ -30,7 +30,7 @@ async def test_an_abandoned_job_sends_no_request(is_lost: bool) -> None:
     async def run(call: Callable[[JobTable], T], /) -> T:
         return call(table)
 
-    server: Any = SimpleNamespace(clock=SystemClock(), wall_ms=lambda: 1)  # cannot answer a request
+    server: Any = SimpleNamespace(clock=SystemClock(), wall_ms=lambda: 1)  # This server cannot answer a request.
     row = table.claim("me", 1)
     assert row is not None
     means = JobContext(run, server, JobsConfig(), lambda: 0.0, lambda _: None)

@@ -26,7 +26,7 @@ def test_collected_chunks_equal_the_whole_answer(parts: list[tuple[int, str]]) -
 
 
 def test_a_long_call_costs_no_more_than_its_length() -> None:
-    """There are half a million chunks of one letter. Copying the text for each of them would take minutes."""
+    """The answer has half a million chunks of one letter. Copying the text for each would take minutes."""
     collected, part = ChunkCollector(), wire.Chunk(tool_calls=[wire.ToolCallPart(arguments="x")])
     began = time.process_time()
     for _ in range(500_000):

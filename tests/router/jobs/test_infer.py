@@ -1,4 +1,4 @@
-"""`POST /v1/infer`: all fields of a request and of an answer, and its verdict."""
+"""`POST /v1/infer`: all fields of requests and answers, and the verdict."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def test_the_text_until_the_deadline_is_returned_as_partial(tmp_path: Path
         harness.spy.behave = _refusing
         failed = await infer(harness)
         assert (failed.status, failed.error["code"]) == (500, "engine_failed")
-        assert (await infer(harness, stream=True)).status == 500, "the failure comes before the first chunk"
+        assert (await infer(harness, stream=True)).status == 500, "the failure must come before the first chunk"
 
 
 async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
@@ -73,7 +73,7 @@ async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
 async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds over gRPC and HTTP. An answer that cannot be verified in time is skipped with a reason."""
+    """This holds over gRPC and HTTP. An answer that cannot be verified in time is skipped, with a reason."""
 
     class Slow:
         name = "slow"

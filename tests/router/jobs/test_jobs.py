@@ -1,4 +1,4 @@
-"""Jobs over gRPC and HTTP: their events, their order and their visibility."""
+"""Jobs over gRPC and HTTP: their events, their order, and which callers see them."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ async def test_a_job_is_answered_like_any_request_over_grpc_and_http(tmp_path: P
         statuses = [content["status"] for _, name, content in events if name == "status"]
         assert statuses == ["queued", "running", "done"]
         assert "".join(content["text"] for _, name, content in events if name == "chunk") == TEXT
-        assert len(events) > 4, "chunks are stored while the job runs"
+        assert len(events) > 4, "chunks must be stored while the job runs"
         job = (await harness.fronted.get(f"/v1/jobs/{job_id}")).json
         assert events[-1][2] == job
         assert (job["status"], job["text"], job["partial"], job["error"]) == ("done", TEXT, False, None)
@@ -92,7 +92,7 @@ async def test_a_returning_watcher_gets_the_rest_and_nothing_twice(tmp_path: Pat
         assert [event async for event in harness.client.jobs.events(job_id, len(every))] == []
         for headers, query in (({"last-event-id": str(len(every))}, ""), ({}, f"?after={len(every)}")):
             over = await harness.fronted.send("GET", f"/v1/jobs/{job_id}/events{query}", headers=headers)
-            assert (over.status, over.body) == (204, b""), "a browser reconnects after any other status"
+            assert (over.status, over.body) == (204, b""), "after any other status, a browser would reconnect"
         late = await harness.fronted.get(f"/v1/jobs/{job_id}/events?after={len(every) + 1}")
         assert (late.status, late.error["param"]) == (400, "after")
         assert (await harness.fronted.get(f"/v1/jobs/{job_id}/events?after=x")).status == 400
@@ -163,7 +163,7 @@ async def test_a_job_is_visible_to_its_tenant_only(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_job_and_its_work_end_at_once(tmp_path: Path) -> None:
-    alone = JobsConfig(concurrency=1, lease=3600)  # the lease is long enough not to be checked
+    alone = JobsConfig(concurrency=1, lease=3600)  # The lease is so long that it is not checked.
     async with running_jobs(tmp_path, answering(*WORDS, holds=asyncio.Event()), alone) as harness:
         running = (await harness.submit()).json["id"]
         queued = (await harness.submit()).json["id"]
@@ -172,7 +172,7 @@ async def test_a_cancelled_job_and_its_work_end_at_once(tmp_path: Path) -> None:
             cancelled = (await harness.post(f"/v1/jobs/{job_id}/cancel")).json
             assert (cancelled["status"], cancelled["text"], cancelled["partial"]) == ("cancelled", text, partial)
             assert (await harness.client.jobs.cancel(job_id)).to_dict() == cancelled, (
-                "a second cancellation changes nothing"
+                "a second cancellation must change nothing"
             )
         await until(lambda: harness.spy.num_live == 0)
         assert len(harness.spy.asked) == 1

@@ -28,9 +28,9 @@ async def test_jobs_of_a_key_that_owes_tokens_wait(tmp_path: Path) -> None:
             assert (await fronted.post(BODY, "/v1/jobs", **hungry.headers)).status == 202
         may_finish.set()
         async with AsyncClient(fronted.routed.address, api_key=free.token) as client:
-            for _ in range(3):  # every worker has looked for due jobs since the key owes tokens
+            for _ in range(3):  # Every worker has looked for due jobs since the key's token limit was overdrawn.
                 job = await client.jobs.submit("hello", force="writer")
                 assert (await client.jobs.wait(job.id, timeout=60)).status == "done"
                 await until(lambda: spy.num_live == 0)
-        # Counted are jobs that began before their key owed tokens, and jobs of the other key.
+        # This counts jobs that began before their key's limit was overdrawn, and jobs of the other key.
         assert 3 < len(spy.asked) <= QUICK.concurrency + 3

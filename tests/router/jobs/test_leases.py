@@ -1,4 +1,4 @@
-"""A lease expires only after a whole lease of observations without a heartbeat."""
+"""A lease expires only if it is observed for its whole duration without a heartbeat."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from router.store.migrations import MIGRATIONS, migrate
 LEASE = 10.0
 GAPS = st.floats(0.01, 60)
 STEPS = st.lists(st.tuples(GAPS, st.booleans()), min_size=1, max_size=40)
-"""Seconds between two observations, and whether a heartbeat came between them."""
+"""Seconds between two observations, and whether a heartbeat arrived between them."""
 
 
 @given(STEPS)
@@ -38,7 +38,7 @@ def test_a_holder_never_expires_its_own_lease_and_a_new_holder_restarts_it(steps
 
 
 def test_observations_far_apart_do_not_add_up_to_silence() -> None:
-    """While the store was away, no router could send a heartbeat."""
+    """While the store was unavailable, no router could send a heartbeat."""
     leases = LeaseTracker(LEASE)
     assert leases.find_expired([JobLease("job", 1, 1)], (), 0.0) == []
     assert leases.find_expired([JobLease("job", 1, 1)], (), 1000.0) == []

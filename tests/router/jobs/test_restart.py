@@ -1,4 +1,4 @@
-"""Router processes that are killed, stopped and restarted: a job ends once."""
+"""Router processes that are killed, stopped and restarted: each job ends once."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ async def routers(config: Path, spy: SpyReplica, number: int = 1) -> AsyncIterat
 
 
 class Follower:
-    """A watcher that records every event of a job."""
+    """A client that records every event of a job."""
 
     def __init__(self, client: AsyncClient, job_id: str) -> None:
         self.events: list[JobEvent] = []
@@ -111,7 +111,7 @@ class Follower:
 
 
 def check_stored(query: Query, *statuses: str) -> None:
-    """Check that in the store every job has ended once, with its last event, and no event is missing."""
+    """Check the store: every job has ended once, with its last event, and no event is missing."""
     rows = query("SELECT id, status, events, owner FROM jobs ORDER BY number")
     assert [(status, owner) for _, status, _, owner in rows] == [(status, "") for status in statuses]
     for job_id, _, num_events, _ in rows:
@@ -171,7 +171,7 @@ def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
             second_follower = Follower(other, job_id)
             await asyncio.sleep(1.5 * LEASE)
             assert second_follower.kinds == ["status", "status", "chunk"], (
-                "a router that sends heartbeats keeps its job"
+                "a router that sends heartbeats must keep its job"
             )
             first.send(signal.SIGSTOP)
             spy.behave = answering("of the ", "new holder")
@@ -179,7 +179,7 @@ def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
             assert job is not None and (job.status, job.text, job.attempts) == ("done", "of the new holder", 2)
             may_finish.set()
             first.send(signal.SIGCONT)
-            assert (await first_follower.ended()).job == job, "every follower gets the same events"
+            assert (await first_follower.ended()).job == job, "every follower must get the same events"
             assert first_follower.events == second_follower.events
             await until(lambda: spy.num_live == 0)
             await _cancel_through_another(one, other, spy)

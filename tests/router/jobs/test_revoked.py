@@ -1,4 +1,4 @@
-"""Jobs of a revoked key, and which callers can cancel them."""
+"""Jobs of a revoked key, and which callers may cancel them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -27,7 +27,7 @@ ALONE = JobsConfig(lease=0.4, concurrency=1)
 async def running_holding_router(
     folder: Path, holds: asyncio.Event
 ) -> AsyncIterator[tuple[HttpHarness, SpyReplica, Any]]:
-    """Run one job at a time, which ends when `holds` is set; yield a client for every key."""
+    """Run a router with one job at a time, which ends when `holds` is set. Yield a client for every key."""
     async with AsyncExitStack() as stack:
         spy = await stack.enter_async_context(running_spy(answering("word", holds=holds)))
         ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", ALONE)
@@ -61,7 +61,7 @@ async def test_jobs_of_a_revoked_key_are_not_begun(tmp_path: Path, change: dict[
         while not (job := await ops.jobs.get(queued, tenant="ann")).has_ended:
             await asyncio.sleep(0.05)
         assert job.status == "failed" and job.error is not None and job.error.reason == "unauthenticated"
-        assert (await ops.jobs.get(running, tenant="ann")).status == "done", "a running job is finished"
+        assert (await ops.jobs.get(running, tenant="ann")).status == "done", "a running job must be finished"
         assert len(spy.asked) == 2
 
 

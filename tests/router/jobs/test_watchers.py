@@ -1,4 +1,4 @@
-"""The number of job watchers is limited, and no tenant takes all slots."""
+"""The number of job watchers is limited, and no tenant can take all slots."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""A renewed certificate is used for new connections; an unusable one is ignored."""
+"""A renewed certificate is used for new connections. An unusable one is ignored."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ ANN = issue_key("ann", "operate")
 
 @pytest.fixture
 def files(pki: Path, tmp_path: Path) -> Tls:
-    """The router's certificate, which the tests replace."""
+    """Copy the router's certificate to files that the tests replace."""
     for name in ("replica.pem", "replica.key", "ca.pem"):
         shutil.copy(pki / name, tmp_path / name)
     return Tls(tmp_path / "replica.pem", tmp_path / "replica.key")
@@ -36,7 +36,7 @@ def files(pki: Path, tmp_path: Path) -> Tls:
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make ca.pem and a router certificate signed by it."""
+    """Return a folder with another ca.pem and a router certificate signed by it."""
     folder = tmp_path_factory.mktemp("another")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(folder, *new, "-subj", "/CN=another ca", "-keyout", "ca.key", "-out", "ca.pem")
@@ -108,14 +108,14 @@ def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
             await channel.channel_ready()
             shutil.copy(another / "own.pem", files.certificate)
             assert await trusted(server, pki / "ca.pem") == (True, True), (
-                "a certificate without its key changes nothing"
+                "a certificate without its key must change nothing"
             )
             assert caplog.text.count("keeping the old certificate") == 2
             shutil.copy(another / "own.key", files.key)
             assert await trusted(server, another / "ca.pem") == (True, True)
             assert await trusted(server, pki / "ca.pem") == (False, False)
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert await check(b"", timeout=60), "open connections stay open"
+            assert await check(b"", timeout=60), "open connections must stay open"
             await channel.close()
             files.key.unlink()
             assert await trusted(server, another / "ca.pem") == (True, True)
@@ -155,7 +155,7 @@ def test_unusable_certificate_at_the_start_is_named(files: Tls, another: Path, t
 def test_certificates_that_change_while_read_are_not_used(
     files: Tls, another: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only matching pairs of certificate and key are used."""
+    """A certificate is used only together with its own key."""
     followed = CertificateWatcher(files)
     load = ssl.SSLContext.load_cert_chain
 

@@ -152,7 +152,7 @@ def test_changes_are_synced_to_disk_with_their_folder(elsewhere: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", syncing)
     KeysFile(elsewhere).change(lambda _: (issue_key("ann").key,))
-    assert synced == [(False, False), (True, True)], "content, then folder"
+    assert synced == [(False, False), (True, True)], "the content must be on the disk before the folder entry"
 
 
 def test_concurrent_writers_lose_no_key(elsewhere: Path) -> None:

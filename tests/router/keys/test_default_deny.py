@@ -1,4 +1,4 @@
-"""Every call and route requires its declared access. Undeclared calls and routes are refused."""
+"""Every call and route requires its declared access. Calls and routes without a declaration are refused."""
 
 import asyncio
 import json
@@ -40,11 +40,11 @@ SHOWN: list[tuple[tuple[str, str], ...]] = [
     (("authorization", f"Bearer {CALLER.token}"), ("authorization", f"Bearer {CALLER.token}")),
     (("authorization", f"Bearer {CALLER.token}"), ("x-api-key", OPERATOR.token)),
 ]
-"""Credentials that are all refused."""
+"""Credentials that must all be refused."""
 
 
 async def services_of(fronted: HttpHarness) -> list[str]:
-    """Return the calls that the router lists through reflection."""
+    """Return the methods that the router lists through reflection."""
     stub = reflection_pb2_grpc.ServerReflectionStub(fronted.routed.channel)
     requested = reflection_pb2.ServerReflectionRequest(list_services="")
 
@@ -66,7 +66,7 @@ def is_for_operators(method: str) -> bool:
 
 
 def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
-    """Begin a call of the kind in its descriptor, or a unary call if it is unknown."""
+    """Begin a call of the kind that its descriptor says, or a unary call if the method is unknown."""
     service, name = method.strip("/").split("/")
     known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
     answers = "stream" if known is not None and known.server_streaming else "unary"
@@ -137,7 +137,7 @@ def test_open_calls_need_no_key() -> None:
 
 
 def paths_of(app: App) -> list[tuple[str, str, str]]:
-    """Return method, declared path and requested path of every route."""
+    """Return the method, the declared path and a requested path of every route."""
     return [
         (method, route.path, route.path.replace("{model:path}", "octet/writer").replace("{", "").replace("}", ""))
         for route in app.routes
@@ -168,7 +168,7 @@ async def test_every_route_requires_its_declared_access() -> None:
                 assert (await requested(fronted, method, path, CALLER)).status == 403, path
             token = CALLER.token if is_for_all else OPERATOR.token
             if (method, declared) == ("GET", "/v1/overview/events"):
-                continue  # the endless stream has its own test
+                continue  # The endless stream has a test of its own.
             for key_header in ({"authorization": f"bearer {token}"}, {"x_api_key": token}):
                 received = await requested(fronted, method, path, None, **key_header)
                 assert received.status not in (401, 403), (method, path)
@@ -176,7 +176,7 @@ async def test_every_route_requires_its_declared_access() -> None:
             assert (await requested(fronted, "GET", path, None)).status == 200
         head = b"POST /v1/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
         async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader, asyncio.timeout(60):
-            assert b" 401 " in await reader.readline(), "refused before the body arrives"
+            assert b" 401 " in await reader.readline(), "the call must be refused before the body arrives"
 
 
 async def test_undeclared_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

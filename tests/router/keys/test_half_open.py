@@ -1,4 +1,4 @@
-"""Calls without a request and uncounted streams are bounded."""
+"""The number of calls without a request, and of streams without a limit of their own, is bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def never() -> AsyncIterator[bytes]:
 
 
 async def left_open(calls: list[Any], least: int) -> int:
-    """Wait until at most `least` calls are open, and a little longer. Return the number of open calls."""
+    """Wait until at most `least` calls are open, and a little longer. Return how many are open."""
     for _ in range(600):
         await asyncio.sleep(0.1)
         if sum(not call.done() for call in calls) <= least:

@@ -15,7 +15,7 @@ from tests.router.serving.harness import RouterHarness, infer_request, running_r
 from tests.specialist.server.harness import running_replica, sim
 
 COST = CostModel(0.0002, 0.00007, 0.0, 0.0002, 0.0, 0.0, 0.0, 0.0)
-"""A cost at which an uncached prompt takes about fifteen milliseconds longer, by a simulated clock."""
+"""Costs with which an uncached prompt takes about fifteen milliseconds longer, in simulated time."""
 LANES = ("one", "two", "three", "four")
 NUM_PROBES = 500
 NUM_CONTROLS = 120
@@ -24,19 +24,19 @@ PROMPT = 220
 
 
 class First(NamedTuple):
-    """One probe: the seconds to its first token, and its cached prompt tokens."""
+    """A probe: the seconds to its first token, and its cached prompt tokens."""
 
     seen: float
-    """Seconds measured by the caller, including network noise."""
+    """Seconds measured by the caller, with network noise."""
     reported: float
-    """Seconds since admission from the receipt, which are more precise for an attacker."""
+    """Seconds since admission in the receipt. They are more precise for an attacker."""
     found: int
-    """The cached prompt tokens in the receipt."""
+    """Cached prompt tokens in the receipt."""
 
 
 @dataclass
 class Probes:
-    """Samples of used and unused prompts."""
+    """Probes of used and of unused prompts."""
 
     used: list[First] = field(default_factory=list)
     unused: list[First] = field(default_factory=list)
@@ -88,7 +88,8 @@ async def probe_lane(
     dice: random.Random,
     probes: Probes,
 ) -> None:
-    """Let the victim use a random half of a few prompts, then let the prober send all of them in random order."""
+    """Let the victim use a random half of the prompts, a few at a time, and let the prober send all of them in random
+    order."""
     for start in range(0, len(prompts), 10):
         together = prompts[start : start + 10]
         used = set(dice.sample(together, len(together) // 2))
@@ -113,7 +114,7 @@ async def probe(
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """A sample of 500 probes that reveal nothing differs from 0.5 by more than 0.07 by chance in one of 150 cases. Only
+    """If timing reveals nothing, a sample of 500 probes differs from 0.5 by more than 0.07 in one of 150 cases. Only
     then 500 more probes are taken, and all thousand must meet the same bound."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:
@@ -124,7 +125,7 @@ async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
         keys = StaticKeys(key_set(victim, same, other))
         routed = await stack.enter_async_context(running_router(replicas, keys=keys))
         control, apart = Probes(), Probes()
-        await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm up
+        await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # Warm up.
         await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)
         await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
         if apart.reveals:

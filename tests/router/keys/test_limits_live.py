@@ -159,7 +159,7 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
 
 
 async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the default interval, the file is checked once after each sleep of a simulated clock."""
+    """With the default interval, the file is checked once after each sleep of a manual clock."""
     path, ann, bob = tmp_path / "keys.json", issue_key("ann"), issue_key("bob")
     write(path, ann)
     source = open_keys(path, {}, None)
@@ -183,7 +183,7 @@ async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(EOFError):
         await source.follow(lambda keys: seen.append([key.name for key in keys.keys]))
     assert slept == [1.0] * 4 and looked == [1, 2, 3]
-    assert seen == [["bob"]], "a change is seen at most one second after it was written"
+    assert seen == [["bob"]], "a change must be seen at most one second after it was written"
 
 
 def _knows(server: Any, key: IssuedKey) -> bool:

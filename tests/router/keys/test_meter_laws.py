@@ -1,4 +1,4 @@
-"""A key never exceeds its limits, and a retry after the retry-after is admitted."""
+"""A key never exceeds its limits, and a call that waited for its retry-after is admitted."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Pages of replicas are merged with labels of their replica, and invalid pages are left out."""
+"""Metrics pages of replicas are merged with labels that name the replica. Invalid pages are left out."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Both metrics pages over real sockets: their content, their access, and no series from callers."""
+"""Both metrics pages over real sockets: their content, their access, and no series made from callers' values."""
 
 import asyncio
 import json
@@ -19,9 +19,9 @@ from tests.specialist.server.harness import adapter_directory, ask, generate_req
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
-"""The number of hostile values of each kind. A label that used them would gain as many series."""
+"""The number of hostile values of each kind. A label that used them would get as many series."""
 SAID = re.compile(r"\d-\d")
-"""A pattern that is part of every hostile value."""
+"""A pattern that matches a part of every hostile value."""
 
 
 def series(page: str) -> set[Series]:
@@ -37,7 +37,7 @@ async def page_of(fronted: HttpHarness, path: str = "/metrics") -> str:
 
 
 async def _flood(fronted: HttpHarness, run_number: int) -> None:
-    """Send a new value in every field of a request."""
+    """Send requests with a new value in every field."""
     for number in range(NUM_SAID):
         odd = f'x{run_number}-{number}"\n{{}}'
         options = {"intent": odd, "session_id": f"s{run_number}-{number}", "priority": number % 10}
@@ -66,7 +66,7 @@ async def test_a_flood_of_hostile_values_makes_no_series() -> None:
             assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
         _, before, after = ({label for _, labels in each for label in labels} for each in seen)
         assert not [label for label in after if SAID.search(label[1])]
-        gained = Counter(name for name, _ in after - before)  # the first samples of some metrics
+        gained = Counter(name for name, _ in after - before)  # Some metrics get their first samples here.
         assert all(number < NUM_SAID for number in gained.values()), gained
         assert len(seen[2]) < 1200
 

@@ -25,7 +25,7 @@ words = st.one_of(names, st.text(max_size=8), st.just("build-fix"))
 seconds = st.one_of(st.floats(), st.sampled_from((0.0, -1.0, nan, inf, 0.02)))
 numbers = st.integers(-(2**40), 2**40)
 enums: st.SearchStrategy[Any] = st.integers(0, 90)
-"""Known and unknown enum numbers."""
+"""Enum numbers, known and unknown."""
 KNOWN: dict[str, Set[str]] = {
     "specialist": {"writer", "coder"},
     "intent": {"build-fix", "unspecified"},
@@ -134,7 +134,7 @@ def samples_of(counters: RequestCounters) -> set[tuple[str, float, tuple[str, ..
 
 
 def test_series_of_alerts_begin_with_zero() -> None:
-    """Prometheus sees no increase in a series that begins with 1."""
+    """Prometheus sees no increase in a series that starts with 1."""
     counters = RequestCounters(HOUSE)
     reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASON_NAMES
     assert {"queue_full", "demoted"} <= reasons

@@ -1,4 +1,4 @@
-"""The metrics of single sources."""
+"""The metrics of each source."""
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A small labelled corpus of another field, with three labels."""
+"""A small labelled corpus with three labels, from fields other than C++: SQL, shell and unrelated prompts."""
 
 from router.routing.training.records import LabelledPrompt
 
