@@ -1,4 +1,4 @@
-"""A control plane in memory: breakers, knobs, lanes and replicas, with an audit and events."""
+"""A control plane in memory: breakers, knobs, lanes and replicas, with audit and events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -23,7 +23,7 @@ class FakeControl:
         self.events = OperatorEvents()
         self.entries: list[wire.AuditEntry] = []
         self.slow: asyncio.Event | None = None
-        """Changes wait until this event is set."""
+        """If given, changes wait until this event is set."""
         self._breakers = {name: _breaker(name) for name in SPECIALISTS}
         self._knobs = {
             f"{intent}.{knob}": wire.KnobInfo(

@@ -56,7 +56,7 @@ def running_operator(rows: Rows | None = None, stall_seconds: float = 20.0) -> I
     thread = Thread(target=loop.run_forever)
     thread.start()
     control, receipts, kept = FakeControl(), FakeReceipts(), rows or Rows()
-    parts: Any = control, receipts, kept  # fakes of the control plane and the archives
+    parts: Any = control, receipts, kept  # These are fakes of the control plane and the archives.
     slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), control.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:

@@ -1,4 +1,4 @@
-"""Comparisons from a real store."""
+"""Comparisons that are read from a real store."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,5 @@
-"""Operator, service, control and a real store, from the socket to the disk."""
+"""The operator client, the operator service, the control plane and a real store together, from the socket to the
+disk."""
 
 import asyncio
 import json
@@ -118,7 +119,7 @@ def test_acknowledged_change_outlives_the_router(tmp_path: Path) -> None:
         assert {each.name: each.value for each in operator.knobs()}["review.priority_floor"] == 5
         until(
             operator, lambda it: it.lanes("debug")[0].resident == 1
-        )  # the replica was restarted, too, and loads the adapter again
+        )  # The replica was restarted too, and loads the adapter again.
         assert operator.promote("debug", "my-lora").status == "serving"
         assert operator.roll_back("debug").adapter == ""
         assert operator.release_breaker("stl").hold == ""

@@ -1,4 +1,5 @@
-"""Receipts of all tenants and the explanation of a request, over gRPC and HTTP, at every router of a store."""
+"""Receipts of all tenants and the explanation of a request, over gRPC and HTTP, at every router that shares the
+store."""
 
 import asyncio
 import json
@@ -30,7 +31,7 @@ from tests.specialist.server.harness import running_replica, sim
 
 ANN, BOB, OPS = issue_key("ann"), issue_key("bob"), issue_key("ops", "operate")
 ENDING = {"max_tokens": 200, "stop": list("aeiouAEIOU")}
-"""Stop words that end an answer, because the simulated engine answers with random letters."""
+"""Stop strings that soon end an answer, because the simulated engine answers with random letters."""
 UNREACHABLE = "127.0.0.1:1"
 
 
@@ -48,7 +49,7 @@ class Unsure:
 
 @asynccontextmanager
 async def routers(url: str, number: int = 2, *keys: IssuedKey) -> AsyncIterator[list[HttpHarness]]:
-    """Start routers with a writer, a poet as shadow, and a specialist without replicas."""
+    """Run routers with a writer, a poet as its shadow, and a specialist without replicas."""
     evaluated = CorrectnessConfig(sample_rate=1.0)
     ensemble = replace(ensemble_of("writer", "poet", "away"), store=StoreConfig(url=url), correctness=evaluated)
     async with AsyncExitStack() as stack:
@@ -79,7 +80,7 @@ def has_lanes(fronted: HttpHarness) -> bool:
 
 
 async def listed(fronted: HttpHarness, key: IssuedKey = OPS, **asked: Any) -> list[inference.Receipt]:
-    """Read over gRPC, and check that HTTP returns the same."""
+    """List receipts over gRPC, and check that HTTP returns the same."""
     ask = wire.ListReceiptsRequest(**asked)
     call = fronted.routed.channel.unary_stream(
         "/octet.v1.Operator/ListReceipts", wire.ListReceiptsRequest.SerializeToString, inference.Receipt.FromString
@@ -103,7 +104,7 @@ async def explained(fronted: HttpHarness, request_id: str, tenant: str = "") -> 
 
 
 async def explain(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
-    """Read over gRPC, and check that HTTP returns the same."""
+    """Return the explanation over gRPC, and check that HTTP returns the same."""
     story = await explained(fronted, request_id, tenant)
     for path in paths_of(request_id, tenant):
         response = await fronted.send("GET", path, b"", OPS.headers)
@@ -112,7 +113,8 @@ async def explain(fronted: HttpHarness, request_id: str, tenant: str = "") -> wi
 
 
 def paths_of(request_id: str, tenant: str) -> list[str]:
-    """Return the paths of a request's explanation. An id that cannot be part of a path is only a query parameter."""
+    """Return the paths of a request's explanation. An id that cannot be part of a path can only be a query
+    parameter."""
     asked = f"/v1/story?{urlencode({'request_id': request_id, 'tenant': tenant})}"
     if "/" in request_id or request_id == "..":
         return [asked]
@@ -135,7 +137,7 @@ async def explain_error(fronted: HttpHarness, request_id: str, tenant: str = "")
 
 
 async def whole(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
-    """Wait for the comparison with the shadow."""
+    """Return the explanation once it has the comparison with the shadow."""
     async with asyncio.timeout(60):
         while not (await explained(fronted, request_id, tenant)).HasField("comparison"):
             await asyncio.sleep(0.05)
@@ -150,7 +152,7 @@ async def evaluated(fronted: HttpHarness, request_id: str, tenant: str) -> wire.
 
 
 async def ask(fronted: HttpHarness, key: IssuedKey, request_id: str, **fields: Any) -> None:
-    await asyncio.sleep(0.002)  # requests differ by at least one millisecond
+    await asyncio.sleep(0.002)  # Requests are at least one millisecond apart.
     await fronted.routed.ask(infer_request(request_id=request_id, **fields), metadata=key.metadata)
 
 
@@ -182,7 +184,7 @@ async def test_another_router_explains_a_request_only_to_its_tenant(tmp_path: Pa
         assert (await explain(second, "chatcmpl-mine", "bob")).receipt == theirs.receipt
         await ask(first, OPS, "mine", force_specialists=["poet"])
         await written(first)
-        assert (await explain(second, "mine")).receipt.tenant == "ops", "the operator's own request comes first"
+        assert (await explain(second, "mine")).receipt.tenant == "ops", "the operator's own request must come first"
         for name, tenant in (("mine", "eve"), ("absent", ""), ("absent", "ann")):
             assert (await explain_error(second, name, tenant)).reason == error_pb2.ERROR_REASON_UNKNOWN_REQUEST
 
@@ -194,7 +196,7 @@ async def test_receipts_are_listed_by_tenant_specialist_and_outcome(tmp_path: Pa
         await ask(first, ANN, "third", specialist="absent")
         await ask(first, BOB, "fourth", specialist="away")
         assert [one.request_id for one in await listed(first, tenant="ann")] == ["third", "first"], (
-            "receipts are listed before and after they are stored"
+            "receipts must be listed before and after they are stored"
         )
         await asyncio.gather(written(first), written(second))
         for each in (first, second):
@@ -253,7 +255,7 @@ async def test_request_is_explained_by_any_of_its_ids(tmp_path: Path) -> None:
 
 
 async def test_unavailable_store_is_reported_over_grpc_and_http(tmp_path: Path) -> None:
-    async with routers(f"sqlite:{tmp_path}", 1, ANN, OPS) as (first,):  # a folder is not a database
+    async with routers(f"sqlite:{tmp_path}", 1, ANN, OPS) as (first,):  # A folder is not a database.
         await ask(first, ANN, "mine")
         for path in ("/v1/receipts", "/v1/receipts/mine/story?tenant=ann", "/v1/receipts/mine/story", "/v1/audit"):
             response = await first.send("GET", path, b"", OPS.headers)
@@ -283,7 +285,9 @@ def test_audit_subjects_cover_everything_that_concerns_a_request() -> None:
         attempts=[inference.Attempt(specialist="debug", replica="debug-0")],
     )
     found = audit_subjects(receipt, "general")
-    assert {"algo", "general", "review/general.priority_floor"} <= set(found), "the possible fallbacks"
+    assert {"algo", "general", "review/general.priority_floor"} <= set(found), (
+        "the possible fallbacks must be among the subjects"
+    )
     assert {"debug", "stl", "template", "debug-0", "debug-1", "store", "review.priority_floor"} <= set(found)
     assert {"review/debug.shadow_threshold", "review/stl.priority_floor"} <= set(found)
     assert len(found) == len(set(found)) and "" not in found

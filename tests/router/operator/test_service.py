@@ -1,4 +1,4 @@
-"""`octet.v1.Operator` over a real socket: validated, bounded and atomic."""
+"""`octet.v1.Operator` over a real socket: its calls are validated, bounded and atomic."""
 
 import asyncio
 from collections import Counter
@@ -166,7 +166,9 @@ def test_started_change_finishes_without_its_caller() -> None:
         at.until(lambda: at.service._api.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
-        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over; the poll itself is a task
+        at.until(
+            lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks
+        )  # The call is over. The task of the poll itself is left.
         slow = at.control.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)
@@ -194,7 +196,7 @@ def test_number_of_watchers_is_bounded() -> None:
         again.initial_metadata()
         assert len(at.control.events) == 1
         at.loop.call_soon_threadsafe(at.control.events.close)
-        assert list(again) == [], "the watch ends with the router"
+        assert list(again) == [], "the watch must end with the router"
 
 
 def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None:
@@ -238,7 +240,7 @@ def test_comparisons_are_read_in_order_and_on_demand() -> None:
         assert [next(begun) for _ in range(5)] == kept[:5]
         begun.cancel()
         at.until(lambda: at.rows.num_open == 0)
-        assert at.rows.num_read < len(kept), "rows are read on demand"
+        assert at.rows.num_read < len(kept), "rows must be read on demand"
 
 
 OUTCOMES = st.sampled_from(["passed", "failed", "skipped", "unavailable"])

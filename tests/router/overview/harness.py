@@ -1,4 +1,4 @@
-"""An overview over fake sources, on manual clocks."""
+"""Overviews of fake sources, on manual clocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,14 +25,14 @@ def ensemble_of(*names: str, **settings: Any) -> Ensemble:
 
 @dataclass
 class FakeControl:
-    """Every specialist serves, and no operator has changed anything."""
+    """A control plane in which every specialist serves and no operator has changed anything."""
 
     ensemble: Ensemble
     num_replicas: int = 2
     store_trouble: str = ""
     events: OperatorEvents = field(default_factory=OperatorEvents)
     statuses: dict[str, str] = field(default_factory=dict)
-    """The statuses of replicas that do not serve."""
+    """The statuses of those replicas that do not serve."""
     breaker_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
     turned: list[wire.KnobInfo] = field(default_factory=list)
     entries: list[wire.AuditEntry] = field(default_factory=list)
@@ -108,7 +108,7 @@ class OverviewHarness:
 
 
 def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> OverviewHarness:
-    """Make overviews on the running event loop."""
+    """Return overviews on the running event loop."""
     ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
     clock, wall = ManualClock(), [START_MS]
     control, slos = FakeControl(ensemble, num_replicas), Slos()
@@ -125,7 +125,7 @@ def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, 
 def receipt_of(
     specialist: str = "debug", reason: int = 0, *, request_id: str = "r", tokens: int = 0, **between: Any
 ) -> inference_pb2.Receipt:
-    """Make a receipt. `reason` 0 means that the request was answered."""
+    """Return a receipt. `reason` 0 means that the request was answered."""
     receipt = inference_pb2.Receipt(request_id=request_id, specialist="" if reason else specialist)
     receipt.decision.primary = specialist
     receipt.usage.completion_tokens = tokens

@@ -1,4 +1,4 @@
-"""The newest audit entries are kept without a query for each overview."""
+"""The newest audit entries are kept, so that an overview needs no query."""
 
 import asyncio
 from collections.abc import Sequence

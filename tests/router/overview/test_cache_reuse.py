@@ -1,4 +1,4 @@
-"""Cache reuse is the growth of the replicas' counters, across restarts."""
+"""Cache reuse is computed from the growth of the replicas' counters, across restarts."""
 
 import pytest
 from hypothesis import given
@@ -62,4 +62,4 @@ def test_reuse_is_counted_by_specialist_and_dropped_with_it() -> None:
     reuse.forget_all_but({"stl"}, {"stl-0"})
     assert reuse.recent("debug").share is None and reuse.recent("stl").share == 0.0
     reuse.sample("debug", "debug-0", report(500, 500))
-    assert reuse.recent("debug").share is None, "the first report does not count as growth"
+    assert reuse.recent("debug").share is None, "the first report must not count as growth"

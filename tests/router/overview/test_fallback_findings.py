@@ -1,4 +1,4 @@
-"""Findings name the fallback that answers, if it serves."""
+"""Findings name the fallback that answers, provided that it serves."""
 
 from dataclasses import replace
 from typing import Any

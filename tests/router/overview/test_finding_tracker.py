@@ -1,4 +1,4 @@
-"""The start of a finding, and the time for which it is reported."""
+"""When a finding started, and how long it is reported."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_short_findings_are_not_reported() -> None:
     assert step(memory, 0, refusal()) == [] and step(memory, 4, refusal()) == []
     assert step(memory, 4.5) == [] and step(memory, 5, refusal()) == [], "the finding began again"
     (trouble,) = step(memory, 10, refusal())
-    assert trouble.since_unix_ms == START_MS + 5000, "the reported time is the start of the finding"
+    assert trouble.since_unix_ms == START_MS + 5000, "the reported time must be the start of the finding"
     assert trouble.text == "debug: 12 % of requests refused since 22:13 UTC"
 
 
@@ -48,7 +48,7 @@ def test_a_reported_finding_does_not_flicker(steps: list[tuple[float, bool]]) ->
 
 
 def test_a_reported_finding_lasts_until_it_clears() -> None:
-    """A share that varies around the threshold is one finding."""
+    """A share that varies around the threshold must be a single finding."""
     memory, reported = FindingTracker(), []
     for second, refused in enumerate((6, 6, 4, 2, 6, 1, 4, 0, 6, 3) * 10):
         minutes = {"debug": replace(FINE, refused=refused)}
@@ -72,10 +72,10 @@ def test_stored_findings_are_reported_at_start() -> None:
     wrong = Finding(CRITICAL, "correctness", "debug", "71 % are right", "bad-refresh", "debug")
     memory = FindingTracker()
     assert [each.kind for each in step(memory, 0, wrong, refusal())] == ["correctness"], (
-        "findings about requests need observation"
+        "findings about requests need some time of observation"
     )
     memory = FindingTracker()
-    assert step(memory, 0) == [] and len(step(memory, 3, wrong)) == 1, "the store is read a moment later"
+    assert step(memory, 0) == [] and len(step(memory, 3, wrong)) == 1, "the store is read a little later"
     memory = FindingTracker()
     assert step(memory, 0) == [] and step(memory, 60, wrong) == [] and len(step(memory, 65, wrong)) == 1
 

@@ -1,4 +1,4 @@
-"""Findings distinguish the five incidents and claim no more than the facts."""
+"""Findings distinguish the five incidents and claim no more than the facts show."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -124,11 +124,11 @@ def test_the_five_incidents_are_distinguished(runbook: str, causes: Any, kinds: 
     found = detect_findings(facts, RULES)
     assert {each.kind for each in found} == kinds
     assert {each.runbook for each in found} == {runbook}
-    assert {each.subject for each in found} == {"debug"}, "no other specialist has a finding"
+    assert {each.subject for each in found} == {"debug"}, "no other specialist may have a finding"
 
 
 def test_an_incident_affects_only_its_specialist() -> None:
-    """Two incidents at once, at different specialists."""
+    """Two incidents happen together, at different specialists."""
     facts = refusing(facts_of())
     facts.overview.specialists[1].breaker.pass_rate = 0.5
     assert {(each.subject, each.runbook) for each in detect_findings(facts, RULES)} == {
@@ -175,7 +175,7 @@ def test_every_finding_is_a_sentence_about_its_subject(
     view.breaker.state, view.breaker.hold = state, hold
     view.slo.objectives[0].burns[0].rate, view.slo.objectives[0].burns[1].rate = short, long
     found = detect_findings(replace(facts, traffic=minutes), RULES, reported)
-    assert len({each.key for each in found}) == len(found), "one finding per kind and subject"
+    assert len({each.key for each in found}) == len(found), "there must be one finding per kind and subject"
     for each in found:
         assert each.severity in (NOTE, WARNING, CRITICAL) and each.subject in ("debug", "debug-0", "debug-1")
         assert "\n" not in each.what and 0 < len(each.what) < 250
@@ -187,7 +187,9 @@ def test_every_finding_is_a_sentence_about_its_subject(
     assert ("breaker_held" in kinds) == bool(hold)
     if "correctness" in kinds:
         assert rate < floor + 0.01 and hold != "open"
-    assert detect_findings(replace(facts, traffic=minutes), RULES, reported) == found, "equal facts give equal findings"
+    assert detect_findings(replace(facts, traffic=minutes), RULES, reported) == found, (
+        "equal facts must give equal findings"
+    )
 
 
 def test_thresholds_are_taken_from_the_configuration() -> None:
@@ -217,7 +219,7 @@ def test_thresholds_are_taken_from_the_configuration() -> None:
 def test_an_objective_for_half_of_the_requests_burns_when_nearly_all_fail(
     share: float, rate: float, reported: Any, burns: bool
 ) -> None:
-    """The highest burn rate of such an objective is 2."""
+    """The highest possible burn rate of such an objective is 2."""
     facts = facts_of("debug")
     objective = facts.overview.specialists[0].slo.objectives[0]
     objective.name, objective.share = "ttft_p50", share
@@ -246,7 +248,7 @@ def test_every_state_of_an_unavailable_replica_is_a_finding(
     facts.overview.specialists[0].replicas[1].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
     (found,) = detect_findings(facts, RULES)
     assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", WARNING), (
-        "one finding for all replicas"
+        "there must be one finding for all replicas"
     )
     assert found.what.endswith("; stl answers instead")
     facts.overview.specialists[0].breaker.fallback = ""
@@ -315,7 +317,7 @@ def test_a_recovered_pass_rate_is_a_warning() -> None:
     assert found.what == (
         "its pass rate was below the floor of 90.0 % and is barely above it: 90.6 % of 100 verified answers pass"
     )
-    assert not detect_findings(facts, RULES), "the rate was never reported below the floor"
+    assert not detect_findings(facts, RULES), "the rate was never reported as below the floor"
 
 
 def test_findings_about_forecasts_failures_and_unrouted_requests() -> None:

@@ -1,4 +1,4 @@
-"""A history has a point every few seconds, for one hour."""
+"""A history has a point every few seconds, for an hour."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_history_has_current_specialists_in_both_formats(steps: list[list[str]],
     assert [each.name for each in reported.specialists] == (steps[-1] if steps else [])
     for each in reported.specialists:
         there = next((age for age, names in enumerate(reversed(steps)) if each.name not in names), len(steps))
-        assert len(each.points) == min(there, 5), "the history of a returning specialist begins again"
+        assert len(each.points) == min(there, 5), "the history of a specialist that returns must start again"
     for since in (0, START_MS + last):
         assert json.loads(history.json(since)) == message_to_json(history.message(since))
         assert all(point.at_unix_ms >= since for each in history.message(since).specialists for point in each.points)

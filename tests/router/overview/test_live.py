@@ -1,4 +1,4 @@
-"""The overview over gRPC and HTTP, for operators, while their keys are valid."""
+"""The overview over gRPC and HTTP, for operators, as long as their keys are valid."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Events:
         event = (await self._reader.readexactly(size)).decode()
         await self._reader.readexactly(2)
         head, _, data = event.partition("\n")
-        assert event.count("\n") == 3 and event.endswith("\n\n"), "the event has one line of data"
+        assert event.count("\n") == 3 and event.endswith("\n\n"), "the event must have one line of data"
         return head.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
@@ -167,7 +167,7 @@ async def test_only_operators_with_valid_keys_see_the_overview() -> None:
             while (event := await events.next())[0] == "overview":
                 pass
             assert event[0] == "error" and event[1]["error"]["code"] == "invalid_api_key"
-            assert (await events.next())[0] == "", "the stream ends"
+            assert (await events.next())[0] == "", "the stream must end"
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 while True:
                     await watch.read()
@@ -191,7 +191,7 @@ async def test_too_many_watchers_get_a_typed_refusal() -> None:
             raw = dict(caught.value.trailing_metadata() or ())["octet-error-bin"]
             assert error_pb2.Error.FromString(raw).reason == error_pb2.ERROR_REASON_QUEUE_FULL
             assert (await fronted.send("HEAD", "/v1/overview/events")).status == 200
-            assert (await fronted.get("/v1/overview")).status == 200, "a single read does not count as a watch"
+            assert (await fronted.get("/v1/overview")).status == 200, "a single read must not count as a watch"
         await fronted.routed.until(lambda: not view.watchers.num_open.total())
         async with watching(fronted) as events:
             assert (await events.next())[0] == "history"

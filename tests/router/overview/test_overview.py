@@ -1,4 +1,4 @@
-"""One overview for all watchers: computed at a limited rate, and only for watchers."""
+"""All watchers share one overview, which is computed at a limited rate, and only while there are watchers."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def test_one_overview_is_computed_for_all_watchers() -> None:
             assert seen[0] is seen[1] and harness.control.num_looks == 1 + number
             assert await seen[0].json() is await seen[1].json() and seen[0].raw is seen[1].raw
         assert harness.view.now() is seen[0] and harness.control.num_looks == 6, (
-            "an overview is computed at most twice a second"
+            "an overview may be computed at most twice a second"
         )
     assert harness.view.watchers.num_open.total() == 0
 
@@ -182,7 +182,7 @@ async def test_an_expensive_overview_is_computed_less_often() -> None:
     harness = make_overviews()
     assert harness.view.pause == TICK_SECONDS
     harness.view._last_cost = 0.04
-    assert harness.view.pause == pytest.approx(2.0), "computing uses at most two percent of a core"
+    assert harness.view.pause == pytest.approx(2.0), "computing may use at most two percent of a core"
     harness.view._last_cost = 3.0
     assert harness.view.pause == STEP_SECONDS
 
@@ -209,5 +209,5 @@ async def test_a_new_router_waits_for_its_replicas_before_it_reports_them() -> N
     served.control.statuses["debug-0"] = "connecting"
     served.pass_time(1)
     assert [each.kind for each in served.overview().troubles] == ["nobody_serves"], (
-        "a specialist that served is reported at once"
+        "a specialist that served before must be reported immediately"
     )

@@ -1,4 +1,4 @@
-"""Comparisons are counted as they are made, and forgotten after an hour."""
+"""Comparisons are counted when they are made, and dropped after an hour."""
 
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
@@ -71,7 +71,7 @@ async def test_stored_comparisons_are_read_once() -> None:
     rows: Any = Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"])
     await counted.read(rows)
     (row,) = counted.rows()
-    assert (row.compared, row.agreed) == (5, 1), "the live comparison is counted once"
+    assert (row.compared, row.agreed) == (5, 1), "the live comparison must be counted once"
 
 
 async def test_reading_is_bounded_and_tolerates_an_unavailable_store() -> None:

@@ -1,4 +1,4 @@
-"""Every request is counted once for its specialist, for one minute."""
+"""Every request is counted once for its specialist, for a minute."""
 
 from collections import Counter
 
@@ -88,7 +88,7 @@ def test_rates_of_a_new_router_use_its_uptime() -> None:
 
 
 def test_refusals_without_a_callers_fault_are_counted() -> None:
-    """Invalid requests, key limits and cancellations are the caller's own and are not counted."""
+    """Invalid requests, key limits and cancellations are the caller's own doing and are not counted."""
     traffic = Traffic(ManualClock())
     for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
         traffic.ended(ASK, receipt_of("debug", reason))

@@ -1,4 +1,4 @@
-"""Attempts at replicas are bounded and paid from the retry budget."""
+"""Attempts at replicas are limited, and retries are paid from the retry budget."""
 
 from collections.abc import Mapping
 from random import Random
@@ -70,15 +70,17 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     paid = [kind for kind in (ended[:-1] if by_second else ended) if kind != "free"]
     assert len(paid) <= most
     spent = [kind for kind in ended[:-1] if kind in UNSAFE]
-    assert len(spent) == burst - round(lanes[0].retry_budget.tokens), "a request that was not admitted costs no retry"
+    assert len(spent) == burst - round(lanes[0].retry_budget.tokens), (
+        "a request that was not admitted must cost no retry"
+    )
     assert sum(kind in UNSAFE for kind in ended) <= 2
     assert "final" not in ended[:-1]
     reason = attempts.refusal().error.reason
     if not paid:
         assert reason == error_pb2.ERROR_REASON_NO_REPLICA
-        assert by_second or len(names) == sum(counts), "free attempts try every replica"
+        assert by_second or len(names) == sum(counts), "free attempts must try every replica"
     if last is not None and last.kind in ("lost", "dropped") and len(names) < sum(counts):
-        assert attempts.refusal() is last.refusal, "other replicas serve, but were not tried"
+        assert attempts.refusal() is last.refusal, "other replicas serve, but have not been tried"
     assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended and not by_second)
     if ended and set(ended) == {"full"}:
         assert reason == error_pb2.ERROR_REASON_QUEUE_FULL
@@ -86,7 +88,7 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
 
 
 def asked(attempts: AttemptSequence, fails: Mapping[str, FailureKind]) -> list[str]:
-    """Return the tried specialists in order. Each fails in the given way."""
+    """Return the specialists that are tried, in order. Each fails in the given way."""
     order = []
     while (chosen := attempts.next()) is not None:
         order.append(chosen.specialist)
@@ -148,7 +150,7 @@ def test_a_deadline_ends_the_request_at_any_specialist() -> None:
 
 
 def filled(each: ReplicaSet, *, refusing: bool = False) -> ReplicaSet:
-    """Report every slot as taken, or a recent refusal, at each replica."""
+    """Report, for each replica, that every slot is taken or that it has just refused a request."""
     for replica in each.replicas.values():
         running = 0 if refusing else 8
         replica.load_reported(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))

@@ -1,4 +1,4 @@
-"""Unread tokens are merged into one message at the replica."""
+"""Tokens that the router has not read yet are merged into one message at the replica."""
 
 import grpc
 

@@ -1,4 +1,4 @@
-"""The meaning of a gRPC status without a reason: its origin, and whether the request had arrived."""
+"""What a gRPC status without a reason means: its origin, and whether the request had arrived."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def bare(code: grpc.StatusCode) -> Any:
         ("UNAVAILABLE", True, False, "dropped", NOBODY, True),
         ("UNAVAILABLE", False, False, "free", NOBODY, False),
         ("UNAVAILABLE", True, True, "lost", LOST, True),
-        # gRPC's own status for calls that a stopping replica has not started. These calls broke nothing.
+        # gRPC's own status for calls that a stopping replica has not started. These calls have had no effect.
         ("CANCELLED", True, False, "dropped", NOBODY, False),
         ("CANCELLED", False, False, "free", NOBODY, False),
         ("CANCELLED", True, True, "lost", LOST, False),

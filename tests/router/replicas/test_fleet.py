@@ -42,10 +42,12 @@ async def test_every_address_behind_a_name_is_a_replica(monkeypatch: pytest.Monk
         behind[:] = ["10.0.0.2", "10.0.0.3"]
         await until(lambda: "stl-10.0.0.3:50151" in names(fleet))
         assert "stl-10.0.0.1:50151" not in names(fleet)
-        assert fleet.replica_sets["stl"].replicas["stl-10.0.0.2:50151"] is kept, "a replica that stays keeps its counts"
+        assert fleet.replica_sets["stl"].replicas["stl-10.0.0.2:50151"] is kept, (
+            "a replica that stays must keep its counts"
+        )
         behind.clear()
         await until(lambda: num_failed >= 2)
-        assert "stl-10.0.0.2:50151" in names(fleet), "a failed lookup changes nothing"
+        assert "stl-10.0.0.2:50151" in names(fleet), "a failed lookup must change nothing"
         kept.leave(kept_open)
     finally:
         await fleet.close()

@@ -1,4 +1,4 @@
-"""A burst spreads, a session stays, a preempting replica gets fewer requests, and every request gets a replica."""
+"""A burst is spread, a session stays, a replica that preempts gets fewer requests, and every request gets a replica."""
 
 from dataclasses import replace
 from random import Random
@@ -105,11 +105,11 @@ def test_preempting_replica_gets_less() -> None:
     assert picked.count("stl-0") == 0
     fleet = [replace(each, depth=24) if not each.preempting else each for each in fleet]
     picked = [pick_replica(fleet, b"", (), PLAIN, random).name for _ in range(400)]
-    assert picked.count("stl-0") > 0, "the penalty does not exclude it"
+    assert picked.count("stl-0") > 0, "the penalty must not exclude the replica"
 
 
 def spread(num_routers: int, num_replicas: int, num_requests: int, random: Random) -> list[int]:
-    """Return the requests of each replica, if every router knows only stale reports and its own requests."""
+    """Return the number of requests at each replica if every router knows only stale reports and its own requests."""
     own = [[0] * num_replicas for _ in range(num_routers)]
     for request in range(num_requests):
         mine = own[request % num_routers]

@@ -1,4 +1,4 @@
-"""Content is quarantined after two deaths of replicas, one of them as a suspect."""
+"""Content is quarantined after two replicas died with it, one of them while it was a suspect."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
         made.check(content(digest))
     except Refusal as refusal:
         assert refusal.error.reason == error_pb2.ERROR_REASON_QUARANTINED
-        assert not refusal.error.HasField("retry_after_ms"), "no retry is suggested"
+        assert not refusal.error.HasField("retry_after_ms"), "no retry must be suggested"
         return True
     return False
 
 
 class Deaths(RuleBasedStateMachine):
-    """The quarantine compared with a plain list of deaths by content."""
+    """Compares the quarantine with a plain list of deaths by content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class Deaths(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Break a connection with requests in flight, suspects or not, after other requests left `before` seconds
-        earlier."""
+        """Break a connection with requests in flight, some of them suspects, after other requests ended `before`
+        seconds earlier."""
         link = ReplicaConnection()
         link.drained = drained
         self.links.append(link)
@@ -126,7 +126,7 @@ async def test_suspects_take_turns_until_their_first_token() -> None:
     second = asyncio.create_task(made.start_trial(content(b"b"), link))
     await asyncio.sleep(0.01)
     assert first is not None and not second.done()
-    assert await made.start_trial(content(b"other"), link) is None, "content that is not suspect does not wait"
+    assert await made.start_trial(content(b"other"), link) is None, "content that is not suspect must not wait"
     first.passed()
     first.passed()
     trial = await second
@@ -179,13 +179,13 @@ async def test_popular_content_is_tried_before_it_is_quarantined() -> None:
     made, others = quarantine(), [ReplicaConnection() for _ in range(5)]
     for link in others:
         made.died_with(content(b"popular"), link)
-    assert not is_refused(made, b"popular"), "five replicas died at once for an unknown reason"
+    assert not is_refused(made, b"popular"), "five replicas died together for an unknown reason"
     link = ReplicaConnection()
     trial = await made.start_trial(content(b"popular"), link)
     assert trial is not None
     trial.passed()
     made.died_with(content(b"popular"), link, on_trial=True)
-    assert is_refused(made, b"popular"), "a death after the first token counts, too"
+    assert is_refused(made, b"popular"), "a death after the first token must count too"
 
 
 def test_an_open_connection_does_not_count_as_a_death() -> None:
@@ -220,7 +220,7 @@ def test_a_reconnected_replica_reports_whether_it_had_died(instance: str, surviv
     made.disconnected("gone")
     made.disconnected("still gone")
     made.load_reported(report(instance="one"))
-    assert link.is_lost and not link.survived, "the last report of the old connection is not a sign of life"
+    assert link.is_lost and not link.survived, "the last report of the old connection must not be a sign of life"
     made.health_reported(is_serving=True)
     made.load_reported(report(instance=instance))
     assert link.survived is survived and made.connection is not link

@@ -1,4 +1,4 @@
-"""The router's count of requests at a replica is never below the requests it has sent, and returns to zero."""
+"""The router's count of requests at a replica is never below the number it has sent, and returns to zero."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -123,7 +123,7 @@ def test_a_replica_lost_while_hung_gets_a_single_probe_first() -> None:
         probe.start()
     each.disconnected("gone")
     each.health_reported(is_serving=True)
-    assert each.breaker.state == "closed", "a restarted replica is trusted"
+    assert each.breaker.state == "closed", "a restarted replica must be trusted"
 
 
 def test_idle_replica_that_hung_recovers_by_its_reports() -> None:
@@ -159,4 +159,4 @@ def test_a_probe_without_an_outcome_is_followed_by_another() -> None:
     assert allows(each)
     with ReplicaAttempt(each), ReplicaAttempt(each) as intruder:
         intruder.report_no_outcome()
-        assert not allows(each), "only the probe itself frees its slot"
+        assert not allows(each), "only the probe itself may free its slot"

@@ -1,4 +1,4 @@
-"""More replicas report less often, but always before the last report is stale."""
+"""With more replicas, each reports less often, but always before its last report is stale."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_two_reports_arrive_before_one_is_stale(count: int, stale: float, hang: 
 
 @given(st.integers(1, 400))
 def test_all_reports_together_stay_within_their_rate(count: int) -> None:
-    """The rate may be exceeded only so that no report becomes stale."""
+    """The rate may be exceeded only to keep reports from becoming stale."""
     pace = report_intervals(count, PLAIN)
     if pace.interval * 2 <= PLAIN.stale_seconds / 2:
         assert count / pace.interval <= REPORTS_PER_SECOND

@@ -1,4 +1,4 @@
-"""The last replica of a conversation is remembered for a limited time and number."""
+"""The last replica of a conversation is remembered for a limited time, for a limited number of conversations."""
 
 from collections import OrderedDict
 

@@ -17,7 +17,7 @@ from tests.specialist.server.harness import run
 
 
 class WatchdogHarness:
-    """One request at one replica, and a watchdog."""
+    """A request at a replica, and a watchdog."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -108,7 +108,7 @@ def test_a_report_or_a_token_ends_the_silence() -> None:
         assert not harness.hangs() and not harness.is_lost()
         harness.pass_by(11, harness.report)
         assert not harness.hangs()
-        assert harness.is_lost(), "the replica reports, but sends no token"
+        assert harness.is_lost(), "the replica still reports, but sends no token"
 
     run_scenario(scenario)
 

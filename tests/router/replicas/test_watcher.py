@@ -1,4 +1,4 @@
-"""A replica that sends malformed reports is watched further, and the error is logged once."""
+"""A replica that sends malformed reports is still watched, and the error is logged once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -78,7 +78,7 @@ def test_malformed_reports_end_neither_watch(caplog: pytest.LogCaptureFixture) -
             await until(lambda: replica.is_usable and replica.report is not None)
             load.content = NONSENSE
             await until(lambda: load.num_asked >= 3)
-            assert replica.is_connected, "its health stream is independent"
+            assert replica.is_connected, "the health stream must be independent of the load stream"
             load.content = REPORT
             result = replica.num_signals
             await until(lambda: replica.num_signals > result and replica.should_report)

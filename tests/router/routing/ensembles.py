@@ -48,7 +48,7 @@ DIGEST = "c" * 64
 
 
 def opinion(**probabilities: float) -> Distribution:
-    """Make a distribution in which reject has the rest of the probability."""
+    """Return a distribution in which `reject` has the rest of the probability."""
     return made({**probabilities, REJECT: 1.0 - sum(probabilities.values())})
 
 
@@ -79,7 +79,7 @@ ENSEMBLES = st.builds(
 
 
 class FixedOpinions:
-    """A classifier that returns the same result, or none, for every text."""
+    """A classifier that returns the same result, or no result, for every text."""
 
     digest = DIGEST
 

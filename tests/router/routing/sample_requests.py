@@ -1,4 +1,4 @@
-"""Sample requests: in range, out of range, and arbitrary protobuf."""
+"""Sample requests: with fields in range, with fields out of range, and arbitrary messages."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -25,7 +25,7 @@ SAMPLING_NUMBERS = (
 
 
 def new_validator(clock: Clock | None = None) -> RequestValidator:
-    """Make a validator whose ids and traces count up, without randomness."""
+    """Return a validator whose ids and traces count up instead of being random."""
     ids, draws = count(1), count(1)
     tracer = Tracer(lambda num_bytes: next(draws).to_bytes(num_bytes, "big"))
     return RequestValidator(
@@ -100,7 +100,7 @@ anything = _message(
         INT64 | st.integers(0, 300_000),
     ),
 )  # fmt: skip
-"""Requests with fields that are mostly out of range."""
+"""Requests whose fields are mostly out of range."""
 
 PROMPTS = st.sampled_from(
     [
@@ -115,7 +115,7 @@ PROMPTS = st.sampled_from(
 
 
 def sensible(specialists: tuple[str, ...], intents: tuple[str, ...] = ()) -> st.SearchStrategy[wire.InferRequest]:
-    """Return requests with every field in range, and with names of one ensemble."""
+    """Draw requests with every field in range and only names of the given ensemble."""
     roles = st.sampled_from(["user", "assistant", "system"])
     talk = st.lists(st.builds(wire.Message, role=roles, content=PROMPTS | TEXT), max_size=3)
     asked = PROMPTS.map(lambda text: wire.Message(role="user", content=text))

@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 def never() -> float:
-    """Return a number at which no random rate applies, unless it is 1."""
+    """Return a number for which no random event with a rate below 1 occurs."""
     return 0.999999
 
 
@@ -50,7 +50,7 @@ def random_subset(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
 
 @cache
 def policy_of(seed: int) -> RoutingPolicy:
-    """Make a policy whose fallbacks may be missing or circular."""
+    """Return a policy whose fallbacks may be missing or circular."""
     random = Random(seed)
     specialists = tuple(
         replace(each, fallback=random.choice([None, *(name for name in NAMES if name != each.name)]))
@@ -149,7 +149,7 @@ class PlanCase:
 
 
 def request(random: Random) -> wire.InferRequest:
-    """Make a request that the classifier mostly decides."""
+    """Return a random request that the classifier usually decides."""
     names = random.sample(NAMES, len(NAMES))
     forced = random.choice([0, 0, 0, 0, 1, 2])
     asked = wire.InferRequest(
@@ -171,7 +171,7 @@ def random_distribution(random: Random) -> Distribution:
 
 
 def random_plan_case(seed: int, initial: bool = False) -> PlanCase:
-    """Make a case that the real policy decides, with specialists in any state."""
+    """Return a random case with specialists in any state, decided by the real policy."""
     random = Random(seed)
     policy = policy_of(random.randrange(_NUM_ENSEMBLES))
     ask = new_validator().validate(request(random), None, None)
@@ -192,7 +192,7 @@ def plan_cases(initial: bool = False) -> st.SearchStrategy[PlanCase]:
 def plan_case(
     ensemble: Ensemble, status: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
 ) -> PlanCase:
-    """Make one case; `sure` is the classifier's result."""
+    """Return a case. `sure` is the classifier's result."""
     ask = validated_request(**asked)
     decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
     return PlanCase(ask, decision, ensemble, status or with_reported_lanes(FleetStatus.initial(ensemble)))

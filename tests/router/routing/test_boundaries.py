@@ -1,4 +1,4 @@
-"""Exact boundaries: confidence equal to a threshold is sufficient, priority equal to a floor is admitted."""
+"""Exact boundaries: a confidence equal to a threshold is sufficient, and a priority equal to a floor is admitted."""
 
 from dataclasses import replace
 

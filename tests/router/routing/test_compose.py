@@ -1,4 +1,4 @@
-"""The request to a replica contains everything from the caller and the decision."""
+"""The request to a replica contains everything from the caller and from the decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,7 @@ def test_the_replicas_request_matches_the_decision(
 
 
 def _everything_said(request: Any) -> str:
-    """Only the separator between two system prompts is added."""
+    """Return all text of the request. Only the separator between two system prompts is added to it."""
     first, *rest = (message.content for message in request.chat.messages)
     for specialist in ENSEMBLE.specialists:
         if specialist.system and first.startswith(f"{specialist.system}\n\n"):

@@ -1,4 +1,4 @@
-"""Rules and classifier read the user's turns only."""
+"""The rules and the classifier read only the user's turns."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +80,8 @@ def test_the_beginning_and_the_end_of_long_text_are_read() -> None:
 
 
 def answered_by(*said: str) -> str:
-    """Return the specialist that the default ensemble chooses after these user turns; empty if it rejects."""
+    """Return the specialist that the default ensemble chooses after these user turns, or an empty string if it rejects
+    them."""
     ask = validated_request(messages=[turn_of("user", text) for text in said])
     return POLICY.decide(ask, CLASSIFIER.classify([ask.text])[0], CLASSIFIER.digest).primary
 

@@ -1,4 +1,4 @@
-"""The classifier is used only where it decides."""
+"""The classifier is called only where its result decides."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Generation parameters come from the caller, else from the task, within bounds."""
+"""Generation parameters come from the caller, or else from the task, within bounds."""
 
 from dataclasses import replace
 

@@ -40,14 +40,14 @@ _SAID = {"": "the configuration", "escalation": "escalation", "operator": "an op
 
 
 def stand_ins(case: PlanCase) -> list[str]:
-    """Compute the specialists that may answer for the primary, in order, by another method."""
+    """Return the specialists that may answer for the primary, in order, computed by another method."""
     second = case.decision.second_choice
     names = [second] if case.ask.force else [case.fallback(case.decision.primary), second]
     return [name for name in names if name and name != case.decision.primary]
 
 
 def lead_of(case: PlanCase) -> str:
-    """Return the specialist that would be tried first, if any."""
+    """Return the specialist that would be tried first, or an empty string."""
     able = (name for name in stand_ins(case) if can_stand_in(case, name))
     primary = case.decision.primary
     return primary if case.serves(primary) else next(able, "")
@@ -72,7 +72,8 @@ def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, 
 @settings(max_examples=250)
 @given(plan_cases(), DICE)
 def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(case: PlanCase, dice: Dice) -> None:
-    """The primary is used if it serves, else the first fallback that serves. The second choice is used under load."""
+    """The primary is used if it serves, otherwise the first fallback that serves. The second choice is used under
+    load."""
     plan = case.plan(dice)
     primary = case.decision.primary
     able = [name for name in stand_ins(case) if can_stand_in(case, name)]
@@ -100,7 +101,9 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
     assert plan.between.instead_of == ("" if first == primary else primary)
     assert bool(plan.between.why) == (first != primary)
     to_ask = first if plan.candidates else lead
-    assert plan.between.lead == ("" if to_ask == primary else to_ask), "the lead is named even if it was unavailable"
+    assert plan.between.lead == ("" if to_ask == primary else to_ask), (
+        "the first specialist must be named even if it was unavailable"
+    )
 
 
 @settings(max_examples=250)
@@ -166,7 +169,7 @@ def test_a_shadow_is_ordered_only_for_its_reason(case: PlanCase, dice: Dice) -> 
 @settings(max_examples=250)
 @given(plan_cases(), DICE)
 def test_a_plan_uses_the_callers_adapters_or_those_of_the_lane(case: PlanCase, dice: Dice) -> None:
-    """The number of adapters stays within the caller's limit."""
+    """The number of adapters must stay within the caller's limit."""
     plan = case.plan(dice)
     ask = case.ask
     for way in plan.candidates:
@@ -429,5 +432,5 @@ def test_specialists_that_may_answer() -> None:
     assert {each for each in seen if way.fits(*each, {"fast", "small", "more"})} == {("algo-0", "r1"), ("algo-0", "")}
     assert not way.fits("algo-0", "r1", {"fast"}), "the replica lacks an adapter of the lane"
     (chosen, *_) = plan_case(QUIET, status, adapters=["mine"]).plan().candidates
-    assert chosen.fits("algo-0", "r1", ()), "the replica decides about the caller's adapters"
+    assert chosen.fits("algo-0", "r1", ()), "the replica must decide about the caller's adapters"
     assert not chosen.fits("algo-0", "r2", ()) and not chosen.fits("algo-1", "r1", ())

@@ -1,4 +1,4 @@
-"""The order of the deciders, and properties of every decision."""
+"""The order in which rules, classifier and defaults decide, and properties of every decision."""
 
 from dataclasses import replace
 from itertools import pairwise

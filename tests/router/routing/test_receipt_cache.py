@@ -1,4 +1,4 @@
-"""Receipts are kept for a limited time and in limited memory."""
+"""Receipts are kept for a limited time, in limited memory."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -1,4 +1,4 @@
-"""Equal request, configuration and classifier give the same decision; replay names every difference."""
+"""The same request, configuration and classifier give the same decision. A replay names every difference."""
 
 import asyncio
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class FixedClassifier:
 
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
-    """Make the receipt that a router would write."""
+    """Return the receipt that a router would write."""
     ask = new_validator().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
     draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)

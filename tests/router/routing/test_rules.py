@@ -1,4 +1,4 @@
-"""Detectors recognise output of tools and ignore prose about it."""
+"""Detectors recognise the output of tools and ignore prose about it."""
 
 import pytest
 from hypothesis import given

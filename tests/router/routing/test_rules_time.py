@@ -1,4 +1,4 @@
-"""No text makes a detector slow: the work is linear in the length of the text."""
+"""No text makes a detector slow: its work is linear in the length of the text."""
 
 import re
 from time import thread_time
@@ -11,7 +11,7 @@ from tests.router.routing import texts
 
 MEGABYTE = 1_000_000
 SECONDS = 0.2
-"""A limit in seconds that is far more than one scan takes, and far less than backtracking or repeated scans."""
+"""Limit in seconds: far more than one scan takes, and far less than backtracking or repeated scans would take."""
 PIECES = [
     "template<template<",
     "template <enable_if<",
@@ -51,7 +51,7 @@ ALL_WORDS = " ".join(
     for text in cases.values()
     for word in re.findall(r"\w+", text)
 )
-"""A text with all words of the reports and without any report."""
+"""Text with all words that occur in reports, but without a report."""
 
 
 @pytest.mark.parametrize("piece", [*PIECES, ALL_WORDS], ids=[*(ascii(piece) for piece in PIECES), "words"])

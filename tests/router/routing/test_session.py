@@ -1,4 +1,4 @@
-"""The source and the uniqueness of a conversation's key."""
+"""How the key of a conversation is derived, and that it is unique."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,9 @@ def test_session_id_comes_before_metadata_and_metadata_before_user(
     source, name = next((source, shown) for source, said, shown in asked if said)
     assert (session.source, session.name) == (source, name)
     assert len(session.key) == (0 if session.source == "none" else 32)
-    assert session == identify_session(session_id, {**metadata, "beside": "it"}, user, salt), "no other field is read"
+    assert session == identify_session(session_id, {**metadata, "beside": "it"}, user, salt), (
+        "no other field may be read"
+    )
 
 
 @given(GIVEN, SALTS)

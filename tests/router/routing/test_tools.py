@@ -1,4 +1,4 @@
-"""Tools are validated, part of the request's digest, and passed on unchanged."""
+"""Tools are validated, are part of the request's digest, and are passed on unchanged."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ REQUIRED = wire.ToolChoice(mode=wire.ToolChoice.REQUIRED, one_at_most=True)
 
 def test_tools_and_calls_are_passed_on_unchanged() -> None:
     ask = validated_request(messages=[ASKED, CALLED, TOLD], tools=[TOOL], tool_choice=REQUIRED)
-    assert ask.text == ASKED.content, "only user turns decide"
+    assert ask.text == ASKED.content, "only user turns may decide"
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert list(request.chat.tools) == [TOOL] and request.chat.tool_choice == REQUIRED
     assert list(request.chat.messages)[-3:] == [ASKED, CALLED, TOLD]

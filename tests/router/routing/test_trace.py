@@ -1,4 +1,4 @@
-"""W3C trace context: a valid header is continued, anything else begins a trace."""
+"""W3C trace context: a valid header is continued; anything else starts a new trace."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,5 @@
-"""Texts that a detector must and must not recognise. The reports were made by the tools themselves."""
+"""Texts that a detector must recognise, and texts that it must not. The reports were written by the tools
+themselves."""
 
 LINKER = {
     "GNU ld": """Why?

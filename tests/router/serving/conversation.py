@@ -10,7 +10,7 @@ from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request
 
 LONG_QUESTION = "and then tell me what comes after number {} of all the things that there are in this one store"
-"""A question so long that half a block is much less than half a turn."""
+"""So long that half a block is much less than half a turn."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Conversation:
         return result
 
     async def cut_turn(self, num_tokens: int, **fields: Any) -> None:
-        """Cancel after at least `num_tokens` tokens, and continue with the text received until then."""
+        """Cancel the turn after at least `num_tokens` tokens, and continue with the text received until then."""
         call, text, num_received = self.routed.generate(self._next(fields)), "", 0
         async for event in call:
             if event.WhichOneof("event") == "chunk":
@@ -52,13 +52,13 @@ class Conversation:
 
     @property
     def computed(self) -> list[int]:
-        """Computed prompt tokens of every turn."""
+        """Prompt tokens that were computed, for every turn."""
         return [receipt.usage.prompt_tokens - receipt.usage.cache_hit_tokens for receipt in self.receipts]
 
     @property
     def fresh(self) -> list[int]:
-        """Prompt tokens of every turn but the first that no earlier turn can have computed. The last token of an answer
-        is sampled, but never computed."""
+        """For every turn but the first, the prompt tokens that no earlier turn can have computed. The last token of an
+        answer is sampled but never computed."""
         usages = [receipt.usage for receipt in self.receipts]
         pairs = pairwise(usages)
         return [new.prompt_tokens - (old.prompt_tokens + old.completion_tokens - 1) for old, new in pairs]

@@ -1,4 +1,4 @@
-"""A router behind a real socket, with replicas behind their own."""
+"""A router behind a real socket, whose replicas have sockets of their own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _SERVICE = "/octet.v1.Inference/"
 
 
 class NoOpinions:
-    """A classifier that is never called: every request names its specialist."""
+    """A classifier that must not be called: every request names its specialist."""
 
     digest = "0" * 64
 
@@ -43,12 +43,12 @@ def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: Rou
 
 @dataclass
 class CallResult:
-    """All events of one call."""
+    """All events that one call received."""
 
     routed: list[wire.Receipt] = field(default_factory=list)
     chunks: list[wire.Chunk] = field(default_factory=list)
     receipt: wire.Receipt | None = None
-    """The receipt of the last event or of the trailing metadata."""
+    """The receipt from the last event or from the trailing metadata."""
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: error_pb2.Error | None = None
 
@@ -65,9 +65,9 @@ class CallResult:
         return error_pb2.ERROR_REASON_UNSPECIFIED if self.error is None else self.error.reason
 
     def add(self, event: wire.InferEvent) -> None:
-        """Check the order of events that the protocol promises."""
+        """Add an event, and check that the order is as the protocol promises."""
         kind = event.WhichOneof("event")
-        assert self.receipt is None, "the receipt is the last event"
+        assert self.receipt is None, "the receipt must be the last event"
         if kind == "routed":
             assert not self.chunks
             self.routed.append(event.routed)
@@ -112,7 +112,7 @@ class RouterHarness:
         return result
 
     async def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
-        """Make a unary call. Raises AioRpcError."""
+        """Make a unary call. Raises AioRpcError if it fails."""
         method = self.channel.unary_unary(f"{_SERVICE}{name}", type(request).SerializeToString, answer.FromString)
         return await method(request, **options)
 
@@ -130,7 +130,7 @@ class RouterHarness:
                 await asyncio.sleep(0.01)
 
     async def idle(self) -> None:
-        """Wait until every count is back at zero."""
+        """Wait until every count has returned to zero."""
         await self.until(lambda: not len(self.server.live) and not self.num_inflight)
 
     @property
@@ -171,5 +171,5 @@ def infer_request(text: str = "hello", specialist: str = "writer", **fields: Any
 
 
 def patient_dispatch(**changes: Any) -> DispatchConfig:
-    """Return settings under which a replica is not hung if a busy machine delays its reports."""
+    """Return settings with which a replica does not count as hung if a busy machine delays its reports."""
     return replace(DispatchConfig(hang_seconds=60.0), **changes)

@@ -34,16 +34,16 @@ class SpyReplica:
         self.metadata: list[dict[str, Any]] = []
         self.seconds_left: list[float] = []
         self.heartbeats: list[int] = []
-        """The report intervals in milliseconds that watchers of its load requested."""
+        """The report intervals, in milliseconds, that watchers of its load have requested."""
         self.reports = True
         self.last_report: wire.LoadReport | None = None
-        """The report that every watch sends once, before it stays silent."""
+        """The report that every watch sends once before it stays silent."""
         self.revision = REVISION
         self.num_live = 0
         self.port = 0
         self.counts: list[wire.GenerateRequest] = []
         self.count: int | BaseException | None = None
-        """The response to CountTokens; None means that it never responds."""
+        """The response to CountTokens, or None if it never responds."""
 
     @property
     def address(self) -> str:

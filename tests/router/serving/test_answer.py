@@ -1,4 +1,4 @@
-"""A routed answer is the replica's own answer with a receipt."""
+"""A routed answer is the replica's answer with a receipt."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ async def test_a_live_request_id_is_unique_and_cancel_ends_it_with_a_receipt() -
         assert (result.code, result.reason) == (grpc.StatusCode.CANCELLED, error_pb2.ERROR_REASON_CANCELLED)
         assert result.receipt is not None and result.receipt.error.reason == error_pb2.ERROR_REASON_CANCELLED
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="mine"), wire.Receipt)
-        assert kept == result.receipt, "the refused duplicate left no receipt"
+        assert kept == result.receipt, "the refused duplicate must leave no receipt"
         await served.idle()
         served.check_whole()
         await routed.idle()

@@ -52,7 +52,7 @@ async def test_a_count_is_routed_and_retried_like_a_request() -> None:
                 full.count, other.count = draining(), 9
                 for _ in range(4):
                     assert (await count(routed, infer_request())).prompt_tokens == 9
-                assert not full.asked and not other.asked, "no replica generates"
+                assert not full.asked and not other.asked, "no replica may generate"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ async def test_a_replicas_refusal_of_a_count_is_passed_on(refusal: Refusal, code
         assert result.receipt is not None and result.receipt.decision.primary == "writer"
         if reason == error_pb2.ERROR_REASON_INVALID_FIELD:
             assert result.error is not None and result.error.field == "prompt", (
-                "the refusal uses the caller's name of the field"
+                "the refusal must use the caller's name for the field"
             )
         await routed.idle()
 
@@ -109,4 +109,4 @@ async def test_a_count_without_a_response_ends_at_its_deadline_or_by_cancel() ->
         assert (await waiting).reason == error_pb2.ERROR_REASON_CANCELLED
         await routed.idle()
         (replica,) = routed.server.fleet.replicas
-        assert replica.breaker.state == "closed", "a cancelled count is not a failure of the replica"
+        assert replica.breaker.state == "closed", "a cancelled count must not count as a failure of the replica"

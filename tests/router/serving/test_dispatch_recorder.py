@@ -1,4 +1,4 @@
-"""Observers receive every gap between two tokens once, in order and soon."""
+"""Observers get every gap between two tokens once, in order and without much delay."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,14 +48,14 @@ def test_every_gap_is_reported_once_and_soon(gaps: list[float], fails: bool) -> 
     record.attempt_started(ReplicaAttempt(replica(clock)))
     record.accepted(wire.Accepted())
     record.first_chunk()
-    assert len(listener.began_with) == 1, "the first token is reported at once"
+    assert len(listener.began_with) == 1, "the first token must be reported immediately"
     came = []
     for gap in gaps:
         clock.sleep(gap)
         came.append(clock.now())
         record.next_chunk()
         waits = [at for at in came[len(listener.reported) :] if clock.now() - at >= REPORT_SECONDS]
-        assert not waits, "older gaps are reported with the next token"
+        assert not waits, "older gaps must be reported with the next token"
     record.attempt_ended(wire.Error() if fails else None)
     assert [each for _, each in listener.reported] == pytest.approx(gaps)
     assert not without_gaps.reported

@@ -1,4 +1,4 @@
-"""A request ended by the router gives its reason, unless its caller is gone."""
+"""A request that the router ends gets a reason, unless its caller is gone."""
 
 import asyncio
 

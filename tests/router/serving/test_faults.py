@@ -1,4 +1,4 @@
-"""Replicas that refuse, fail, hang, drain or break the protocol: retries, their limits, and the refusals."""
+"""Replicas that refuse, fail, hang, drain or break the protocol: the retries, their limits, and the refusals."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 async def lane(
     *behaviours: Behaviour, dispatch: DispatchConfig | None = None
 ) -> AsyncIterator[tuple[RouterHarness, list[SpyReplica]]]:
-    """Run a router with replicas of one specialist with these behaviours."""
+    """Run a router and one specialist, with a replica for each of these behaviours."""
     async with AsyncExitStack() as stack:
         spies = [await stack.enter_async_context(running_spy(behave)) for behave in behaviours]
         places = {"writer": [spy.address for spy in spies]}
@@ -189,8 +189,8 @@ async def test_a_share_of_requests_lost_together_is_retried_and_the_others_are_r
         lost = [each.error for each in result if each.error is not None]
         assert {error.reason for error in lost} == {error_pb2.ERROR_REASON_REPLICA_LOST}
         times = {error.retry_after_ms for error in lost}
-        assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "retries are spread"
-        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "15 % of all requests in flight are retried"
+        assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "retries must be spread"
+        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "15 % of all requests in flight must be retried"
         for task in asked:
             task.cancel()
 
@@ -210,11 +210,11 @@ async def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_dow
             await routed.ask(infer_request())
         for _ in range(10):
             await routed.ask(infer_request())
-        assert len(bad.asked) == 2, "an open breaker lets no request through"
+        assert len(bad.asked) == 2, "an open breaker must let no request through"
         bad.behave = answer
         advance_breakers(routed, 600)
         result = []
-        while len(bad.asked) <= 3:  # one probe succeeds, and the breaker closes
+        while len(bad.asked) <= 3:  # until one probe succeeds and the breaker closes
             result.append(await routed.ask(infer_request()))
         assert [each.receipt.breaker for each in result if each.receipt].count("half_open") == 1
 
@@ -238,7 +238,7 @@ async def test_a_cancelled_probe_is_followed_by_another() -> None:
         bad.behave = answer
         for _ in range(20):
             await routed.ask(infer_request())
-        assert len(bad.asked) > 3, "the next probe needs no second cool-down"
+        assert len(bad.asked) > 3, "the next probe must need no second cool-down"
 
 
 async def test_a_cancelled_request_whose_replica_is_lost_is_not_retried() -> None:
@@ -309,7 +309,7 @@ async def test_a_silent_replica_is_abandoned_soon() -> None:
             asked.append(asyncio.create_task(routed.ask(infer_request())))
             await asyncio.sleep(0.01)
         bad.reports = False
-        async with asyncio.timeout(60):  # the deadline of the requests is later
+        async with asyncio.timeout(60):  # The deadline of the requests is later.
             result = await asyncio.gather(*asked)
         assert {each.text for each in result} == {"x"}
         bad.behave, num_asked = answer, len(bad.asked)
@@ -318,7 +318,7 @@ async def test_a_silent_replica_is_abandoned_soon() -> None:
         bad.reports = True
         await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
         await asyncio.gather(*(routed.ask(infer_request()) for _ in range(16)))
-        assert len(bad.asked) > num_asked, "a replica that reports again gets requests again"
+        assert len(bad.asked) > num_asked, "a replica that reports again must get requests again"
 
 
 async def test_the_second_choice_answers_for_a_full_primary() -> None:
@@ -354,7 +354,7 @@ async def test_final_failure_of_the_second_choice_leaves_the_primarys_refusal(se
 
 
 async def test_a_specialist_has_capacity_while_one_replica_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise one replica without memory would make the specialist refuse low priorities."""
+    """Otherwise, one replica without memory would make the specialist refuse low priorities."""
     noted: list[str] = []
     monkeypatch.setattr(SharedState, "record_accepted", lambda *_: noted.append("served"))
     monkeypatch.setattr(SharedState, "record_refused", lambda *_: noted.append("refused"))
@@ -448,7 +448,7 @@ def test_a_failed_watchdog_is_restarted(monkeypatch: pytest.MonkeyPatch, caplog:
 
 
 async def test_a_request_that_one_replica_could_not_read_is_sent_to_the_next() -> None:
-    """A slow link to one replica leaves the caller time for another."""
+    """A slow connection to one replica must leave the caller time for another."""
     unread = Refusal(
         error_pb2.ERROR_REASON_DEADLINE,
         "it did not come within 20 s",

@@ -1,4 +1,4 @@
-"""Many large prompts at once are bounded together, and every byte is given back."""
+"""The total size of all live prompts is bounded, and every reserved byte is released."""
 
 from dataclasses import replace
 

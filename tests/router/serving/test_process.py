@@ -1,4 +1,4 @@
-"""The output and the end of a router process."""
+"""What a router process prints, and how it ends."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ def octet(*arguments: str) -> "subprocess.Popen[str]":
 
 @contextmanager
 def router(config: Path, *replicas: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Start a router and yield it with its ready line."""
+    """Start a router. Yield the process and its ready line."""
     given = [argument for address in replicas for argument in ("--replica", f"writer={address}")]
     process = octet("--config", str(config), "--port", "0", *given)
     try:

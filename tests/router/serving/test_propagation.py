@@ -1,4 +1,4 @@
-"""Deadline, priority, trace, session and cancellation of the caller reach the replica."""
+"""The caller's deadline, priority, trace, session and cancellation reach the replica."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from tests.specialist.server.harness import running_replica, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
-"""A cost of 20 ms per step."""
+"""Costs of 20 ms per step."""
 
 
 async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
@@ -35,7 +35,7 @@ async def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
         await routed.ask(infer_request())
         first, second = spy.metadata
         found = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", first["traceparent"])
-        assert found is not None and found[1] != "b7ad6b7169203331", "the span is the router's own"
+        assert found is not None and found[1] != "b7ad6b7169203331", "the span must be the router's own"
         assert TRACE not in second["traceparent"]
         assert result.receipt is not None and result.receipt.trace_id == TRACE
         asked = spy.asked[0]
@@ -62,7 +62,7 @@ async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
         assert result.receipt is not None and len(result.receipt.attempts) == 1
         assert 200 < spy.asked[0].timeout_ms <= 1500
         await routed.ask(infer_request(request_id="late", timeout_ms=60_000), timeout=1.5)
-        assert spy.asked[1].timeout_ms <= 1510  # gRPC rounds the timeout of a call up
+        assert spy.asked[1].timeout_ms <= 1510  # gRPC rounds the timeout of a call up.
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
@@ -90,7 +90,7 @@ async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
 
 
 async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits for a replica is not left to the watchdog, which would end it later."""
+    """The router must end a request that waits for a replica. The watchdog would end it later."""
     monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
     monkeypatch.setattr(replicas, "WAIT_SECONDS", 60.0)
     replica = AsyncExitStack()
@@ -110,7 +110,7 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
 
 async def test_an_answer_cut_by_its_deadline_reports_its_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (dispatcher, fleet):
-        monkeypatch.setattr(module, "DEADLINE_SLACK", 60.0)  # a busy machine may need longer to report the usage
+        monkeypatch.setattr(module, "DEADLINE_SLACK", 60.0)  # A busy machine may need longer to report the usage.
     async with running_replica(sim(STEADY)) as served, running_router({"writer": [served.address]}) as routed:
         # These options make the length unpredictable.
         might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}
@@ -141,7 +141,7 @@ async def test_a_callers_cancellation_reaches_the_replica() -> None:
 
 
 SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Answers are slow, so that hundreds are in flight at once."""
+"""Answers are slow, so that hundreds are in flight together."""
 
 
 @pytest.mark.parametrize("size", [300, pytest.param(1000, marks=pytest.mark.slow)])
@@ -208,7 +208,7 @@ async def test_a_session_stays_on_one_replica_and_a_burst_does_not() -> None:
         one.behave = two.behave = hang
         calls = [routed.generate(infer_request()) for _ in range(40)]
         await routed.until(lambda: one.num_live + two.num_live == 40)
-        assert abs(one.num_live - two.num_live) <= 2, "in-flight is counted at dispatch"
+        assert abs(one.num_live - two.num_live) <= 2, "in-flight requests must be counted at dispatch"
         for call in calls:
             call.cancel()
         await routed.idle()

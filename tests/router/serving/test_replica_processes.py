@@ -23,7 +23,7 @@ _ARGUMENTS = ("specialist", "--engine", "sim", "--name", "writer", "--kv-blocks"
 
 
 class Process:
-    """A simulated replica that keeps its port across restarts."""
+    """A process with a simulated replica that keeps its port across restarts."""
 
     def __init__(self, port: int = 0) -> None:
         self.popen = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The counts of a request, however it ends, and the replicas that may get its shadow."""
+"""How a request is counted, however it ends, and which replicas may get its shadow."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -34,7 +34,7 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 
 
 class PipelineHarness:
-    """A request pipeline with a fake dispatcher, which records the counts."""
+    """A request pipeline with a fake dispatcher. It records the counts."""
 
     def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
         self.case = case
@@ -170,7 +170,7 @@ def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_a
     nothing: Any = None
     dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
     target = dispatcher._target(case.ask, harness.plan.candidates[0])
-    assert not target.is_callers, "the lane determines the adapters"
+    assert not target.is_callers, "the lane must determine the adapters"
     report = None if revision is None else SimpleNamespace(revision=revision)
     adapters = frozenset(() if revision is None else held)
     fits = target.may_answer(_any(SimpleNamespace(name=name, report=report, adapters=adapters)))

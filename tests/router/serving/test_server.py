@@ -1,4 +1,4 @@
-"""The whole router: health, reload while it serves, replicas behind TLS."""
+"""The whole router: health, a reload while it serves, and replicas behind TLS."""
 
 import asyncio
 from dataclasses import replace
@@ -52,7 +52,7 @@ async def test_health_says_serving_when_every_lane_is_warm_and_not_while_drainin
         async with running_router(places, warm=False) as routed:
             await routed.until(lambda: routed.server.fleet.waiting_for == ["poet"])
             assert await health(routed) == NOT_SERVING
-            assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK, "an available specialist answers"
+            assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK, "an available specialist must answer"
         async with running_router({"writer": [served.address]}) as routed:
             assert await health(routed) == SERVING
             await routed.server.drain()
@@ -62,7 +62,7 @@ async def test_health_says_serving_when_every_lane_is_warm_and_not_while_drainin
 async def test_slow_caller_of_a_draining_router_gets_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Regression test: on a busy machine gRPC cancelled calls before their refusal was sent."""
+    """Regression test: on a busy machine, gRPC cancelled calls before their refusal was sent."""
     refuse, asked = handlers.refuse, asyncio.Event()
 
     async def refuse_slowly(context: Any, refusal: Refusal) -> None:
@@ -77,7 +77,7 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
         monkeypatch.setattr(handlers, "refuse", refuse_slowly)
         asking_now = asyncio.create_task(routed.ask(infer_request()))
         await asked.wait()
-        async with asyncio.timeout(60):  # a health watch does not delay the stop
+        async with asyncio.timeout(60):  # A health watch must not delay the stop.
             await routed.server.stop(10)
         result = await asking_now
         assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
@@ -98,8 +98,8 @@ async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
 async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Regression test: on a busy machine the refusal took longer than gRPC's grace period, and the connection was cut
-    without a reason."""
+    """Regression test: on a busy machine, the refusal took longer than gRPC's grace period, and the connection was
+    closed without a reason."""
     monkeypatch.setattr(server, "_LAST_STATUS_SECONDS", 0.01)
     monkeypatch.setattr(server, "_LATE_STATUS_SECONDS", 0.01)
     refuse, may_refuse = handlers.refuse, asyncio.Event()
@@ -123,7 +123,7 @@ async def test_request_whose_refusal_is_late_gets_its_reason_when_the_router_end
         stopping = asyncio.create_task(routed.server.stop(60))
         await is_stopping.wait()
         await asyncio.wait((asked,), timeout=0.3)  # much longer than gRPC's grace period
-        assert not asked.done(), "the call waits for its refusal"
+        assert not asked.done(), "the call must wait for its refusal"
         may_refuse.set()
         result = await asked
         await stopping

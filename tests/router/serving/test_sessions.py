@@ -1,4 +1,4 @@
-"""A conversation stays on its replica, and none of its tokens are computed twice."""
+"""A conversation stays on its replica, and none of its tokens is computed twice."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -34,7 +34,7 @@ async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(pr
         if prefix_cache:
             assert conversation.misses == ["first_time", *[ALL_REUSED] * 19]
             for computed, fresh in zip(conversation.computed[1:], conversation.fresh, strict=True):
-                assert fresh <= computed < fresh + BLOCK, "the last block may be partial"
+                assert fresh <= computed < fresh + BLOCK, "only a partial last block may be computed again"
         else:
             assert set(conversation.misses) == {"cache_off"}
             assert conversation.computed == [receipt.usage.prompt_tokens for receipt in conversation.receipts]
@@ -56,7 +56,7 @@ async def test_the_receipt_names_the_source_of_the_session_key(fields: dict[str,
             await conversation.turn()
         assert [receipt.session_source for receipt in conversation.receipts] == [source] * 2
         assert conversation.receipts[0].session_id == {"session_id": "s", "metadata": "m"}.get(source, "")
-        assert conversation.receipts[1].usage.cache_hit_tokens > 0, "reuse needs no session key"
+        assert conversation.receipts[1].usage.cache_hit_tokens > 0, "reuse must need no session key"
         unknown = "no_session" if source == "none" else "first_time"
         assert conversation.misses == [unknown, "no_session" if source == "none" else ALL_REUSED]
 
@@ -148,7 +148,7 @@ async def test_unexpected_events_are_violations() -> None:
         assert conversation.misses == ["first_time", "diverged"]
         same = conversation.receipts[0].usage.prompt_tokens
         assert conversation.receipts[1].usage.cache_hit_tokens == same // BLOCK * BLOCK, (
-            "tokens before the difference are reused"
+            "tokens before the difference must be reused"
         )
 
 

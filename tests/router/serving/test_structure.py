@@ -1,4 +1,4 @@
-"""A structure reaches the replica through the router, and the caller gets a refusal unchanged."""
+"""A structure reaches the replica through the router, and its refusal reaches the caller unchanged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Requests that may have killed a replica, seen through the whole router."""
+"""Suspects, which are requests that may have killed a replica, in the whole router."""
 
 import asyncio
 from collections.abc import Iterable

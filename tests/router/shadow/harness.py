@@ -1,4 +1,5 @@
-"""Real replicas behind sockets, a relayed primary answer, its shadows and its evaluation, without a router's API."""
+"""Real replicas behind sockets, with the relayed primary answer, its shadows and their evaluation, but without the
+router's API."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ def answering(
     seconds: float = 0.0,
     finish: specialist_pb2.FinishReason = specialist_pb2.FINISH_REASON_STOP,
 ) -> Behaviour:
-    """Make a replica answer with these chunks, `seconds` apart."""
+    """Return the behaviour of a replica that answers with these chunks, `seconds` apart."""
 
     async def behave(request: specialist_pb2.GenerateRequest, context: Context) -> None:
         await context.write(accepted(lane, seed=request.seed if request.HasField("seed") else 4711))
@@ -61,7 +62,7 @@ def chunk(text: str) -> specialist_pb2.GenerateEvent:
 
 
 class Grader:
-    """A verifier that passes answers with the given word."""
+    """A verifier that passes answers that contain the given word."""
 
     def __init__(self, name: str, word: str) -> None:
         self.name = name
@@ -98,7 +99,7 @@ class RecordedEvents:
 
 
 class ReceiptWriter:
-    """A fake that writes the primary's receipt."""
+    """A fake writer of the primary's receipt."""
 
     def __init__(self, receipt: wire.Receipt) -> None:
         self.receipt = receipt
@@ -165,7 +166,7 @@ class ShadowHarness:
     async def answer(
         self, write: Write, task: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
-        """Serve one request as the router does."""
+        """Serve a request as the router does."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
@@ -187,7 +188,7 @@ class ShadowHarness:
             await relay(attempt, write, writer)
 
     async def ask(self, task: ShadowTask | None = None, **options: Any) -> list[bytes]:
-        """Return every event of the primary's stream."""
+        """Serve a request. Return every event of the primary's stream."""
         events: list[bytes] = []
 
         async def write(raw: bytes) -> None:
@@ -208,12 +209,12 @@ class ShadowHarness:
         await self.until(lambda: replica.report == spy.last_report)
 
     async def settled(self) -> None:
-        """Wait until no shadow is in flight, every answer is evaluated, and every byte is given back."""
+        """Wait until no shadow is in flight, every answer is evaluated, and every reserved byte is released."""
         await self.until(lambda: not self.shadows.num_inflight and not self.evaluation.num_waiting)
         await self.until(lambda: not self.evaluation.budget.taken and not self.shadows.byte_budget.taken)
 
     def check_untouched(self) -> None:
-        """Check that shadows affect neither breakers nor retry budgets."""
+        """Check that shadows have affected neither breakers nor retry budgets."""
         for lane in self.fleet.replica_sets.values():
             assert lane.retry_budget.tokens == lane.dispatch.retry_burst
             for replica in lane.replicas.values():

@@ -1,5 +1,5 @@
-"""A broken shadow blames its content only if the replica had accepted it and is lost, because shadows have their own
-connection."""
+"""A shadow that breaks blames its content only if the replica had accepted it and is lost: shadows have a connection of
+their own, which may break by itself."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ class BreakingStream:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """The channel of the shadow may wait before it connects again."""
+    """The shadow's own channel may still wait to reconnect."""
     connected = replica()
     connected.health_reported(is_serving=True)
     stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)

@@ -1,4 +1,4 @@
-"""The budget pays for shadows of uncertain decisions, not for those that evaluate a lane."""
+"""The budget pays for shadows of uncertain decisions, but not for shadows that evaluate a lane."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ async def test_only_shadows_for_low_confidence_use_the_budget(why: Any, is_budge
         for _ in range(6):
             await harness.ask(harness.make_task(order(why=why)))
             await harness.settled()
-        assert len(shadow.asked) == (1 if is_budgeted else 6), "the budget begins with one shadow"
+        assert len(shadow.asked) == (1 if is_budgeted else 6), "the budget must start with one shadow"
         await harness.ask(harness.make_task(order(why="low_confidence")))
         await harness.settled()
-        assert len(shadow.asked) == (1 if is_budgeted else 7), "other shadows took nothing from the budget"
+        assert len(shadow.asked) == (1 if is_budgeted else 7), "other shadows must take nothing from the budget"
         harness.check_sums()

@@ -1,4 +1,4 @@
-"""A shadow's handle gives every byte of the answer back, in any order of events."""
+"""A shadow's handle releases every byte of the answer, in whatever order events come."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class ShadowHandles(RuleBasedStateMachine):
         self.handle.finish(self.answer)
         assert self.handle.done
         if self.cancelled:
-            assert not self.budget.taken and self.answers in ([], [None]), "a cancelled shadow keeps nothing"
+            assert not self.budget.taken and self.answers in ([], [None]), "a cancelled shadow must keep no bytes"
 
     @precondition(lambda self: not self.asked)
     @rule()
@@ -56,7 +56,7 @@ class ShadowHandles(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not self.finished:
             self.handle.finish(self.answer)
-        assert len(self.answers) == self.asked, "every callback is called once"
+        assert len(self.answers) == self.asked, "every callback must be called once"
         for answer in self.answers:
             if answer is not None:
                 answer.captured.drop()

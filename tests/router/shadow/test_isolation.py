@@ -1,4 +1,4 @@
-"""Every request has a shadow, and the specialist that gets the shadows hangs: no request waits for it."""
+"""Every request has a shadow, and the specialist that gets the shadows hangs. No request may wait for it."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ ROUND = 4
 
 
 class WaitingTap(AnswerTap):
-    """A tap with the bug: the primary's stream continues only when its shadow is done."""
+    """A tap with a deliberate bug: the primary's stream continues only when its shadow is done."""
 
     async def write(self, raw: bytes) -> None:
         await super().write(raw)
@@ -22,7 +22,7 @@ class WaitingTap(AnswerTap):
 
 
 async def are_isolated(num_rounds: int, seconds: float) -> bool:
-    """Return whether requests are answered within `seconds` while their shadows hang for ever."""
+    """Return whether requests are answered within `seconds` while their shadows hang forever."""
     primary = answering("all ", "good", seconds=0.001)
     num_shadows = num_rounds * ROUND
     async with running_shadows(primary, hang, timeout=3600, max_inflight=num_shadows) as (harness, _, shadow):

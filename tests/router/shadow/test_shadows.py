@@ -1,4 +1,4 @@
-"""The primary's stream is the same byte for byte when its shadow hangs, fails, floods, dies or is too long."""
+"""The bytes of the primary's stream are the same whether its shadow hangs, fails, floods, dies or is too long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -109,7 +109,7 @@ async def test_primary_is_answered_and_evaluated_whatever_its_shadow_does(
     async with running_shadows(shadow=behave, **settings) as (harness, _, shadow):
         without_shadow = await harness.ask()
         with_shadow = await harness.ask(harness.make_task())
-        assert with_shadow[1:] == without_shadow[1:], "the chunks are the same byte for byte"
+        assert with_shadow[1:] == without_shadow[1:], "the chunks must be the same byte for byte"
         await harness.settled()
         counters = harness.shadows.counters
         assert (counters.ordered, counters.sent) == (1, 1)
@@ -126,7 +126,7 @@ async def test_primary_is_answered_and_evaluated_whatever_its_shadow_does(
 
 @pytest.mark.parametrize(("text", "most"), [("", 60_000), ("x" * 50_000, 1000)])
 async def test_endless_chunks_are_limited_in_number_and_in_size(text: str, most: int) -> None:
-    """The request allows 2,000 tokens and 128 KiB are captured; the connection buffers the rest."""
+    """The request allows 2,000 tokens, and at most 128 KiB are captured. The connection buffers the rest."""
     num_written = 0
 
     async def behave(_: wire.GenerateRequest, context: Context) -> None:
@@ -196,7 +196,7 @@ async def test_a_shadow_whose_replica_dies_has_failed() -> None:
         await stack.aclose()
         await harness.settled()
         assert harness.shadows.counters.failed == 1 and not harness.events.comparisons
-        assert breaker._num_failures == 0, "a lost connection does not count as a failed request"
+        assert breaker._num_failures == 0, "a lost connection must not count as a failed request"
         assert await harness.ask(harness.make_task())
         assert harness.shadows.counters.shed == 1, "no replica is left"
         harness.check_sums()
@@ -371,7 +371,7 @@ async def test_new_settings_apply_to_new_shadows() -> None:
         harness.shadows.apply(ShadowConfig(timeout=0.1, max_inflight=2), CorrectnessConfig())
         await harness.ask(harness.make_task())
         await harness.until(lambda: harness.shadows.counters.failed == 1)
-        assert harness.shadows.num_inflight == 1, "the first shadow keeps the settings it began with"
+        assert harness.shadows.num_inflight == 1, "the first shadow must keep the settings it began with"
         harness.shadows.apply(ShadowConfig(timeout=600, max_inflight=2), CorrectnessConfig())
         await harness.ask(harness.make_task())
         await harness.ask(harness.make_task())
@@ -391,7 +391,7 @@ async def test_close_cancels_every_task_and_frees_every_byte() -> None:
             await harness.shadows.close()
             await harness.evaluation.close()
         assert not harness.shadows.byte_budget.taken and not harness.evaluation.budget.taken
-        assert await harness.ask(harness.make_task()), "requests are still answered"
+        assert await harness.ask(harness.make_task()), "requests must still be answered"
         assert not harness.shadows.byte_budget.taken and not harness.evaluation.budget.taken
         names = [task.get_name() for task in asyncio.all_tasks()]
         assert not [name for name in names if "shadow" in name or "run_scenario" in name]

@@ -1,4 +1,4 @@
-"""A strict reader of RFC 9651 structured fields, as far as the header uses them."""
+"""A strict parser for those RFC 9651 structured fields that the header uses."""
 
 import re
 from typing import TypeAlias
@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 def members(text: str) -> Members:
-    """Parse the members of a header. Raises ValueError."""
+    """Parse the members of a header. Raises ValueError if it is malformed."""
     found: Members = {}
     for member in text.split(", "):
         name, *parameters = member.split(";")

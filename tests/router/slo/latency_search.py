@@ -1,4 +1,4 @@
-"""Search for latencies of more than one specialist: on the wire, in JSON, in metrics and in queries."""
+"""Search for latencies that cover more than one specialist: on the wire, in JSON, in metrics and in queries."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ LATENCY = re.compile(
     r"|time_to_first_token|time_per_output_token"
     r"|(^|_)(seconds|milliseconds|microseconds|second|ms|us|ns)$"
 )
-"""Names of fields and keys that are latencies: all names with a unit of time, except those below."""
+"""Matches names of latencies: all names with a unit of time, except those below."""
 _NO_LATENCY = re.compile(
     r"_unix_ms$|^(retry_after_ms|retry_delay|timeout_ms|first_token_timeout_ms|last_seconds|unrouted_per_second)$"
 )
-"""Names with a unit of time that are not latencies: times, requested or suggested waits, and requests per second."""
+"""Names with a unit of time that are not latencies: points in time, requested or suggested waits, and rates."""
 _GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")
 """The interval between the points of a history."""
 METRIC = re.compile(
@@ -27,12 +27,12 @@ METRIC = re.compile(
 )
 """Metrics in seconds or per second, except those of the process itself."""
 _AGGREGATIONS = ("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values")
-"""Aggregations that make one series of many; topk and similar ones keep the labels."""
+"""Aggregations that merge several series into one. topk and similar functions keep the labels."""
 _MODIFIER = re.compile(r"\s*(by|without)\s*\(([^)]*)\)\s*")
 
 
 def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
-    """Return message fields with a latency that belong to no specialist."""
+    """Return the fields of messages that hold a latency but belong to no specialist."""
     known = list(messages)
     parents: dict[str, list[tuple[Descriptor, str]]] = {}
     for message in known:
@@ -45,7 +45,7 @@ def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
         above = parents.get(message.full_name, [])
         if "specialist" in names or message.file.name.endswith(
             "/specialist.proto"
-        ):  # a report of a replica is about its own specialist
+        ):  # A replica's report is about its own specialist.
             return True
         if "name" in names and above and all(field == "specialists" for _, field in above):
             return True
@@ -67,7 +67,7 @@ def tells_latency(name: str, path: str) -> bool:
 
 
 def json_offenders(value: Any, path: str = "", *, belongs: bool = False, within: str = "") -> Iterator[str]:
-    """Return keys with a latency in no object that names a specialist."""
+    """Yield the keys that hold a latency outside any object that names a specialist."""
     if isinstance(value, list):
         for index, each in enumerate(value):
             yield from json_offenders(each, f"{path}[{index}]", belongs=belongs, within=within)
@@ -80,7 +80,7 @@ def json_offenders(value: Any, path: str = "", *, belongs: bool = False, within:
 
 
 def metric_offenders(exposition: str) -> list[str]:
-    """Return samples of latencies without a specialist."""
+    """Return the samples of latency metrics that have no specialist label."""
     return [
         sample.name
         for family in text_string_to_metric_families(exposition)
@@ -91,7 +91,7 @@ def metric_offenders(exposition: str) -> list[str]:
 
 
 def query_offenders(query: str) -> list[str]:
-    """Return PromQL aggregations of latencies that do not keep `specialist`."""
+    """Return the PromQL aggregations of latencies that drop the label `specialist`."""
     found = []
     for operator in re.finditer(r"\b([a-z_]+)\b(?=\s*(?:by\b|without\b|\())", query):
         name = operator[1]
@@ -133,7 +133,7 @@ def _argument(query: str, start: int) -> tuple[str, int]:
 
 
 def queries_in(value: Any) -> Iterator[str]:
-    """Return every expression and variable query of a board or rules file."""
+    """Yield every expression and variable query in a dashboard or rules file."""
     if isinstance(value, list):
         for each in value:
             yield from queries_in(each)

@@ -53,6 +53,6 @@ class Router:
         return found
 
     def published(self, specialist: str = "writer") -> operator_pb2.Slo:
-        """Return the published figures without the cache."""
+        """Return the published figures, computed without the cache."""
         self.clock.sleep(CACHE_SECONDS)
         return self.slos.of(specialist)

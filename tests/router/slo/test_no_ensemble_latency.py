@@ -1,5 +1,5 @@
-"""No message, answer, header, metric or board has a latency of the whole ensemble. Every search finds a planted
-latency."""
+"""No message, answer, header, metric or dashboard has a latency of the whole ensemble. Control: every search finds such
+a latency if one is added."""
 
 import importlib
 import json
@@ -29,7 +29,8 @@ from tests.router.slo.test_published import door, every_dialect
 
 MONITORING = Path(__file__).parents[3] / "helm" / "monitoring"
 NO_ANSWER = ("/openapi.json", "/v1/overview/events")
-"""Routes that are not searched: a document about answers, and an endless stream with the content of /v1/overview."""
+"""Routes that are not searched: a document that describes answers, and an endless stream with the content of
+/v1/overview."""
 
 
 def all_messages() -> list[Descriptor]:
@@ -41,7 +42,7 @@ def all_messages() -> list[Descriptor]:
 
 
 def planted(fields: dict[str, str], name: str = "Offender") -> Descriptor:
-    """Make a message with these fields, each a number or a message of slo.proto."""
+    """Return a message type with these fields, each a number or a message of slo.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"planted/{name}.proto", package="planted", syntax="proto3", dependency=["octet/v1/slo.proto"]
     )
@@ -83,12 +84,12 @@ def test_no_message_has_a_latency_of_several_specialists() -> None:
     ],
 )
 def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> None:
-    """A message is also found if it only contains a message with a latency, which then has no specialist."""
+    """A message is also found if it contains a message with a latency but names no specialist."""
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 
 async def published(fronted: HttpHarness) -> dict[str, Any]:
-    """Return the body of every path that needs no parameter."""
+    """Return the body of every path that has no parameter."""
     routes = [route for route in fronted.app.routes if isinstance(route, Route)]
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and "{" not in route.path]
     return {path: await fronted.get(path) for path in paths if path not in NO_ANSWER}
@@ -165,7 +166,7 @@ def test_no_board_and_no_rule_mixes_specialists() -> None:
         yaml.safe_load(path.read_text()) for path in sorted([*MONITORING.rglob("*.yml"), *MONITORING.rglob("*.yaml")])
     ]
     queries = [query for content in [*boards, *rules] for query in queries_in(content)]
-    assert not boards or queries, "every board has queries"
+    assert not boards or queries, "every dashboard must have queries"
     assert {query: found for query in queries if (found := query_offenders(query))} == {}
 
 

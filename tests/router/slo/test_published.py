@@ -1,4 +1,4 @@
-"""Every answer, /v1/slo and GetSlo publish the same figures."""
+"""The headers of answers, /v1/slo and GetSlo publish the same figures."""
 
 import json
 from collections.abc import AsyncIterator
@@ -92,11 +92,13 @@ async def test_every_http_answer_carries_its_specialists_slo_header() -> None:
                 assert set(published["first-token"]) == {"p95", "n"}
         assert members(answers[-1].headers[SLO_HEADER])["itl"]["n"] >= 1
         critic = await fronted.ask(model="octet/critic")
-        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "the figures are those of the specialist alone"
+        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, (
+            "the figures must be those of this specialist alone"
+        )
         refused = await fronted.ask(max_tokens=8, model="octet/writer", octet={"adapters": ["absent"]})
         assert refused.status == 404
         assert members(refused.headers[SLO_HEADER])["ttft"]["n"] == len(answers), (
-            "a refusing specialist publishes its figures"
+            "a specialist that refuses must publish its figures"
         )
         for path in ("/v1/models", "/healthz", "/v1/slo", "/v1/absent"):
             assert SLO_HEADER not in (await fronted.get(path)).headers, "no specialist answered"
@@ -115,12 +117,12 @@ async def test_every_grpc_answer_carries_its_specialists_slo_header() -> None:
             )
             whole = method(infer_request(specialist="critic", max_tokens=4))
             published = members(dict(await whole.initial_metadata())[SLO_HEADER])
-            assert published["ttft"]["n"] == number + 1, "an answer without streaming counts, too"
+            assert published["ttft"]["n"] == number + 1, "an answer without streaming must count too"
             assert (await whole).receipt.specialist == "critic"
         refused = fronted.routed.generate(infer_request(adapters=["absent"]))
         with pytest.raises(grpc.aio.AioRpcError) as error:
             [event async for event in refused]
-        assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client may retry"
+        assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client must be able to retry"
 
 
 async def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:

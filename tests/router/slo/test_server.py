@@ -15,7 +15,7 @@ from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""A speed of twenty tokens per second."""
+"""Costs with which an answer has twenty tokens a second."""
 CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
@@ -109,7 +109,7 @@ async def test_a_shadow_counts_for_no_specialist() -> None:
             assert response.receipt is not None and response.receipt.specialist == "writer"
         await routed.until(lambda: routed.server.services.shadows.counters.answered > 0)
         await routed.until(lambda: samples(routed)[0] == 6)
-        assert samples(routed) == [6, 0], "the shadow was computed and does not count"
+        assert samples(routed) == [6, 0], "the shadow was computed but must not count"
 
 
 async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
             await routed.ask(infer_request(max_tokens=4))
             await routed.until(lambda: samples(routed) == [5, 0])
             assert routed.server.slos.of("writer").routers == 2
-            assert routed.server.slos.counts("writer") == {}, "a specialist without objectives has no counts"
+            assert routed.server.slos.counts("writer") == {}, "a specialist without objectives must have no counts"
 
 
 async def test_an_unavailable_store_delays_no_request() -> None:

@@ -1,4 +1,4 @@
-"""Routers that share a store publish the same figures, also after a restart or an outage of the store."""
+"""Routers that share a store publish the same figures, even after a restart or an outage of the store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tests.router.store.stores import opened
 
 
 class Away:
-    """A store that can be unavailable."""
+    """A store that can be made unavailable."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -76,7 +76,7 @@ async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
             whole.fails(errors.ERROR_REASON_QUEUE_FULL)
         assert published[0].ttft == whole.published().ttft
         assert routers[0].objective("ttft_p95").burns == whole.objective("ttft_p95").burns
-        assert routers[0].slos.counts("writer")["ttft_p95"][0] == 21, "counts since the start are the router's own"
+        assert routers[0].slos.counts("writer")["ttft_p95"][0] == 21, "counts since the start must be the router's own"
 
 
 async def test_shared_slices_are_never_counted_twice() -> None:
@@ -124,11 +124,13 @@ async def test_without_the_store_the_figures_are_the_routers_own() -> None:
         one.answers(0.2)
         assert not await one.share()
         one.clock.sleep(PEERS_STALE_SECONDS)
-        assert (one.published().ttft.samples, one.published().routers) == (2, 1), "the router publishes its own figures"
+        assert (one.published().ttft.samples, one.published().routers) == (2, 1), (
+            "the router must publish its own figures"
+        )
         one.away.is_away = False
         assert await one.share()
         await other.share()
-        assert (one.published().ttft.samples, other.published().ttft.samples) == (3, 3), "no sample is lost"
+        assert (one.published().ttft.samples, other.published().ttft.samples) == (3, 3), "no sample may be lost"
 
 
 async def test_a_long_outage_of_the_store_takes_bounded_memory() -> None:
@@ -160,11 +162,11 @@ async def test_clocks_that_differ_a_little_change_nothing_and_a_wrong_one_does_n
         for each in (one, ahead, wrong):
             each.answers(0.2)
         await round_about(one, ahead, wrong)
-        assert one.published().ttft.samples == 2, "the router whose clock is hours ahead is ignored"
+        assert one.published().ttft.samples == 2, "a router whose clock is hours ahead must be ignored"
         assert one.published().routers == 2
         one.clock.sleep(SLO.window * 1.2 + MOST_AHEAD_SECONDS)
         await one.share()
-        assert one.published().ttft.samples == 0, "the samples expire with the window"
+        assert one.published().ttft.samples == 0, "the samples must expire with the window"
 
 
 async def test_unreadable_slices_are_skipped() -> None:
@@ -210,7 +212,7 @@ async def test_a_router_without_measurements_writes_nothing() -> None:
         one.answers(0.2)
         for _ in range(5):
             await one.share()
-        assert one.away.num_rows == 2, "a router writes one slice per window"
+        assert one.away.num_rows == 2, "a router must write one slice per window"
 
 
 async def test_a_router_stopped_during_a_slow_write_loses_no_sample() -> None:

@@ -1,4 +1,4 @@
-"""Published figures equal the measurements of one specialist; objectives are counted exactly."""
+"""Published figures equal the measurements of one specialist, and objectives are counted exactly."""
 
 from dataclasses import replace
 from math import ceil
@@ -83,7 +83,7 @@ def test_the_short_window_expires_before_the_long_one() -> None:
     assert (short.samples, long.samples, long.rate) == (0, 1, pytest.approx(20))
     router.clock.sleep(SLO.long_window)
     assert router.objective("ttft_p95").burns[1].samples == 0
-    assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "counts are those since the start"
+    assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "counts must be those since the start"
 
 
 def test_the_preempted_share_is_of_answered_requests() -> None:
@@ -97,7 +97,7 @@ def test_the_preempted_share_is_of_answered_requests() -> None:
     published = router.published()
     assert (published.answered, published.preempted_once) == (4, 0.5)
     assert published.ttft.samples == 5, "the interrupted request had a first token"
-    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "the first token is counted once"
+    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "the first token must be counted once"
 
 
 def test_a_first_token_counts_at_once_and_not_again_at_the_end() -> None:
@@ -181,7 +181,7 @@ def test_requests_without_a_first_token_count_by_reason_and_wait(
 def test_admitted_requests_without_a_first_token_count_by_reason_and_wait(
     reason: int, waited: float, accepted: float | None, given_seconds: float, counts: bool
 ) -> None:
-    """The target is 0.4 s after admission; requests that were never admitted do not count."""
+    """The target is 0.4 s after admission. Requests that were never admitted do not count."""
     router = Router()
     router.fails(reason, waited, given_seconds, accepted)
     assert router.slos.counts("writer")["admission_to_first_token_p95"] == ((1, 1) if counts else (0, 0))
@@ -190,7 +190,7 @@ def test_admitted_requests_without_a_first_token_count_by_reason_and_wait(
 
 
 def test_every_error_reason_is_classified() -> None:
-    """A new error reason must be classified, too."""
+    """The test fails if a new error reason is not classified."""
     names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
     at_once = {names[each] for each in names if MissedFirstToken(each, 0.0, 0.0).breaches(1.0)}
     in_time = {names[each] for each in names if MissedFirstToken(each, 2.0, 0.0).breaches(1.0)} - at_once
@@ -235,7 +235,7 @@ def test_a_new_target_counts_from_now_and_an_old_one_keeps_its_counts() -> None:
     router.slos.reload(replace(ENSEMBLE, specialists=(stricter, ENSEMBLE.specialists[1])))
     objective = router.objective("ttft_p95")
     assert (objective.target, objective.burns[0].samples) == (0.2, 0)
-    assert not objective.met, "the current value exceeds the new target"
+    assert not objective.met, "the current value must exceed the new target"
     router.answers(0.1)
     assert router.objective("ttft_p95").met
     router.slos.reload(ENSEMBLE)
@@ -286,7 +286,7 @@ def test_correctness_on_too_few_samples_burns_nothing(samples: int, says: bool) 
     breaker = operator_pb2.BreakerInfo(specialist="writer", pass_rate=0.0, samples=samples, floor=0.9, min_samples=20)
     router = Router(breakers=[breaker])
     published, objective = router.published(), router.objective("correctness")
-    assert (published.pass_rate, published.judged) == (0.0, samples), "the known rate is published"
+    assert (published.pass_rate, published.judged) == (0.0, samples), "the known rate must be published"
     (burn,) = objective.burns
     assert (objective.met, objective.HasField("current"), burn.HasField("rate")) == (not says, says, says)
     assert burn.samples == samples

@@ -1,4 +1,4 @@
-"""The databases that the laws are tested on."""
+"""The databases with which the laws are tested."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,20 +27,20 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make sync rounds faster than in production. The only test of their pace sets it itself."""
+    """Make sync rounds faster than in production. The one test of their pace sets it itself."""
     monkeypatch.setattr(sync, "_TICK_SECONDS", 0.03)
     monkeypatch.setattr(sync, "_DELAYS", BackoffDelays(first=0.03, most=0.5, healthy=0.0))
 
 
 @pytest.fixture(params=("memory", *SHARED))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database."""
+    """Return the URL of an empty database."""
     return _url(request, tmp_path)
 
 
 @pytest.fixture(params=SHARED)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database that several stores can open."""
+    """Return the URL of an empty database that several stores can open."""
     return _url(request, tmp_path)
 
 

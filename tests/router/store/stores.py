@@ -15,11 +15,11 @@ from router.store.store import Store, open_store, opener_for_url
 
 ENSEMBLE = "test"
 NOW = 1_700_000_000
-"""The wall clock of all stores."""
+"""The time of the wall clock of all stores."""
 
 
 class Follower:
-    """The state that a router knows: its own counts and the reported changes."""
+    """What a router knows: its own counts and the changes that were reported to it."""
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], Document] = {}
@@ -115,15 +115,15 @@ _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def own_time() -> float:
-    """A clock that advances while this thread computes, sleeps or is blocked, but not while it waits for a busy CPU.
-    Without scheduler statistics it is the thread's CPU time."""
+    """Return the time of a clock that advances while this thread computes, sleeps or is blocked, but not while it waits
+    for a busy CPU. Without scheduler statistics, it is the thread's CPU time."""
     if not _SCHEDULED.exists():
         return time.thread_time()
     return time.monotonic() - int(_SCHEDULED.read_text().split()[1]) / 1e9
 
 
 class Lag:
-    """The longest pause of the event loop, by `own_time`."""
+    """The longest pause of the event loop, measured with `own_time`."""
 
     def __init__(self) -> None:
         self.longest = 0.0

@@ -1,4 +1,4 @@
-"""The exact rows that a reader of the tables gets."""
+"""The exact rows that readers of the tables get."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def database() -> Iterator[Database]:
         connection.close()
 
 
-Change = tuple[str, list[DocumentEdit], AuditRow]  # the arguments of `Database.change`
+Change = tuple[str, list[DocumentEdit], AuditRow]  # The arguments of `Database.change`.
 
 
 def change(number: int, version: int, body: dict[str, int] | None, key: str = "k") -> Change:
@@ -78,7 +78,9 @@ def test_a_reader_ahead_or_of_another_database_gets_everything(made: int, seen: 
             assert changes is not None and changes.whole == (is_other or seen > made)
             assert len(changes.documents) == (made if changes.whole else made - seen)
             if not changes.whole:
-                assert [row.number for row in changes.audit] == list(range(seen + 1, made + 1)), "oldest first"
+                assert [row.number for row in changes.audit] == list(range(seen + 1, made + 1)), (
+                    "the order must be oldest first"
+                )
 
 
 @given(st.integers(1, 8), st.integers(0, 9), st.integers(1, 9))

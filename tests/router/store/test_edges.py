@@ -19,7 +19,7 @@ MOST_CALLS = 256
 
 
 class RejectingOpener:
-    """Opens connections that reject receipts with an id that begins with `bad`."""
+    """Opens connections that reject receipts whose id starts with `bad`."""
 
     def __init__(self, opener: DatabaseOpener) -> None:
         self._opener = opener
@@ -90,18 +90,18 @@ async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert not any(job.set_running_or_notify_cancel() for job in worker.jobs), "an abandoned call is not made"
+    assert not any(job.set_running_or_notify_cancel() for job in worker.jobs), "an abandoned call must not be made"
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
-    """The database's settings guarantee it."""
+    """The database settings guarantee this."""
     with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
         assert connection.execute("PRAGMA synchronous") == [(2,)]
         assert connection.execute("PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_commit_to_a_file_that_was_moved_meanwhile_has_an_unknown_outcome(tmp_path: Path) -> None:
-    """The file may be put back."""
+    """The file may be put back later."""
     path = tmp_path / "state.db"
     with closing(SqliteFile(path).open()) as connection:
         connection.begin()

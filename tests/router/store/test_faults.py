@@ -1,4 +1,4 @@
-"""A connection that fails at any statement, before or after the commit: no change is lost or made twice."""
+"""A connection fails at any statement, before or after the commit: no change is lost or made twice."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +24,12 @@ from tests.router.store.stores import NOW, Follower, audit_row, counted, eventua
 
 @dataclass
 class Faults:
-    """The shares of calls that fail, by kind."""
+    """The share of calls that fail, by kind."""
 
     random: Random
     statements: float = 0.0
     commits_lost: float = 0.0
-    """The share of commits that are made and then reported as lost."""
+    """The share of commits that succeed but are reported as lost."""
     commits_failed: float = 0.0
     opens: float = 0.0
     seen: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class FaultyOpener:
 
 
 async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
-    """Retry until the change is made. Every failure must be certain."""
+    """Retry until the change is made. Every failure must be certain, so that a retry is safe."""
     while True:
         try:
             return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version
@@ -139,7 +139,7 @@ async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
     monkeypatch.setattr("router.store.worker._SETTLE_SECONDS", 0.5)
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
-        await store.documents()  # the tasks of the start are done
+        await store.documents()  # The tasks of the start are done.
         faults.commits_lost, faults.opens = 1.0, 1.0
         with pytest.raises(StoreUnavailable, match="it is unknown whether the change was committed") as gone:
             await store.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -185,7 +185,7 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
         assert held.held_receipts >= 100
         await eventually(lambda: "the store has dropped" in caplog.text)
         assert await store.receipt("r499") is not None
-        follower.count(store, counted(7, 0, "later"))  # this count is not part of the waiting batch
+        follower.count(store, counted(7, 0, "later"))  # This count is not part of the batch that waits.
         faults.opens = 0.0
         await eventually(lambda: store._held.is_empty)
         assert follower.troubles[-1] == ""
@@ -201,7 +201,7 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
 
 
 async def test_the_audit_row_and_the_documents_are_written_together(shared_url: str) -> None:
-    """A change that fails between them writes neither."""
+    """A change that fails between the two writes neither."""
 
     class FailingAudit(Faulty):
         def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
@@ -241,7 +241,7 @@ class StuckOpener(FaultyOpener):
 
 @contextmanager
 def stuck_at(statement: str, turn: float, answer: float) -> Iterator[None]:
-    """Block stores at the statement, and limit the seconds that a call waits for its turn and for its answer."""
+    """Block stores at this statement, and limit the seconds for which a call waits for its turn and for its answer."""
     Stuck.free.clear()
     Stuck.is_waiting.clear()
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +260,7 @@ STUCK: dict[str, Any] = {"wrap": lambda opener: StuckOpener(opener, Faults(Rando
 
 async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> None:
     async with opened(shared_url, **STUCK) as store:
-        with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # every sync round runs this statement
+        with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # Every sync round runs this statement.
             await eventually(Stuck.is_waiting.is_set)
             with pytest.raises(StoreUnavailable, match="no answer in") as gone:
                 await store.change("knob", "a", 0, {}, audit_row())

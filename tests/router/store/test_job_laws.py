@@ -1,5 +1,5 @@
-"""Random histories of jobs: routers that claim, pause, die and return late, lost commits, cancellations.
-A job ends once, its events have no gaps, and a reported event never changes."""
+"""Random histories of jobs: routers that claim, pause, die and return late, lost commits, and cancellations. A job ends
+once, its events have no gaps, and a reported event never changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class Known:
 
 @dataclass
 class Holder:
-    """A router's claim of a job. The claim may have been lost since."""
+    """A router's claim on a job. The claim may have been lost meanwhile."""
 
     row: JobRow
     written: int
@@ -101,7 +101,7 @@ class JobHistories(RuleBasedStateMachine):
             self.claim("well", late=False)
 
     def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
-        """Make the call, and repeat it after a lost connection, as the store's thread does."""
+        """Make the call, and repeat it if the connection is lost, as the store's thread does."""
         self.flaky.fate = fate
         for _ in range(2):
             try:
@@ -206,7 +206,7 @@ class JobHistories(RuleBasedStateMachine):
     @precondition(lambda self: any(holder.last for holder in self.holders))
     @rule(data=st.data())
     def write_once_more(self, data: st.DataObject) -> None:
-        """A write with an unknown outcome is repeated: it is made once or never."""
+        """Repeat a write with an unknown outcome. It must take effect at most once."""
         holder = data.draw(st.sampled_from([holder for holder in self.holders if holder.last]))
         assert holder.last is not None
         job = self.known.get(holder.row.id)
@@ -233,7 +233,7 @@ class JobHistories(RuleBasedStateMachine):
     @precondition(lambda self: any(job.held for job in self.known.values()))
     @rule(data=st.data(), fate=FATES, old=st.booleans())
     def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
-        """A lease is revoked, unless its owner renewed it after the scan."""
+        """Revoke a lease, unless its owner renewed it after the scan."""
         held = self.do("well", lambda table: table.scan(self.now, ())).leases
         assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
         each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))

@@ -45,7 +45,7 @@ async def test_a_failed_migration_is_rolled_back(shared_url: str) -> None:
     async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN)) as store:
         assert "NONSENSE" in store.trouble
     async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN[:1])) as store:
-        assert store.trouble == ""  # the first half of the failed migration was rolled back
+        assert store.trouble == ""  # The first half of the failed migration was rolled back.
         assert list(await store.documents()) == [kept]
 
 
@@ -56,7 +56,7 @@ async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> N
 
 
 async def test_all_documents_of_a_replaced_database_are_reported(shared_url: str) -> None:
-    """A database is replaced, for example, by a restored backup."""
+    """A database is replaced, for example, when a backup is restored."""
     from router.store.store import opener_for_url
     from tests.router.store.stores import Follower, eventually
 

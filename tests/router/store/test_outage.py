@@ -1,4 +1,5 @@
-"""PostgreSQL is killed, frozen, full or refuses: no serving call waits for it, and no acknowledged change is lost."""
+"""PostgreSQL is killed, frozen or full, or refuses connections. No serving call waits for it, and no acknowledged
+change is lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,20 +18,20 @@ from tests.router.store.stores import NOW, Follower, Lag, audit_row, counted, ev
 
 @pytest.fixture(scope="module")
 def killable() -> Iterator[PostgresServer]:
-    """A server that only these tests use, because they kill it."""
+    """Yield a server that only these tests use, because they kill it."""
     with postgres_server(programs_or_skip()) as server:
         yield server
 
 
 class Load:
-    """The load of a router on its store, and the acknowledged changes."""
+    """A router's load on its store, and the changes that were acknowledged."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
         self.num_counted = 0
         self.acknowledged = -1
-        """The number in the last body that was acknowledged."""
+        """The number in the last document body that was acknowledged."""
         self.slowest = 0.0
 
     async def count(self) -> None:
@@ -69,7 +70,7 @@ async def stop(*tasks: "asyncio.Task[None]") -> None:
 async def test_a_database_killed_under_load_loses_no_acknowledged_change(
     killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):  # a busy machine restarts the server slowly
+    for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):  # A busy machine restarts the server slowly.
         monkeypatch.setattr(f"router.store.worker.{name}", 120.0)
     url = killable.new_database()
 
@@ -92,7 +93,7 @@ async def test_a_database_killed_under_load_loses_no_acknowledged_change(
         for enough in (5, 10):
             await eventually(partial(have_changed, loads, enough))
             await asyncio.to_thread(killable.kill)
-            await asyncio.sleep(0.3)  # writes fail during the outage
+            await asyncio.sleep(0.3)  # Writes fail during the outage.
             await asyncio.to_thread(killable.start)
             await eventually(lambda: not one.trouble and not two.trouble)
         await stop(*tasks, measuring)
@@ -107,7 +108,7 @@ async def test_a_database_killed_under_load_loses_no_acknowledged_change(
 async def test_a_frozen_database_is_reported_and_delays_no_call(
     killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server accepts connections and does not answer. The store reports the outage, and writes its buffer
+    """The server accepts connections but does not answer. The store reports the outage, and writes its buffer
     afterwards."""
     url = killable.new_database()
     lag = Lag()
@@ -158,8 +159,8 @@ async def test_a_store_starts_without_its_database(killable: PostgresServer) -> 
 async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
     killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stopped router holds a row lock that every change needs. Changes are refused in time, and succeed after the
-    server ends its session."""
+    """The stopped router holds a row lock that every change needs. Changes are refused in time, and succeed once the
+    server ends the session."""
     from router.store import postgres
 
     shorter = {"lock_timeout": "200", "idle_in_transaction_session_timeout": "3000"}
@@ -209,7 +210,7 @@ def test_a_call_that_waits_for_the_store_can_be_cancelled(killable: PostgresServ
 
 
 async def test_a_lost_commit_that_is_still_under_way_is_waited_for(killable: PostgresServer) -> None:
-    """The lookup of a change waits for the row lock of the lost transaction, and so sees its outcome."""
+    """The lookup of a change waits for the row lock of the lost transaction, so it sees its outcome."""
     import psycopg
 
     url = killable.new_database()

@@ -1,4 +1,4 @@
-"""Queries of receipts: newest first, by label, written or buffered, at every router."""
+"""Queries for receipts: newest first, by label, whether written or buffered, at every router."""
 
 import asyncio
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ async def emptied(url: str) -> None:
 
 
 def test_the_newest_receipts_with_every_label_are_found_written_or_buffered(shared_url: str) -> None:
-    """Both the router that buffers them and another router find them."""
+    """Both the router that buffers the receipts and another router find them."""
 
     async def scenario(kept: list[ReceiptRow], later: list[ReceiptRow], query: ReceiptQuery) -> None:
         await eventually(lambda: mine.counters().held_receipts == 0)
@@ -82,7 +82,7 @@ def test_the_newest_receipts_with_every_label_are_found_written_or_buffered(shar
             mine.keep_receipt(row)
         for store, all_of_them in ((other, kept), (mine, list(again.values()))):
             if store is other and later:
-                continue  # some of the later receipts may be written by now
+                continue  # Some of the later receipts may be written by now.
             found = await store.newest_receipts(query)
             assert [row.at_ms for row in found] == expected(all_of_them, query)
             assert all(row in all_of_them for row in found)
@@ -167,7 +167,7 @@ async def test_a_verdict_is_shown_with_its_own_receipt_only(url: str) -> None:
         assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
         store.keep_receipt(receipt(1, NOW + 5))
         await eventually(lambda: store.counters().held_receipts == 0)
-        assert await judged("r1") == "", "another request has this id now"
+        assert await judged("r1") == "", "another request has the same id now"
         for wrong in (VerdictRow("\0", NOW, "passed"), VerdictRow("r1", NOW, "x" * 300)):
             store.keep_verdict(wrong)
         assert store.counters().dropped_verdicts == 2
@@ -180,7 +180,7 @@ def test_buffered_verdicts_are_bounded() -> None:
     assert (len(held), held.num_dropped) == (3, 2)
     assert [each.request_id for each in held.take(2)] == ["r2", "r3"] and len(held) == 1
     row = receipt(2, NOW)
-    assert held.apply(row) == row._replace(judged="passed"), "the verdict is being written"
+    assert held.apply(row) == row._replace(judged="passed"), "the verdict is still being written"
     held.forget_taken()
     assert held.apply(row) == row
     full = WriteBuffer(10)
@@ -215,7 +215,7 @@ async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> No
 
 
 async def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
-    async with opened(f"sqlite:{tmp_path}") as store:  # a folder is not a database
+    async with opened(f"sqlite:{tmp_path}") as store:  # A folder is not a database.
         store.keep_receipt(receipt(1))
         calls: list[Any] = [
             store.newest_receipts(ReceiptQuery(9)),

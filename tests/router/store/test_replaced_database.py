@@ -65,7 +65,7 @@ def replacement_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def order(store: Any) -> int:
-    """Make acknowledged changes; return the version of the breaker."""
+    """Make changes that are acknowledged. Return the version of the breaker's document."""
     held = await store.change("breaker", "shell", 0, {"hold": "open"}, audit_row("shell"))
     gone = await store.change("knob", "gone", 0, {"n": 1}, audit_row())
     await store.change("knob", "gone", gone.version, None, audit_row())
@@ -95,12 +95,12 @@ def test_an_emptied_database_gets_acknowledged_changes_back(
             followers[1].count(two, counted(1, 0))
             await eventually(lambda: all(each.sums.get(PLACE) == (8, 3) for each in followers))
             await two.change("breaker", "shell", version, {"hold": "closed"}, audit_row("shell"))
-            assert [row.number for row in await one.audit()] == [6, 5], "audit numbers continue"
+            assert [row.number for row in await one.audit()] == [6, 5], "audit numbers must continue"
             assert [each.dips for each in followers] == [[], []]
             assert (one.trouble, two.trouble) == ("", "")
 
     asyncio.run(scenario())
-    assert 1 <= len(replacement_errors(caplog)) <= 2, "each router logs the replacement at most once"
+    assert 1 <= len(replacement_errors(caplog)) <= 2, "each router may log the replacement at most once"
     assert "written back" in caplog.text
 
 
@@ -114,7 +114,7 @@ async def test_a_change_right_after_a_loss_restores_the_database_first(shared_ur
         for _ in range(5):
             await order_one(store)
             remove(shared_url)
-            assert "restored" in [row.what for row in await store.audit()], "a read restores the database, too"
+            assert "restored" in [row.what for row in await store.audit()], "a read must restore the database too"
             remove(shared_url)
             await order_one(store)
         assert len(await store.documents()) == 10
@@ -150,7 +150,7 @@ def test_a_backup_put_in_place_is_taken_over_unchanged(tmp_path: Path, caplog: p
 
 
 async def test_a_history_rolled_back_in_place_is_taken_over_unchanged(shared_url: str) -> None:
-    """The restored sequence numbers are lower, and soon as high as before."""
+    """The restored sequence numbers are lower, but soon as high as before."""
     followers = [Follower(), Follower()]
     async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
         await one.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -180,7 +180,7 @@ async def test_a_backup_restored_into_the_open_file_is_taken_over_unchanged(tmp_
 
 
 def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
-    """SQLite's side files belong to the removed file."""
+    """SQLite's side files, which stay, belong to the removed file."""
     path = tmp_path / "state.db"
 
     async def scenario() -> None:
@@ -248,7 +248,7 @@ READ = st.integers(0, 8)
 def test_two_concurrent_restores_lose_nothing(
     changes: list[tuple[str, int | None]], have_read: tuple[int, int], between: str | None
 ) -> None:
-    """The router that has seen less may restore first. A change between the two restores stays."""
+    """The router that has seen less may restore first. A change between the two restores must stay."""
     old = fresh("old")
     states: list[dict[str, Any]] = [{}]
     writer = Database(old, StoreSnapshot("", lambda: NOW))
@@ -279,7 +279,7 @@ def test_two_concurrent_restores_lose_nothing(
     reported = first.changes_after(mark, 0)[1]
     assert {**states[read[0]], **({between: {"n": 99}} if between else {}), **_reported(reported)} == {
         **wanted, **{key: None for key in _reported(reported) if key not in wanted}
-    }, "a third router gets the added rows"  # fmt: skip
+    }, "a third router must get the added rows"  # fmt: skip
     old.close()
     new.close()
 

@@ -1,4 +1,4 @@
-"""Stored rows are bounded, the newest stay, and closing writes the buffer."""
+"""The number of stored rows is bounded, the newest rows stay, and closing the store writes its buffer."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def test_the_audit_is_bounded_and_deleted_documents_are_forgotten(url: str
 
 
 async def test_closing_writes_the_buffer(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.store.sync._TICK_SECONDS", 0.0005)  # sync rounds begin while rows are added
+    monkeypatch.setattr("router.store.sync._TICK_SECONDS", 0.0005)  # Sync rounds begin while rows are added.
     async with opened(shared_url) as store:
         for number in range(2500):
             store.count(counted(1, 0))

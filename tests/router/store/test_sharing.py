@@ -1,4 +1,4 @@
-"""Several routers on one database: no change is overwritten or missed, and all routers agree."""
+"""Several routers share a database: no change is overwritten or missed, and all routers agree."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ async def test_no_change_is_overwritten_or_missed_by_a_reader(shared_url: str) -
 
 
 async def test_readers_miss_no_change_of_independent_writers(shared_url: str) -> None:
-    """Each writer has its own document, so that only the sequence number keeps their commits in order."""
+    """Each writer has its own document, so only the sequence number keeps their commits in order."""
 
     async def write(store: Store, name: str) -> None:
         version = 0
@@ -60,7 +60,7 @@ async def test_readers_miss_no_change_of_independent_writers(shared_url: str) ->
             version = (await store.change("knob", name, version, {"n": number}, audit_row(name))).version
 
     async def read(follower: Follower, store: Store) -> None:
-        """Read without pauses, so that even a short race in the database is met."""
+        """Read without a pause, so that even a short race in the database shows."""
         while len(follower.audit) < NUM_STORES * NUM_CHANGES:
             assert store._sync is not None
             store._sync.run_soon()
@@ -88,7 +88,7 @@ async def test_two_routers_agree_within_a_second(shared_url: str, monkeypatch: p
             began = time.monotonic()
             await eventually(partial(has_number, reported, number))
             waits.append(time.monotonic() - began)
-        assert min(waits) < 1.0  # the shortest of four waits, because other processes use the machine, too
+        assert min(waits) < 1.0  # The shortest of four waits counts, because other processes use the machine too.
         await one.change("breaker", "debug", version, None, audit_row())
         await eventually(lambda: reported.bodies() == {})
 
@@ -107,7 +107,7 @@ async def test_counts_add_up_and_no_sum_ever_decreases(shared_url: str) -> None:
 
 
 async def test_many_stores_start_at_once(shared_url: str) -> None:
-    """On an empty database, one store creates the tables."""
+    """The database is empty, and one of the stores creates the tables."""
     followers = [Follower() for _ in range(6)]
     async with AsyncExitStack() as stack:
         begun = [stack.enter_async_context(opened(shared_url, each)) for each in followers]

@@ -1,4 +1,4 @@
-"""Slices are reported to all other writers once, also when they are late, and old slices are deleted."""
+"""Slices are reported once to every other writer, even if they are late, and old slices are deleted."""
 
 from collections.abc import Sequence
 

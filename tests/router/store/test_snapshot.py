@@ -1,4 +1,4 @@
-"""A snapshot keeps the newest known version of every document, in any order of arrival."""
+"""A snapshot keeps the newest known version of every document, in whatever order versions arrive."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +25,6 @@ def test_a_database_continues_a_snapshot_unless_it_was_replaced_or_rolled_back(
     known: int, now: int, identity: str
 ) -> None:
     history = StoreSnapshot("memory", lambda: 0.0)
-    assert history.continues(StorePosition(identity, now, now)), "an empty snapshot is continued by any database"
+    assert history.continues(StorePosition(identity, now, now)), "any database may continue an empty snapshot"
     history.update(StorePosition("identity", known, known), [])
     assert history.continues(StorePosition(identity, now, now)) == (identity == "identity" and now >= known)

@@ -1,4 +1,4 @@
-"""Random histories of changes, counts and rows equal a plain dictionary, on every database."""
+"""Random histories of changes, counts and rows give the same state as a plain dictionary, on every database."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ IDS = st.sampled_from(["r1", "r2", "r3"])
 
 
 def empty(url: str) -> None:
-    """Delete the rows of an earlier history."""
+    """Delete the rows of the previous history."""
     if url == "memory":
         return
     store = make_store(url)

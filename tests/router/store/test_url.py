@@ -54,7 +54,7 @@ def test_a_relative_path_starts_at_the_configuration(tmp_path: Path) -> None:
 def test_psycopg_is_loaded_only_for_postgresql_and_its_absence_is_explained(tmp_path: Path) -> None:
     script = """
 import sys
-sys.modules["psycopg"] = None  # as if it were not installed
+sys.modules["psycopg"] = None  # This makes psycopg look as if it were not installed.
 from octet.config.ensemble import StoreConfig
 from router.store.store import open_store
 open_store(StoreConfig(url="memory"), "test")

@@ -1,4 +1,4 @@
-"""The same values are accepted on every database and are returned unchanged."""
+"""Every database accepts the same values and returns them unchanged."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ def test_a_body_that_is_too_deep_is_refused() -> None:
                 await store.change("knob", "a", 0, body, audit_row())
 
     asyncio.run(scenario())
-    while body:  # unnest level by level, because Python's destructor recurses
+    while body:  # Unnest level by level, because Python's destructor recurses.
         body = body["n"]
 
 

@@ -1,4 +1,4 @@
-"""The write buffer compared with a plain model."""
+"""The write buffer, compared with a simple model."""
 
 from typing import Any
 from unittest.mock import patch
@@ -63,7 +63,7 @@ def test_buffered_counts_are_the_received_minus_the_written_and_dropped(events: 
                 good, bad = held.counts_of(("demand", key, 0))
                 assert bad == 2 * good and good in (here[key], 0)
                 assert good or not here[key] or key not in under_way, (
-                    "counts of a batch that is being written are never dropped"
+                    "counts of a batch that is being written must not be dropped"
                 )
                 here[key] = good
             assert len(held._counts) <= MOST_COUNTS + len(under_way)

@@ -1,1 +1,1 @@
-"""Tests of training."""
+"""Tests of classifier training."""

@@ -1,4 +1,4 @@
-"""Questions of beginners about C++, and similar ones about other languages and topics."""
+"""Beginners' questions about C++, and similar ones about other languages and topics."""
 
 EVERYDAY = (
     "explain how virtual functions work",

@@ -1,4 +1,4 @@
-"""An ensemble for C++ answers questions about C++ and rejects similar ones about other topics."""
+"""The default C++ ensemble answers questions about C++ and rejects similar ones about other topics."""
 
 from collections.abc import Sequence
 

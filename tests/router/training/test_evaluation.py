@@ -1,4 +1,4 @@
-"""Evaluation figures are exact, and the default classifier does not get worse."""
+"""The figures of an evaluation are exact, and the default classifier does not get worse."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ TOP1, TOP2, CALIBRATION_ERROR = 0.84, 0.92, 0.06
 
 
 class Fixed:
-    """A classifier that returns a, b, c with 0.6, 0.3, 0.1 for every text."""
+    """A classifier that returns a, b and c with 0.6, 0.3 and 0.1 for every text."""
 
     digest = "f" * 64
     labels = ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Generated records: compiler messages with the label of the snippet that caused them."""
+"""Generated training records: compiler messages, labelled like the snippets that caused them."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Intervals contain the true value in 95 of 100 cases."""
+"""Confidence intervals contain the true value in 95 of 100 cases."""
 
 from math import isclose
 from random import Random
@@ -21,11 +21,11 @@ def test_a_share_lies_in_its_interval_and_both_ends_are_shares(hits: int, more: 
         mirrored = share_interval(more, total)
         assert isclose(mirrored[0], 1 - high, abs_tol=1e-9) and isclose(mirrored[1], 1 - low, abs_tol=1e-9)
         wider = share_interval(hits * 4, total * 4)
-        assert low <= wider[0] + 1e-9 and wider[1] <= high + 1e-9, "four times as many cases narrow the interval"
+        assert low <= wider[0] + 1e-9 and wider[1] <= high + 1e-9, "four times as many cases must narrow the interval"
 
 
 def test_an_interval_equals_the_textbook_example() -> None:
-    """The example of Agresti and Coull is 9 of 10."""
+    """The example of Agresti and Coull: 9 of 10."""
     low, high = share_interval(9, 10)
     assert (round(low, 3), round(high, 3)) == (0.596, 0.982)
 
@@ -42,7 +42,7 @@ def test_a_quantile_interval_is_bounded_only_with_enough_cases(share: float, tot
 
 @pytest.mark.parametrize(("share", "total"), [(0.9, 36), (0.9, 200), (0.5, 60), (0.1, 300)])
 def test_the_quantile_lies_in_its_interval(share: float, total: int) -> None:
-    """The quantile of uniform numbers is the share itself."""
+    """The quantile of uniform random numbers is the share itself."""
     low, high = quantile_ranks(share, total)
     random, rounds, hits = Random(0), 1500, 0
     for _ in range(rounds):

@@ -63,7 +63,7 @@ def test_a_row_counts_all_cases_below_its_threshold(comparisons: list[Comparison
         assert row.disagreements == sum(not one.agreed for one in below)
         assert row.saves == outcomes.count(("failed", "passed"))
         assert row.losses == outcomes.count(("passed", "failed"))
-    assert curve.rows()[-1].shadowed == curve.total, "the last row covers all data"
+    assert curve.rows()[-1].shadowed == curve.total, "the last row must cover all data"
 
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES, st.sampled_from(["saves", "disagreements"]))

@@ -1,4 +1,4 @@
-"""`octet router tune` from a router and from a file."""
+"""`octet router tune` with data from a router and from a file."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ TUNE = ("router", "tune")
 
 
 def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire.Comparison]:
-    """Make comparisons in which the shadow alone is right more often if the primary's confidence is lower."""
+    """Return comparisons in which the shadow alone is right more often if the primary's confidence is lower."""
     random, made = Random(seed), []
     for number in range(num):
         confidence = random.random() / 2

@@ -1,4 +1,4 @@
-"""Training is a pure function of its records, agrees with scikit-learn, and calibrates on unseen sources."""
+"""Training is a pure function of its records, agrees with scikit-learn, and calibrates on sources it has not seen."""
 
 import hashlib
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_every_source_is_in_exactly_one_fold() -> None:
 
 
 def test_a_left_out_source_does_not_influence_its_own_results() -> None:
-    """A word that reveals the label in one source alone cannot help that source."""
+    """A word that reveals the label in only one source must not help with that source."""
     marked_records = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
     labels = collect_labels(marked_records)
     plain, marked = left_out_probabilities(small_corpus(), labels), left_out_probabilities(marked_records, labels)
@@ -99,7 +99,7 @@ def test_labels_come_in_order_and_reject_last() -> None:
 
 @pytest.mark.slow
 def test_the_committed_classifier_is_trained_from_the_committed_corpus() -> None:
-    """The weights are bit-identical with the same BLAS, otherwise equal up to rounding to 16 bits."""
+    """With the same BLAS, the weights are identical. Otherwise they are equal after rounding to 16 bits."""
     committed, again = decode_model(DEFAULT_FILE.read_bytes()), decode_model(train(read_records(corpus_files())).data)
     if committed.digest == again.digest:
         return

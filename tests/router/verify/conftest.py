@@ -1,4 +1,4 @@
-"""Real compilers in the real sandbox; precompiled headers are kept between runs, as for users."""
+"""Real compilers in the real sandbox. Precompiled headers are kept between runs, as they are for users."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ def found(name: str) -> str:
 
 
 def make_cpp(driver: str, mode: SandboxMode = "namespaces", **changes: Any) -> CppVerifier:
-    """The wall clock limit is long enough for a busy machine."""
+    """Return a C++ verifier whose limit on wall time is long enough for a busy machine."""
     limits = VerifierLimits(
         changes.pop("cpu_seconds", 10.0), changes.pop("clock_seconds", 300.0), changes.pop("answer_bytes", 32 << 20)
     )

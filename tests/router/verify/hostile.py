@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Hostile sources, grouped by the verdict they must get."""
+"""Hostile sources, grouped by the verdict that they must get."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Public C++ with known verdicts, read from files that are not part of the repository."""
+"""Public C++ code with known verdicts, read from files that are not in the repository."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def humaneval(folder: Path) -> list[dict[str, str]]:
 
 
 def drrepair(folder: Path) -> Iterator[tuple[str, str]]:
-    """A broken program and its fixed version."""
+    """Yield broken programs, each with its fixed version."""
     path = folder / "drrepair" / "err-dev.1000.jsonl"
     if not path.is_file():
         pytest.skip(f"no file {path}")
@@ -31,7 +31,7 @@ def drrepair(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def program(lines: list[dict[str, Any]]) -> str:
-    """Restore braces that the file replaces by indentation."""
+    """Restore the braces that the file replaces by indentation."""
     kept = [line for line in lines if line["code"].strip() != "}"]
     out: list[str] = []
     for line, after in zip(kept, [*kept[1:], {"indent": 0}], strict=True):

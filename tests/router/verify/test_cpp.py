@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Typical answers, verified by real compilers: lenient with fragments, strict with programs."""
+"""Typical answers, verified by real compilers, which are lenient with fragments and strict with programs."""
 
 import asyncio
 import logging
@@ -251,7 +251,8 @@ class _Crowded(Sandbox):
 
 
 def test_the_event_loop_runs_during_verification() -> None:
-    """The router's event loop keeps running while an expensive source is compiled and then cancelled."""
+    """The router's event loop keeps running while an expensive source is compiled, and when the compilation is
+    cancelled."""
 
     async def ticking() -> tuple[int, float]:
         verifier = make_cpp("clang++")

@@ -156,9 +156,9 @@ def test_a_custom_verifiers_process_ends_on_close_and_cancel(base: Path) -> None
 
 def test_detached_children_of_a_custom_verifier_are_killed(base: Path) -> None:
     pid = int(verdict(base, "detaches").why)
-    assert is_gone(pid), "children end when the verifier is closed"
+    assert is_gone(pid), "children must end when the verifier is closed"
     judged(open_verifier("mine:detaches", CONFIG, base), "die", str(base / "pid"))
-    assert is_gone(int((base / "pid").read_text())), "children end when the verifier dies"
+    assert is_gone(int((base / "pid").read_text())), "children must end when the verifier dies"
 
 
 def is_gone(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Code between fences is found in every notation."""
+"""Fenced code is found in every notation."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Hostile sources get a verdict within their limits, without content of other files."""
+"""Hostile sources get a verdict within their limits, and no verdict contains the content of other files."""
 
 import tempfile
 from collections.abc import Iterable

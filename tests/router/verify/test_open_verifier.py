@@ -1,4 +1,4 @@
-"""Verifiers that a configuration may name, and the errors for others."""
+"""The verifiers that a configuration may name, and the errors for other names."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Python and JSON are parsed, and deep nesting crashes only the parsing process."""
+"""Python and JSON are parsed, and deep nesting crashes only the process that parses."""
 
 import json
 from typing import Any

@@ -35,7 +35,7 @@ LIMITS = SandboxLimits(cpu=5, seconds=120, memory=1 << 30)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """The folder is world-readable, so that only the sandbox keeps the probe out."""
+    """Yield a folder that every user may read, so that only the sandbox keeps the probe out."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -73,7 +73,7 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe
     assert result.ending == "exited" and result.code == 0, result
     said = dict(line.partition("=")[::2] for line in result.output.splitlines() if "=" in line)
     allowed = {what for what, how in said.items() if how == "done"}
-    # Inside namespaces the probe sees an empty root and its own private folder.
+    # In the mode `namespaces`, the probe sees an empty root and its own private folder.
     assert allowed == ({"read /", "file here"} if mode == "namespaces" else set())
     assert secret.read_text() == "secret"
     lines = result.output.splitlines()
@@ -112,7 +112,7 @@ def test_a_folder_can_be_made_writable(mode: SandboxMode, folder: Path) -> None:
     given.chmod(0o777)
     inside = Sandbox(mode, VerifierPool()).output_path(str(given))
     result = ended(mode, caged([program, f"{inside}/new"], writable=str(given)))
-    # touch creates the file; it may not set its time, which it tries as well.
+    # `touch` creates the file, then tries to set its time, which is not permitted.
     assert [path.name for path in given.iterdir()] == ["new"], result
 
 
@@ -143,13 +143,13 @@ def test_file_size_is_limited(folder: Path) -> None:
 def test_a_cancelled_sandbox_leaves_no_process_and_no_file(
     mode: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process would adopt orphaned processes, and gets none."""
+    """Orphaned processes would become children of this process, and there must be none."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sandbox_child.libc.prctl(36, 1, 0, 0, 0)
     program = shutil.which("sleep")
     assert program is not None
-    others = set(_offspring())  # processes of other tests, such as a database
+    others = set(_offspring())  # These are processes of other tests, such as a database.
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(
@@ -193,7 +193,7 @@ def test_the_stronger_mode_is_chosen() -> None:
 
 
 def test_the_sandbox_needs_no_root(probe: str) -> None:
-    """A user without privileges gets the same sandbox through a user namespace."""
+    """Through a user namespace, a user without privileges gets the same sandbox."""
     python = shutil.which("python3", path="/usr/bin") if os.geteuid() == 0 else sys.executable
     if python is None:
         pytest.skip("no Python that others than root can run")
@@ -222,7 +222,7 @@ def test_only_the_outermost_paths_are_kept(tmp_path: Path) -> None:
 
 
 def _offspring() -> list[int]:
-    """Return the children of this process and their children."""
+    """Return the descendants of this process."""
     found_now: set[int] = set()
     new = {os.getpid()}
     while new:

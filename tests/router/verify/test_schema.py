@@ -1,4 +1,4 @@
-"""Schemas follow JSON Schema, and unsupported keywords are refused."""
+"""Schemas follow JSON Schema, and a schema with an unsupported keyword is refused."""
 
 import json
 from pathlib import Path
