@@ -275,10 +275,10 @@ def write_comparisons(comparisons: Iterable[Comparison], file: TextIO) -> Iterat
 def _parse_comparison(line: str, place: str) -> Comparison:
     try:
         if not line.lstrip().startswith("{"):
-            raise ParseError("it is no object")
+            raise ParseError("not a JSON object")
         return Comparison.from_wire(Parse(line, wire.Comparison()))
     except (ParseError, ValueError, OverflowError, RecursionError) as error:
-        expected = "a line must be JSON, and it must be an octet.v1.Comparison, as --export writes it"
+        expected = "a line must be JSON of an octet.v1.Comparison, as written by --export"
         raise ValueError(f"{place}: {expected}: {error}") from None
 
 

@@ -106,9 +106,9 @@ def test_only_recent_data_is_used_and_missing_data_is_reported(capsys: Captured)
     ("line", "says"),
     [
         ("{", "a line must be JSON"),
-        ("[]", "must be an octet.v1.Comparison"),
-        ('{"confidence": "x"}', "must be an octet.v1.Comparison"),
-        ('{"nobody": 1}', "must be an octet.v1.Comparison"),
+        ("[]", "an octet.v1.Comparison, as written"),
+        ('{"confidence": "x"}', "an octet.v1.Comparison, as written"),
+        ('{"nobody": 1}', "an octet.v1.Comparison, as written"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, capsys: Captured, line: str, says: str) -> None:
