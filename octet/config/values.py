@@ -209,7 +209,7 @@ def _text(right: TextLimits, node: YamlNode) -> str:
         raise InvalidConfigValue(right.what, node)
     text = node.text
     if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
-        raise InvalidConfigValue(f"{right.what} without surrogates and null characters", node)
+        raise InvalidConfigValue(f"{right.what} without surrogates or null characters", node)
     if not right.least <= len(text) <= right.most:
         raise InvalidConfigValue(f"{right.what}, {right.least} to {right.most:,} characters long", node)
     if right.pattern is not None and not right.pattern.fullmatch(text):

@@ -132,7 +132,7 @@ def _is_multiple(value: float, divisor: float) -> bool:
 def check_schema(schema: Any, where: str = "the schema", depth: int = 0) -> None:
     """Raises BadSchema with the location. Unsupported keywords are refused, never ignored."""
     if depth > MOST_SCHEMA_DEPTH:
-        raise BadSchema(f"{where}: nested deeper than {MOST_SCHEMA_DEPTH}")
+        raise BadSchema(f"{where}: nested deeper than {MOST_SCHEMA_DEPTH} levels")
     for error in _validators()[0].iter_errors(schema):
         if error.validator == "additionalProperties" and not error.absolute_path:
             raise BadSchema(f"{where}: {error.message}; supported keywords: {', '.join(sorted(_KEYWORDS))}")
