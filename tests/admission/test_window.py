@@ -115,7 +115,7 @@ def test_counting_is_cheap_however_much_is_in_the_window() -> None:
     window = RollingWindow(86_400.0)
     looked_at = 0
 
-    class Watched(dict[int, Counts]):
+    class WatchedDict(dict[int, Counts]):
         def items(self) -> None:  # type: ignore[override]
             raise AssertionError("the whole window was looked at")
 
@@ -124,7 +124,7 @@ def test_counting_is_cheap_however_much_is_in_the_window() -> None:
             looked_at += 1
             return super().pop(*key)
 
-    window._buckets = Watched()
+    window._buckets = WatchedDict()
     for now in range(0, 3 * 86_400, 60):
         window.add(now, good=1, bad=1)
         assert window.counts(now).total <= 2 * 1441

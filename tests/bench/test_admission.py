@@ -208,14 +208,14 @@ def test_answer_ends_at_its_own_length(answer: int, limit: int) -> None:
     asked = replace(offer(patience=1000.0), answer_tokens=answer, max_tokens=limit)
     emitted = 0
 
-    class Counting(OpenAdmission):
+    class CountingAdmission(OpenAdmission):
         def events(self) -> list[Event]:
             nonlocal emitted
             events = super().events()
             emitted += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
             return events
 
-    play = LoadSimulation([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), slots=12))
+    play = LoadSimulation([asked], lambda clock: CountingAdmission(step_loop(PLANT, clock, 1), slots=12))
     assert [each.end for each in play.run()] == ["in time"]
     assert emitted == answer
 

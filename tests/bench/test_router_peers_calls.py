@@ -44,7 +44,7 @@ def _whole(tokens: int) -> bytes:
     return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-class _Written(asyncio.Transport):
+class _RecordingTransport(asyncio.Transport):
     def write(self, data: object) -> None:
         pass
 
@@ -60,7 +60,7 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_split(
         counts: list[int] = []
         counter = TokenCounter(lambda tokens, _: counts.append(tokens))
         connection = HttpConnection()
-        connection.connection_made(_Written())
+        connection.connection_made(_RecordingTransport())
         asking = asyncio.ensure_future(connection.exchange(b"", counter.add))
         await asyncio.sleep(0)
         for begin, end in pairwise(ends):

@@ -14,7 +14,7 @@ from octet import AsyncClient, OctetError, ReplicaLost
 from octet.client.replica import SpecialistClient, SpecialistError
 from octet.v1 import specialist_pb2 as wire
 from tests.chaos.load import Load
-from tests.serve.ensemble import Served, serving
+from tests.serve.ensemble import ServeProcess, serving
 
 PAIRS = """
 specialists:
@@ -28,12 +28,12 @@ BOTH = ("left", "right")
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     with serving(tmp_path_factory.mktemp("chaos"), PAIRS) as served:
         yield served
 
 
-def sockets(served: Served) -> list[Path]:
+def sockets(served: ServeProcess) -> list[Path]:
     return [path for name in BOTH for path in served.sockets(name)]
 
 
@@ -44,7 +44,7 @@ async def load_of(path: Path) -> wire.LoadReport:
     raise AssertionError("no report")
 
 
-async def until_serving(served: Served, path: Path, other_than: int) -> None:
+async def until_serving(served: ServeProcess, path: Path, other_than: int) -> None:
     """Wait until a process other than `other_than` serves at this socket."""
     async with asyncio.timeout(60):
         while True:
@@ -54,7 +54,7 @@ async def until_serving(served: Served, path: Path, other_than: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_rolling_restart_fails_no_request(served: Served) -> None:
+async def test_a_rolling_restart_fails_no_request(served: ServeProcess) -> None:
     async with Load(served.address, BOTH, 12).running() as load:
         await load.answered(20)
         for path in sockets(served):
@@ -66,7 +66,7 @@ async def test_a_rolling_restart_fails_no_request(served: Served) -> None:
     load.results.check_answers()
 
 
-async def test_killed_replicas_cost_only_running_answers(served: Served) -> None:
+async def test_killed_replicas_cost_only_running_answers(served: ServeProcess) -> None:
     async with Load(served.address, BOTH, 12).running() as load:
         for path in [*sockets(served), sockets(served)[0]]:
             await load.answered(20)
@@ -85,7 +85,7 @@ def unblocked_time(router: int) -> float:
     return time.monotonic() - sum(waited_ns) / 1e9
 
 
-async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(served: Served) -> None:
+async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(served: ServeProcess) -> None:
     (path,) = served.sockets("alone")
     pid = served.replica(path)
     async with AsyncClient(served.address, max_retries=0) as client:
@@ -121,7 +121,7 @@ async def _answers(client: AsyncClient, specialist: str) -> bool:
     return True
 
 
-async def test_a_stopped_replica_beside_another_costs_no_new_request(served: Served) -> None:
+async def test_a_stopped_replica_beside_another_costs_no_new_request(served: ServeProcess) -> None:
     path = served.sockets("left")[0]
     pid = served.replica(path)
     async with AsyncClient(served.address, max_retries=0) as client:
@@ -135,7 +135,9 @@ async def test_a_stopped_replica_beside_another_costs_no_new_request(served: Ser
     assert any(answer.receipt.attempts[0].replica == "left-0" for answer in answers)
 
 
-async def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(served: Served, tmp_path: Path) -> None:
+async def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(
+    served: ServeProcess, tmp_path: Path
+) -> None:
     config = served.file.read_text()
     async with Load(served.address, BOTH, 8).running() as load, AsyncClient(served.address) as client:
 

@@ -7,11 +7,11 @@ from specialist.engines.sim.engine import SimEngine
 from specialist.server.replica import create_sim_replica
 from specialist.server.settings import ReplicaSettings
 from tests.conformance.native import in_cpp, in_torch
-from tests.conformance.shape import Factory, Shape, Subject, reshaped
+from tests.conformance.shape import EngineUnderTest, Factory, Shape, reshaped
 from tests.specialist.server.harness import QUICK
 
 
-def sim(shape: Shape, clock: Clock) -> Subject:
+def sim(shape: Shape, clock: Clock) -> EngineUnderTest:
     settings = ReplicaSettings(
         name="writer", engine="sim", num_blocks=shape.num_blocks, block_size=shape.block_size, context=512
     )
@@ -24,7 +24,9 @@ def sim(shape: Shape, clock: Clock) -> Subject:
         for block_id in block_ids:
             engine.memory.poison(block_id)
 
-    return Subject(replica, poison, ((), ("a" * 64,), ("a" * 64, "b" * 64)), vocab_size=90, tells_logprobs=False)
+    return EngineUnderTest(
+        replica, poison, ((), ("a" * 64,), ("a" * 64, "b" * 64)), vocab_size=90, tells_logprobs=False
+    )
 
 
 FACTORIES: dict[str, Factory] = {"sim": sim, "native-torch": in_torch, "native-cpp": in_cpp}

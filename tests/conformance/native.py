@@ -20,7 +20,7 @@ from specialist.server.native_replica import replica_from_checkpoint
 from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
 from tests.adapters.peft_files import random_tensors, write
-from tests.conformance.shape import Shape, Subject, reshaped
+from tests.conformance.shape import EngineUnderTest, Shape, reshaped
 from tests.native.fused import cache_views
 
 MODEL = ModelConfig(
@@ -47,14 +47,14 @@ def checkpoint() -> Checkpoint:
     return Checkpoint(MODEL, sim_vocabulary(), revision, weights)
 
 
-def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
+def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> EngineUnderTest:
     settings = ReplicaSettings(
         name="writer", num_blocks=shape.num_blocks, block_size=shape.block_size, kernel=kernel, threads=1
     )
     replica = reshaped(replica_from_checkpoint(checkpoint(), "tiny", settings, clock), shape)
     with TemporaryDirectory() as folder:
         first, second = (_adapter(replica, Path(folder), seed) for seed in (1, 2))
-    return Subject(
+    return EngineUnderTest(
         replica, _poisoner(replica), ((), (first,), (second,), (first, second)), vocab_size=90, tells_logprobs=True
     )
 

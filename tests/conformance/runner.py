@@ -10,7 +10,7 @@ from specialist.engines.base import Completion, Engine, EngineFault
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.step import Emitted, Event, Finished, Preempted, Rollback, RowFault, Step, StepOutcome
-from tests.conformance.shape import Factory, Shape, Subject
+from tests.conformance.shape import EngineUnderTest, Factory, Shape
 
 ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512, max_running=1)
 
@@ -20,7 +20,7 @@ class Run:
     poison."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
-        self.subject: Subject = factory(shape, ManualClock())
+        self.subject: EngineUnderTest = factory(shape, ManualClock())
         self.scheduler = self.subject.replica.scheduler
         self._loop = StepLoop(self.scheduler, wrap(self.subject.replica.engine))
         self.events: list[Event] = []
@@ -62,7 +62,7 @@ class Run:
         return sum(isinstance(event, Preempted) for event in self.events)
 
 
-class Sabotaged:
+class FailingEngine:
     """An engine that fails at random, in every way in which an engine can fail."""
 
     def __init__(self, engine: Engine, rng: Random) -> None:
@@ -95,7 +95,7 @@ def _without_a_row(completion: Completion) -> Completion:
     return Completion(completion.step, StepOutcome((RowFault("lost"), *outcome.sampled[1:]), outcome.logprobs))
 
 
-class Alone:
+class LoneAnswers:
     """Computes the expected answer to a request: the engine's answer when the request runs alone."""
 
     def __init__(self, factory: Factory) -> None:
@@ -106,7 +106,7 @@ class Alone:
         return Run(self._factory, ROOMY).finish([request]).answers().get(request.request_id, ())
 
 
-def workload(subject: Subject, rng: Random, count: int) -> list[Request]:
+def workload(subject: EngineUnderTest, rng: Random, count: int) -> list[Request]:
     """Return random requests with shared prompt prefixes and several adapter stacks, greedy and sampled."""
     replica = subject.replica
     stems = [tuple(rng.randrange(subject.vocab_size) for _ in range(length)) for length in (0, 9, 17)]

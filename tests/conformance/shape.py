@@ -23,7 +23,7 @@ class Shape:
     max_running: int = 8
 
 
-class Subject(NamedTuple):
+class EngineUnderTest(NamedTuple):
     """A replica that runs the engine under test, and what the laws need to know about it."""
 
     replica: AssembledReplica
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
     tells_logprobs: bool
 
 
-Factory = Callable[[Shape, Clock], Subject]
+Factory = Callable[[Shape, Clock], EngineUnderTest]
 
 
 def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:

@@ -8,7 +8,7 @@ import pytest
 from octet.clock import ManualClock
 from specialist.engines.base import Engine
 from specialist.scheduling.sequence import Request
-from tests.conformance.runner import Alone, Run, Sabotaged, workload
+from tests.conformance.runner import FailingEngine, LoneAnswers, Run, workload
 from tests.conformance.shape import Factory, Shape
 
 SHAPES = [
@@ -21,8 +21,8 @@ SHAPES = [
 
 
 @pytest.fixture(scope="module")
-def alone(engine: Factory) -> Alone:
-    return Alone(engine)
+def alone(engine: Factory) -> LoneAnswers:
+    return LoneAnswers(engine)
 
 
 def requests_for(engine: Factory, seed: int, count: int = 10) -> list[Request]:
@@ -32,7 +32,7 @@ def requests_for(engine: Factory, seed: int, count: int = 10) -> list[Request]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_answer_does_not_depend_on_batch_chunk_cache_or_neighbour(
-    engine: Factory, alone: Alone, shape: Shape, seed: int
+    engine: Factory, alone: LoneAnswers, shape: Shape, seed: int
 ) -> None:
     requests = requests_for(engine, seed)
     run = Run(engine, shape).finish(requests)
@@ -41,7 +41,7 @@ def test_answer_does_not_depend_on_batch_chunk_cache_or_neighbour(
     assert set(run.ends()) == {request.request_id for request in requests}
 
 
-def test_same_answer_after_being_preempted(engine: Factory, alone: Alone) -> None:
+def test_same_answer_after_being_preempted(engine: Factory, alone: LoneAnswers) -> None:
     """Later requests of higher priority take the blocks; preempted requests resume with the same answer."""
     requests = requests_for(engine, 11, count=16)
     run, rng = Run(engine, Shape(num_blocks=12, block_size=4)), Random(3)
@@ -66,7 +66,7 @@ def test_same_answer_from_the_cache(engine: Factory) -> None:
     assert run.scheduler.pool.counters.hits > hits
 
 
-def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
+def test_lanes_share_no_block(engine: Factory, alone: LoneAnswers) -> None:
     """The same prompt, sent with several adapter stacks in turn, gets the answer of its stack each time."""
     subject = engine(Shape(), ManualClock())
     base = requests_for(engine, 6, count=1)[0]
@@ -82,11 +82,11 @@ def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_failing_engine_costs_only_the_requests_it_fails_on(engine: Factory, alone: Alone, seed: int) -> None:
-    saboteurs: list[Sabotaged] = []
+def test_a_failing_engine_costs_only_the_requests_it_fails_on(engine: Factory, alone: LoneAnswers, seed: int) -> None:
+    saboteurs: list[FailingEngine] = []
 
     def sabotage(real: Engine) -> Engine:
-        saboteurs.append(Sabotaged(real, Random(seed)))
+        saboteurs.append(FailingEngine(real, Random(seed)))
         return saboteurs[-1]
 
     requests = requests_for(engine, 20 + seed, count=12)
@@ -100,7 +100,7 @@ def test_a_failing_engine_costs_only_the_requests_it_fails_on(engine: Factory, a
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_ended_request_leaves_nothing_and_changes_no_other(engine: Factory, alone: Alone, seed: int) -> None:
+def test_ended_request_leaves_nothing_and_changes_no_other(engine: Factory, alone: LoneAnswers, seed: int) -> None:
     requests = requests_for(engine, 40 + seed, count=14)
     run, rng = Run(engine, Shape(num_blocks=16)), Random(seed)
     for request in requests:
@@ -116,7 +116,7 @@ def test_ended_request_leaves_nothing_and_changes_no_other(engine: Factory, alon
         assert said == (right if ends[request.request_id] in ("stop", "length") else right[: len(said)])
 
 
-def test_a_deadline_ends_a_request_between_two_steps(engine: Factory, alone: Alone) -> None:
+def test_a_deadline_ends_a_request_between_two_steps(engine: Factory, alone: LoneAnswers) -> None:
     base = requests_for(engine, 8, count=1)[0]
     run = Run(engine, Shape())
     clock = run.subject.replica.clock

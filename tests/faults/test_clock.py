@@ -23,7 +23,7 @@ STEPS = (HOUR, -HOUR, int(2_200_000_000 - time.time()), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
+class FakeWallClock:
     """A separate wall clock for the processes that are started with its environment."""
 
     file: Path
@@ -38,17 +38,17 @@ class Wall:
 
 
 @pytest.fixture
-def wall(tmp_path: Path) -> Iterator[Wall]:
+def wall(tmp_path: Path) -> Iterator[FakeWallClock]:
     need("gcc")
     library = tmp_path / "clock_step.so"
     run("gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(Path(__file__).with_name("clock_step.c")), "-ldl")
-    made = Wall(tmp_path / "step", library)
+    made = FakeWallClock(tmp_path / "step", library)
     made.step(0)
     yield made
 
 
 @pytest.mark.slow
-def test_16_a_wall_clock_step_changes_nothing(long: bool, wall: Wall, figure: Figure) -> None:
+def test_16_a_wall_clock_step_changes_nothing(long: bool, wall: FakeWallClock, figure: Figure) -> None:
     async def scenario(site: Site) -> None:
         async with connected_client(site.address) as router:
             history = History(await golden_run(router, site.specialists))

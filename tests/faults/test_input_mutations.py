@@ -38,7 +38,7 @@ TOGETHER = 500
 """Cases between two checks that a well-behaved request still gets the same answer."""
 
 
-class Storm:
+class DamagedRequests:
     def __init__(self, site: Site, router: RawGrpc, replica: RawGrpc) -> None:
         self._port = http_port(site)
         self._doors = {"router": router, "replica": replica}
@@ -90,9 +90,9 @@ def test_10_a_hundred_thousand_mutated_requests_do_no_harm(long: bool, figure: F
     seed, first = seed_and_first(USUAL_SEED)
     print(f"OCTET_FAULTS_SEED={seed}")
 
-    async def story(site: Site) -> Storm:
+    async def story(site: Site) -> DamagedRequests:
         router, replica = RawGrpc(site.address), RawGrpc(site.replicas[0].address)
-        storm = Storm(site, router, replica)
+        storm = DamagedRequests(site, router, replica)
         async with connected_client(site.address) as plain:
             asked = Question("writer", "a harmless request", 12)
             before = await plain.ask(asked)

@@ -50,7 +50,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedAdmission:
     plan: AdmissionPlan
     seen: object
     """Snapshot of the pool for which the plan was made."""
@@ -63,7 +63,7 @@ class PoolLaws(RuleBasedStateMachine):
         super().__init__()
         self.live: list[Sequence] = []
         self.released: list[Sequence] = []
-        self.plans: deque[Planned] = deque(maxlen=3)
+        self.plans: deque[PlannedAdmission] = deque(maxlen=3)
         self.handles = count()
 
     @initialize(
@@ -182,7 +182,7 @@ class PoolLaws(RuleBasedStateMachine):
         for planned in self.plans:
             if planned.seen != now:
                 self._assert_refused(StalePlan, partial(self.pool.apply, planned.plan))
-        self.plans.append(Planned(self.pool.admit(TokenChain(self.roots[0], self.pool.block_size), 0), now))
+        self.plans.append(PlannedAdmission(self.pool.admit(TokenChain(self.roots[0], self.pool.block_size), 0), now))
 
     def teardown(self) -> None:
         self._release(list(self.live))
@@ -217,7 +217,7 @@ class PoolLaws(RuleBasedStateMachine):
         plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)
         assert self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable) == plan
         assert snapshot(self.pool) == before
-        self.plans.append(Planned(plan, before))
+        self.plans.append(PlannedAdmission(plan, before))
         forecast = self.naive.forecast(prompt.owner, prompt.tokens, prompt.num_tokens, prompt.headroom, prompt.depths)
         self._assert_foreseen(plan, forecast)
         return plan, forecast

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFamily:
     name: str
     """The name in the exposition."""
     kind: str
@@ -21,11 +21,11 @@ def families(page: str) -> list[Metric]:
     return list(text_string_to_metric_families(page))
 
 
-def exported(page: str) -> Iterator[Exported]:
+def exported(page: str) -> Iterator[ExportedFamily]:
     """Yield all families except the process metrics."""
     for family in families(page):
         if family.name.startswith("process_"):
             continue
         labels = {name for sample in family.samples for name in sample.labels} - {"le"}
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        yield Exported(name, family.type, family.documentation, frozenset(labels))
+        yield ExportedFamily(name, family.type, family.documentation, frozenset(labels))

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.monitoring.exported import Exported, exported, families
+from tests.monitoring.exported import ExportedFamily, exported, families
 from tests.monitoring.prometheus import tool
 from tests.monitoring.traffic import BusyEnsemble, busy_ensemble
 
@@ -13,12 +13,12 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 _ITEM = re.compile(r"^- `([a-z_]+)` \((\w+)((?:, `\w+`)*)\): (.+)$", re.MULTILINE)
 
 
-def documented() -> dict[str, Exported]:
+def documented() -> dict[str, ExportedFamily]:
     found = {}
     for section in DOCUMENT.read_text().split("\n### "):
         of_all = {"specialist", "replica"} if section.startswith("Replica") else set()
         for name, kind, labels, about in _ITEM.findall(section):
-            found[name] = Exported(name, kind, about, frozenset(re.findall(r"`(\w+)`", labels)) | of_all)
+            found[name] = ExportedFamily(name, kind, about, frozenset(re.findall(r"`(\w+)`", labels)) | of_all)
     return found
 
 

@@ -30,7 +30,7 @@ TARGETS = SloTargets(ttft_p95=0.5, itl_p95=0.1, admission_to_first_token_p95=0.4
 _TALK = "the same beginning of every prompt, longer than a block of the cache; " * 3
 
 
-class Unsure:
+class UnsureClassifier:
     """A classifier that is unsure between coder and helper."""
 
     digest = "0" * 64
@@ -74,7 +74,7 @@ async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
         running_http_router(
             {"writer": [writer.address], "coder": [coder.address], "helper": [helper.address]},
             ensemble=ensemble(),
-            opinions=Unsure(),
+            opinions=UnsureClassifier(),
         ) as fronted,
     ):
         server = fronted.routed.server

@@ -42,7 +42,7 @@ def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
     return views[0], views[1]
 
 
-class _Keeping:
+class _LogitsKeeper:
     """A decoder that keeps its logits beyond the next step."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
@@ -58,7 +58,7 @@ class _Keeping:
 
 class FusedReplica(GreedyReplica):
     def __init__(self, decoder: FusedDecoder, **settings: Any) -> None:
-        super().__init__(cast(Any, _Keeping(decoder)), **settings)
+        super().__init__(cast(Any, _LogitsKeeper(decoder)), **settings)
         self.fused = decoder
 
     def poison(self) -> None:

@@ -21,7 +21,7 @@ from specialist.scheduling.step import Emitted, Preempted
 from tests.adapters.peft_files import random_tensors, write
 from tests.native.fused import FusedReplica, cache_views, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
-from tests.native.test_torch_decoder import MODELS, Guesses, expected_answers, prompts
+from tests.native.test_torch_decoder import MODELS, PartlyWrongProposer, expected_answers, prompts
 from tests.native.transformers_models import checkpoint_of, model_config, random_model
 from tests.ops.quantise import quantise
 
@@ -97,7 +97,7 @@ def test_verifying_drafts_changes_no_answer(decoders: Any) -> None:
     plain.run(ask(f"r{i}", prompt, 30) for i, prompt in enumerate(prompts(5)))
     right = {f"r{i}": plain.answer(f"r{i}") for i in range(5)}
     whole = [prompt + right[f"r{i}"] for i, prompt in enumerate(prompts(5))]
-    replica = FusedReplica(decoders(), proposer=Guesses(whole))
+    replica = FusedReplica(decoders(), proposer=PartlyWrongProposer(whole))
     replica.run(replace(ask(f"r{i}", prompt, 30), draft_window=1 + i) for i, prompt in enumerate(prompts(5)))
     assert {f"r{i}": replica.answer(f"r{i}") for i in range(5)} == right
     emitted = [event.tokens for event in replica.events if isinstance(event, Emitted)]

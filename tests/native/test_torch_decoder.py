@@ -146,7 +146,7 @@ def test_an_answer_is_the_same_in_any_batch(
     assert [replica.answer(f"again {i}") for i in range(5)] == alone
 
 
-class Guesses:
+class PartlyWrongProposer:
     """Proposes the next tokens of known answers, with every third token wrong."""
 
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
@@ -160,7 +160,7 @@ class Guesses:
 
 
 def test_verifying_drafts_changes_no_answer(alone: list[tuple[int, ...]]) -> None:
-    proposer = Guesses([prompt + answer for prompt, answer in zip(prompts(5), alone, strict=True)])
+    proposer = PartlyWrongProposer([prompt + answer for prompt, answer in zip(prompts(5), alone, strict=True)])
     replica = GreedyReplica(decoder_of(any_model()), proposer=proposer)
     requests = [replace(ask(f"r{i}", prompt, 40), draft_window=1 + i) for i, prompt in enumerate(prompts(5))]
     replica.run(requests)

@@ -16,7 +16,7 @@ from tests.ops.naive_attention import naive_attention
 
 
 @dataclass
-class Paged:
+class PagedRows:
     """Rows of cached and new tokens, scattered over blocks. All other slots hold NaN."""
 
     rows: list[tuple[int, int]]
@@ -73,7 +73,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), min_size=1, ma
 def test_equals_its_definition(
     rows: list[tuple[int, int]], block_size: int, kv_heads: int, group: int, window: int | None, seed: int
 ) -> None:
-    paged = Paged(rows, block_size, kv_heads, group, head_dim=4, seed=seed)
+    paged = PagedRows(rows, block_size, kv_heads, group, head_dim=4, seed=seed)
     torch.testing.assert_close(paged.attend(window).double(), paged.naive(window), atol=1e-5, rtol=1e-5)
 
 
@@ -84,14 +84,14 @@ def test_equals_its_definition(
 )
 @pytest.mark.parametrize("window", [None, 16])
 def test_every_mode_in_float32_and_bfloat16(rows: list[tuple[int, int]], window: int | None) -> None:
-    exact = Paged(rows, 16, 3, 3, head_dim=64)
+    exact = PagedRows(rows, 16, 3, 3, head_dim=64)
     torch.testing.assert_close(exact.attend(window).double(), exact.naive(window), atol=1e-5, rtol=1e-5)
-    coarse = Paged(rows, 16, 3, 3, head_dim=64, dtype=torch.bfloat16)
+    coarse = PagedRows(rows, 16, 3, 3, head_dim=64, dtype=torch.bfloat16)
     torch.testing.assert_close(coarse.attend(window).double(), coarse.naive(window), atol=2e-2, rtol=2e-2)
 
 
 def test_a_row_does_not_see_a_neighbour_that_is_not_finite() -> None:
-    paged = Paged([(6, 1), (3, 1), (9, 1)], 4, 1, 2, head_dim=8)
+    paged = PagedRows([(6, 1), (3, 1), (9, 1)], 4, 1, 2, head_dim=8)
     before = paged.attend(None)
     first = int(paged.tables[1, 0])
     paged.k_cache[first] = torch.inf

@@ -15,10 +15,10 @@ from specialist.ops.cpu.sampling import FusedSampler
 from specialist.ops.reference.sampling import SampledToken, SampleRow, sample
 from specialist.scheduling.sequence import GREEDY, Sampling
 from tests.native.fused import kernels
-from tests.ops.test_sampling import VOCAB, Only, logit_lists, rows
+from tests.ops.test_sampling import VOCAB, FixedGuide, logit_lists, rows
 
 fused = FusedSampler(kernels())
-guides = st.one_of(st.none(), st.lists(st.integers(0, VOCAB - 1)).map(lambda tokens: Only(*set(tokens))))
+guides = st.one_of(st.none(), st.lists(st.integers(0, VOCAB - 1)).map(lambda tokens: FixedGuide(*set(tokens))))
 
 
 @st.composite
@@ -76,7 +76,7 @@ def test_faulty_row_harms_no_other_row(want: Sampling, length: int) -> None:
         SampleRow(Sampling(repetition_penalty=1.1), 0, array("I", (2**32 - 1,)), 0),
         SampleRow(Sampling(presence_penalty=1.1), 0, (-1,), 0),
         SampleRow(Sampling(min_tokens=1), 0, (), 0, frozenset({VOCAB})),
-        SampleRow(Sampling(min_tokens=1), 0, (), 0, frozenset({VOCAB}), Only(1)),
+        SampleRow(Sampling(min_tokens=1), 0, (), 0, frozenset({VOCAB}), FixedGuide(1)),
     ],
 )
 def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> None:
@@ -86,13 +86,13 @@ def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> No
     assert got[1] == SampledToken(0, None)
 
 
-class Broken(Only):
+class BrokenGuide(FixedGuide):
     def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
         raise ValueError("broken")
 
 
 def test_a_mask_is_computed_only_if_the_likeliest_token_does_not_fit() -> None:
-    class Counted(Only):
+    class CountingGuide(FixedGuide):
         asked = 0
 
         def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
@@ -101,13 +101,13 @@ def test_a_mask_is_computed_only_if_the_likeliest_token_does_not_fit() -> None:
 
     logits = torch.tensor([[float(token) for token in range(VOCAB)]])
     row = SampleRow(GREEDY, 0, (), 0)
-    fits, fits_not, broken = Counted(3, VOCAB - 1), Counted(3), Broken(3)
+    fits, fits_not, broken = CountingGuide(3, VOCAB - 1), CountingGuide(3), BrokenGuide(3)
     for guide, token in ((fits, VOCAB - 1), (fits_not, 3), (broken, 3)):
         assert fused(logits, [row._replace(guide=guide)]) == [SampledToken(token, None)]
     assert (fits.asked, fits_not.asked) == (0, 1)
 
 
-class Short(Only):
+class ShortGuide(FixedGuide):
     def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
         return b"\xff"
 
@@ -118,7 +118,7 @@ class Short(Only):
 def test_a_mask_that_ends_before_the_vocabulary_is_that_rows_fault() -> None:
     row = SampleRow(GREEDY, 0, (), 0)
     for draw_tokens in (fused, sample):
-        [lost, fine] = draw_tokens(torch.zeros(2, VOCAB), [row._replace(guide=Short()), row])
+        [lost, fine] = draw_tokens(torch.zeros(2, VOCAB), [row._replace(guide=ShortGuide()), row])
         assert "for 11 tokens" in str(lost) and fine == SampledToken(0, None)
 
 

@@ -24,7 +24,7 @@ from tests.native.test_torch_decoder import prompts
 from tests.native.transformers_models import checkpoint_of, random_model
 from tests.ops.test_cpu_linear import weight_of
 from tests.ops.test_cpu_sampler import WANTS
-from tests.ops.test_sampling import Only
+from tests.ops.test_sampling import FixedGuide
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,7 @@ def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> 
 
 def test_draws(variant: Any) -> None:
     logits = torch.randn(1, 4_099, generator=torch.Generator().manual_seed(1)) * 4
-    allowed = Only(*range(0, 4_099, 3), vocab=4_099)
+    allowed = FixedGuide(*range(0, 4_099, 3), vocab=4_099)
     asked = [SampleRow(want, seed, range(50), 9) for seed, want in enumerate(WANTS)]
     asked += [one._replace(guide=allowed) for one in asked]
     every = logits.expand(len(asked), -1)

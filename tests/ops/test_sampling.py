@@ -296,7 +296,7 @@ def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) 
         assert drawn.token == int(logits.argmax())
 
 
-class Only:
+class FixedGuide:
     """Allows only these tokens, whatever the answer so far."""
 
     def __init__(self, *tokens: int, vocab: int = VOCAB) -> None:
@@ -321,7 +321,7 @@ def test_a_guide_comes_before_everything_else_and_leaves_the_log_probabilities(d
     drawn = set()
     for seed in range(50):
         plain, guided = (
-            sample(logits, [SampleRow(want, seed, (), 0, frozenset(), guide)])[0] for guide in (None, Only(1, 2))
+            sample(logits, [SampleRow(want, seed, (), 0, frozenset(), guide)])[0] for guide in (None, FixedGuide(1, 2))
         )
         assert isinstance(plain, SampledToken) and isinstance(guided, SampledToken)
         assert plain.token == 3 and plain.logprobs is not None and guided.logprobs is not None
@@ -335,7 +335,7 @@ def test_a_stop_token_is_banned_until_the_least_length_unless_nothing_else_fits(
     logits = torch.zeros(1, VOCAB)
     want = Sampling(min_tokens=5, logit_bias=((0, 50.0),))
     for allowed, token in (((0, 4), 4), ((0,), 0)):
-        [drawn] = sample(logits, [SampleRow(want, 0, (1, 2), 1, frozenset({0}), Only(*allowed))])
+        [drawn] = sample(logits, [SampleRow(want, 0, (1, 2), 1, frozenset({0}), FixedGuide(*allowed))])
         assert isinstance(drawn, SampledToken) and drawn.token == token
 
 
@@ -344,6 +344,6 @@ def test_a_row_without_an_allowed_token_fails_alone(device: str) -> None:
     logits = torch.zeros(3, VOCAB, device=device)
     row = SampleRow(Sampling(), 0, (), 0)
     lost, fine, guessed = sample(
-        logits, [row._replace(guide=Only()), row, row._replace(tokens=(1,), num_guessed=1, guide=Only())]
+        logits, [row._replace(guide=FixedGuide()), row, row._replace(tokens=(1,), num_guessed=1, guide=FixedGuide())]
     )
     assert isinstance(lost, RowFault) and isinstance(fine, SampledToken) and isinstance(guessed, SampledToken)

@@ -28,7 +28,7 @@ specialists:
 """
 
 
-class Served:
+class ServeProcess:
     def __init__(self, file: Path, folder: Path, *arguments: str) -> None:
         self.file = file
         self._out, self._err = folder / "out", folder / "err"
@@ -106,12 +106,12 @@ def _listening(pid: int) -> set[str]:
 
 
 @contextmanager
-def serving(folder: Path, config: str = TWO) -> Iterator[Served]:
+def serving(folder: Path, config: str = TWO) -> Iterator[ServeProcess]:
     """Yield a ready ensemble. None of its processes outlives the context. The classifier's timeout is long, because the
     machine may be busy."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
-    served = Served(file, folder)
+    served = ServeProcess(file, folder)
     pids: list[int] = []
     try:
         served.until(lambda: "octet ready on" in served.out)

@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.octet.supervisor.test_supervisor import is_alive
-from tests.serve.ensemble import TWO, Served, serving
+from tests.serve.ensemble import TWO, ServeProcess, serving
 from tests.serve.test_serve import octet_serve
 
 
-def url_of(served: Served) -> str:
+def url_of(served: ServeProcess) -> str:
     (url,) = re.findall(r"octet ready on \S+ and (https?://\S+) \(", served.out)
     return str(url)
 

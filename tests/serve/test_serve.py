@@ -18,11 +18,11 @@ from octet.client.replica import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
 from tests.octet.supervisor.test_supervisor import is_alive
-from tests.serve.ensemble import ROOT, TWO, Served, serving
+from tests.serve.ensemble import ROOT, TWO, ServeProcess, serving
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     with serving(tmp_path_factory.mktemp("serve")) as served:
         yield served
 
@@ -46,7 +46,7 @@ def describe(path: Path) -> specialist_pb2.DescribeResponse:
     return asyncio.run(ask())
 
 
-def test_ready_line_and_process_table(served: Served) -> None:
+def test_ready_line_and_process_table(served: ServeProcess) -> None:
     *rows, last = served.out.splitlines()
     assert [row.split()[0] for row in rows] == ["sql", "shell/1", "shell/2"]
     assert all("sim" in row and "blocks of 16" in row for row in rows)
@@ -55,7 +55,7 @@ def test_ready_line_and_process_table(served: Served) -> None:
     assert len(served.pids) == 4
 
 
-def test_replicas_listen_in_a_private_folder(served: Served) -> None:
+def test_replicas_listen_in_a_private_folder(served: ServeProcess) -> None:
     paths = served.sockets("sql") + served.sockets("shell")
     assert len(paths) == 3
     for path in paths:
@@ -63,12 +63,12 @@ def test_replicas_listen_in_a_private_folder(served: Served) -> None:
     assert [describe(path).lane.specialist for path in paths] == ["sql", "shell", "shell"]
 
 
-def test_every_specialist_answers_through_the_router(served: Served) -> None:
+def test_every_specialist_answers_through_the_router(served: ServeProcess) -> None:
     for name in ("sql", "shell"):
         assert infer(served.address, name).receipt.specialist == name
 
 
-def test_killed_replica_is_restarted_at_its_socket(served: Served) -> None:
+def test_killed_replica_is_restarted_at_its_socket(served: ServeProcess) -> None:
     (path,) = served.sockets("sql")
     victim = served.replica(path)
     os.kill(victim, signal.SIGKILL)
@@ -78,7 +78,7 @@ def test_killed_replica_is_restarted_at_its_socket(served: Served) -> None:
     served.until(lambda: _answers(served.address, "sql"))
 
 
-def test_killed_router_is_restarted_at_its_port(served: Served) -> None:
+def test_killed_router_is_restarted_at_its_port(served: ServeProcess) -> None:
     victim = served.router
     os.kill(victim, signal.SIGKILL)
     served.until(lambda: not is_alive(victim))
@@ -93,7 +93,7 @@ def test_killed_router_is_restarted_at_its_port(served: Served) -> None:
     ],
     ids=["broken", "of other specialists"],
 )
-def test_router_restarts_with_an_invalid_file(served: Served, spoil: Callable[[str], str], says: str) -> None:
+def test_router_restarts_with_an_invalid_file(served: ServeProcess, spoil: Callable[[str], str], says: str) -> None:
     good, victim, num_printed = served.file.read_text(), served.router, len(served.err)
     try:
         served.file.write_text(spoil(good))
@@ -106,7 +106,7 @@ def test_router_restarts_with_an_invalid_file(served: Served, spoil: Callable[[s
         served.file.write_text(good)
 
 
-def test_router_restarts_with_the_last_accepted_configuration(served: Served) -> None:
+def test_router_restarts_with_the_last_accepted_configuration(served: ServeProcess) -> None:
     good = served.file.read_text()
     changed = good + "intents: {ask: {specialist: sql}}\n"
     try:

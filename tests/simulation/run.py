@@ -12,7 +12,7 @@ from simulation.event_loop import LoopStuck
 from tests.simulation.ensemble import Caller, SimEnsemble, Verdicts, context_of, ensemble_of, model_of, spec_of
 from tests.simulation.faults import Nemesis, RandomFaults
 from tests.simulation.laws.breakers import BreakerLaws
-from tests.simulation.laws.checker import Broken, ErrorLogWatcher, LawChecker, excuses_of
+from tests.simulation.laws.checker import ErrorLogWatcher, LawChecker, LawViolation, excuses_of
 from tests.simulation.laws.control import ControlLaws
 from tests.simulation.laws.dispatch import DispatchLaws, StatusHistory, knob_levels_of
 from tests.simulation.laws.replica import ReplicaLaws
@@ -130,7 +130,7 @@ class _Run:
         self._sim.loop.after_event = self._checker.after_event
         try:
             self._sim.run(self._live())
-        except Broken:
+        except LawViolation:
             return
         except (LoopStuck, TimeoutError) as error:
             self._checker.require(False, "everything comes to an end", error)

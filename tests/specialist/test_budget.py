@@ -18,7 +18,7 @@ steps = st.tuples(st.integers(1, 4096), st.floats(0.0, 100.0))
 
 
 @dataclass(frozen=True)
-class Machine:
+class StepCost:
     """A machine whose steps have a fixed cost and a cost per token."""
 
     step: float
@@ -32,7 +32,7 @@ class Machine:
         return (seconds - self.step) / self.token
 
 
-machines = st.builds(Machine, step=st.floats(0.0, 0.04), token=st.floats(1e-5, 1e-1))
+machines = st.builds(StepCost, step=st.floats(0.0, 0.04), token=st.floats(1e-5, 1e-1))
 
 
 def test_a_fixed_budget_learns_nothing() -> None:
@@ -42,7 +42,7 @@ def test_a_fixed_budget_learns_nothing() -> None:
 
 
 @given(machines, machines)
-def test_a_timed_budget_finds_what_fits(before: Machine, machine: Machine) -> None:
+def test_a_timed_budget_finds_what_fits(before: StepCost, machine: StepCost) -> None:
     """At constant speed, the budget becomes the number of tokens that fit, whatever was measured before."""
     budget = TimedBudget(0.05, first_guess=1, most=1000)
     before.follow(budget, times=20)
@@ -51,7 +51,7 @@ def test_a_timed_budget_finds_what_fits(before: Machine, machine: Machine) -> No
 
 
 @given(machines, st.floats(0.051, 1e9))
-def test_one_stalled_step_at_most_halves_a_timed_budget(machine: Machine, stall: float) -> None:
+def test_one_stalled_step_at_most_halves_a_timed_budget(machine: StepCost, stall: float) -> None:
     budget = TimedBudget(0.05, first_guess=1, most=1000)
     machine.follow(budget, times=200)
     before = budget.tokens()

@@ -86,7 +86,7 @@ def test_another_tenant_learns_nothing_of_a_conversation(asked: bool, evicted: b
         assert why(known, pool, chain((*TALK, 7, 7)), b"another", b"theirs") == "first_time"
 
 
-class Bounded(RuleBasedStateMachine):
+class ConversationMachine(RuleBasedStateMachine):
     MOST, MOST_BLOCKS = 3, 10
 
     def __init__(self) -> None:
@@ -114,4 +114,4 @@ class Bounded(RuleBasedStateMachine):
         assert bool(len(self.known)) == bool(self.known.num_blocks)
 
 
-TestBounded = Bounded.TestCase
+TestBounded = ConversationMachine.TestCase

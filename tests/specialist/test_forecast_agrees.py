@@ -36,7 +36,7 @@ class RequestShape(NamedTuple):
     arrival: float = 0.0
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     first: float
     end: float
 
@@ -60,7 +60,7 @@ def run(
     hold: PrefillHold | None = None,
     max_running: int = 32,
     pool: BlockPool | None = None,
-) -> list[Seen] | None:
+) -> list[Observed] | None:
     """Run the requests. Return the times of the first and the last token of each, or None if a request ends early at
     its deadline or is preempted because the pool is full."""
     clock = ManualClock()
@@ -85,7 +85,7 @@ def run(
                 end[event.request_id] = clock.now()
             elif isinstance(event, Preempted) and event.cause == "growth":
                 return None
-    return [Seen(first[f"r{i}"], end[f"r{i}"]) for i in range(len(asked))]
+    return [Observed(first[f"r{i}"], end[f"r{i}"]) for i in range(len(asked))]
 
 
 def forecast(
@@ -93,7 +93,7 @@ def forecast(
     hold: PrefillHold | None = None,
     max_running: int = 32,
     pool: BlockPool | None = None,
-) -> list[Seen]:
+) -> list[Observed]:
     scheduler = new_scheduler(ManualClock(), hold, max_running, pool)
     capacity = new_admission_controller(scheduler, 0, PRICES).capacity
     bookings = BookedRequests(AGE_BOUND)
@@ -115,7 +115,7 @@ def forecast(
         bookings.add(request)
         requests.append(request)
     timeline = Simulation(capacity, PRICES, step_pace(scheduler), {}, bookings.line).run()
-    return [Seen(timeline[request].first_at, timeline[request].finish_at) for request in requests]
+    return [Observed(timeline[request].first_at, timeline[request].finish_at) for request in requests]
 
 
 def _adapters(one: RequestShape) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def due_in_order(asked: Sequence[RequestShape]) -> list[RequestShape]:
     return placed
 
 
-def first_tokens(seen: Sequence[Seen] | None) -> list[float]:
+def first_tokens(seen: Sequence[Observed] | None) -> list[float]:
     assert seen is not None
     return [each.first for each in seen]
 

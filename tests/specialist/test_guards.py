@@ -17,7 +17,7 @@ from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
 
 
-class Guess:
+class FixedProposer:
     """A proposer that always proposes the same tokens."""
 
     def __init__(self, guess: object) -> None:
@@ -33,7 +33,7 @@ def request(request_id: str, prompt: Iterable[int] = (1, 2, 3), **changes: Any) 
 
 
 def test_rejected_drafts_are_zeroed() -> None:
-    replica = Replica(Shape(block_size=4), proposer=Guess((1, 1)))
+    replica = Replica(Shape(block_size=4), proposer=FixedProposer((1, 1)))
     discarded: list[Rollback] = []
     discard = replica.engine.discard
     replica.engine.discard = lambda rollbacks: discarded.extend(rollbacks) or discard(discarded)  # type: ignore[method-assign, func-returns-value]
@@ -48,7 +48,7 @@ def test_rejected_drafts_are_zeroed() -> None:
 
 @pytest.mark.parametrize("guess", [[1, 2], (-5,), (2**40,), ("a",), None, 7], ids=repr)
 def test_an_invalid_proposal_costs_only_its_drafts(guess: object) -> None:
-    replica = Replica(Shape(), proposer=Guess(guess))
+    replica = Replica(Shape(), proposer=FixedProposer(guess))
     asked = request("r", draft_window=2)
     assert replica.run([asked]) == {"r": replica.model.answer(asked)}
     assert replica.pool.num_free == replica.pool.capacity

@@ -67,16 +67,16 @@ def test_only_prompts_of_worse_rank_are_held() -> None:
 def test_only_decoding_requests_hold_a_prompt() -> None:
     clock = ManualClock()
     scheduler = Scheduler(
-        BlockPool(NUM_BLOCKS, BLOCK_SIZE), SchedulerConfig(BARE), clock, budget=FixedBudget(4), hold=HoldsOne("held")
+        BlockPool(NUM_BLOCKS, BLOCK_SIZE), SchedulerConfig(BARE), clock, budget=FixedBudget(4), hold=HeldPrompt("held")
     )
     scheduler.submit(Request("computing", BARE, tuple(range(40)), 10, priority=1, deadline=50.0))
     scheduler.submit(Request("held", BARE, tuple(range(40)), 10))
     assert scheduler.assemble_step() is not None
     hold = scheduler.hold
-    assert isinstance(hold, HoldsOne) and hold.seen == [], "a request that still computes its prompt must hold no other"
+    assert isinstance(hold, HeldPrompt) and hold.seen == [], "a request that still computes its prompt must hold no other"
 
 
-class HoldsOne(PrefillHold):
+class HeldPrompt(PrefillHold):
     """Holds the named prompt, and records which requests decode."""
 
     name: str
@@ -101,7 +101,7 @@ def run(loop: StepLoop) -> Step:
 
 def test_a_prompt_held_in_mid_budget_costs_no_owed_step() -> None:
     clock = ManualClock()
-    holding = HoldsOne("held")
+    holding = HeldPrompt("held")
     pool = BlockPool(NUM_BLOCKS, BLOCK_SIZE)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=FixedBudget(8), hold=holding)
     cost = CostModel(*[0.0] * 8)

@@ -276,7 +276,7 @@ def test_a_cached_block_is_shared_only_while_it_is_held() -> None:
 def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
     """The engine thread releases tables while another thread looks for the holder of a block."""
 
-    class Leaving:
+    class SequenceLosingTable:
         """A sequence whose table is gone when it is read a second time."""
 
         def __init__(self, sequence: Any) -> None:
@@ -292,7 +292,7 @@ def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
     front.submit(Request("a", BARE, prompt, 30))
     for _ in range(3):
         front.step()
-    front.scheduler.running._members = {cast(Any, Leaving(each)): None for each in front.scheduler.running}
+    front.scheduler.running._members = {cast(Any, SequenceLosingTable(each)): None for each in front.scheduler.running}
     assert peek_prefix_hits(front.scheduler, Request("b", BARE, prompt, 5)) == PrefixHits(64, 64, "a")
 
 

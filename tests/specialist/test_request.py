@@ -19,14 +19,14 @@ BLOCK_SIZE = 2
 LONGEST_PROMPT = tuple(range(CAPACITY * BLOCK_SIZE - 1))
 
 
-class Guesser:
+class EchoProposer:
     def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
         return tuple(tokens[:limit])
 
 
 @pytest.fixture
 def scheduler() -> Scheduler:
-    return Scheduler(BlockPool(CAPACITY + 1, BLOCK_SIZE), SchedulerConfig(BARE), ManualClock(), proposer=Guesser())
+    return Scheduler(BlockPool(CAPACITY + 1, BLOCK_SIZE), SchedulerConfig(BARE), ManualClock(), proposer=EchoProposer())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ NUM_BLOCKS, BLOCK_SIZE = 400, 16
 A_STEP, A_TOKEN = 0.5, 0.25
 
 
-class Watched(FixedBudget):
+class RecordingBudget(FixedBudget):
     """A budget that records its observations."""
 
     def __init__(self, num_tokens: int) -> None:
@@ -28,7 +28,7 @@ class Watched(FixedBudget):
         self.seen.append((num_tokens, seconds))
 
 
-def first_tokens(num_stacks: int, budget: Watched) -> list[int]:
+def first_tokens(num_stacks: int, budget: RecordingBudget) -> list[int]:
     """Return the step of each request's first token, for requests that arrive together."""
     clock = ManualClock()
     pool = BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE)
@@ -49,18 +49,18 @@ def first_tokens(num_stacks: int, budget: Watched) -> list[int]:
 
 @pytest.mark.parametrize("num_stacks", [1, 4, 16])
 def test_a_budget_for_all_of_them_takes_one_step_a_stack(num_stacks: int) -> None:
-    assert first_tokens(num_stacks, Watched(PROMPTS * LENGTH))[-1] == num_stacks
+    assert first_tokens(num_stacks, RecordingBudget(PROMPTS * LENGTH))[-1] == num_stacks
 
 
 def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> None:
     """The budget fits two prompts. After each pair of prompts, every stack that can decode has a step: two steps, then
     four, and so on."""
-    found = first_tokens(16, Watched(2 * LENGTH))
+    found = first_tokens(16, RecordingBudget(2 * LENGTH))
     behind = [sum(range(2, 2 * pair + 1, 2)) for pair in range(8)]
     assert found == [2 * pair + steps + one for pair, steps in enumerate(behind) for one in (1, 2)]
 
 
 def test_the_budget_observes_what_all_of_them_took_together() -> None:
-    budget = Watched(4 * LENGTH)
+    budget = RecordingBudget(4 * LENGTH)
     first_tokens(16, budget)
     assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # Powers of two are exact.

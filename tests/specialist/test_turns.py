@@ -33,7 +33,7 @@ who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
 """Sequences that arrive or leave before each turn. A number without a sequence changes nothing."""
 
 
-class Waits:
+class PassedTurns:
     """Counts for how many turns each member has been passed over."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def stacks_of(seqs: Collection[Sequence]) -> set[AdapterStack]:
 
 @given(age_bounds, sequences, who_comes_or_goes, st.integers(1, 3))
 def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int], most: int) -> None:
-    turns, waits, present = Prompts(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Prompts(age_bound), PassedTurns(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick()[:most]:
@@ -80,7 +80,7 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
 def test_urgent_prompts_go_by_rank_and_no_stack_waits_for_longer(
     age_bound: int, seqs: list[Sequence], moves: list[int], most: int
 ) -> None:
-    turns, waits, present = Prompts(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Prompts(age_bound), PassedTurns(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick()[:most]:
@@ -94,7 +94,7 @@ def test_urgent_prompts_go_by_rank_and_no_stack_waits_for_longer(
 
 @given(age_bounds, sequences, who_comes_or_goes)
 def test_no_stack_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int]) -> None:
-    turns, waits, present = Stacks(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Stacks(age_bound), PassedTurns(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick():

@@ -32,7 +32,7 @@ Two implementations of the same calculation differ by far less."""
 
 
 @dataclass(frozen=True)
-class Tiny:
+class TinyModel:
     """A tiny model that never generates a control token, so an answer ends only at its token limit."""
 
     model: Any
@@ -81,11 +81,11 @@ class Tiny:
         return {prompt: text for prompt, text, by in zip(prompts, shown, lead.tolist(), strict=True) if by > CLEAR}
 
 
-def tiny(seed: int = 0) -> Tiny:
+def tiny(seed: int = 0) -> TinyModel:
     model = random_model("llama", seed=seed, vocab_size=len(CONTROL) + len(CHARACTERS), bos_token_id=0, eos_token_id=1)
     with torch.no_grad():
         model.lm_head.weight[: len(CONTROL)] = 0.0
-    return Tiny(model)
+    return TinyModel(model)
 
 
 def _merged(model: Any, tensors: Mapping[str, Tensor]) -> Any:

@@ -22,8 +22,8 @@ from octet import Client, OctetError, Operator, ReplicaLost
 from octet.client.answer import Answer
 from octet.client.records import LaneInfo
 from octet.client.replica import SpecialistClient
-from tests.serve.ensemble import Served, serving
-from tests.system.models import Tiny, tiny
+from tests.serve.ensemble import ServeProcess, serving
+from tests.system.models import TinyModel, tiny
 
 CONFIG = """
 name: swapping
@@ -49,7 +49,7 @@ Golden = Mapping[tuple[str, ...], Mapping[str, str]]
 
 
 @dataclass
-class Received:
+class ReceivedAnswers:
     """The answers and errors that all clients received."""
 
     answers: list[tuple[str, int, Answer]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Received:
         return [answer for _, _, answer in self.answers[since:] if answer.receipt.replica == replica]
 
 
-class Swapper:
+class AdapterSwapper:
     """An operator that swaps adapters continually."""
 
     def __init__(self, operator: Operator, digests: list[str]) -> None:
@@ -107,7 +107,7 @@ class Swapper:
 
 @dataclass(frozen=True)
 class SwapSetup:
-    served: Served
+    served: ServeProcess
     golden: Golden
     digests: list[str]
     adapters: Path
@@ -124,12 +124,12 @@ class SwapSetup:
 
 
 @pytest.fixture(scope="module")
-def model() -> Tiny:
+def model() -> TinyModel:
     return tiny()
 
 
 @pytest.fixture
-def setup(model: Tiny, tmp_path: Path) -> Iterator[SwapSetup]:
+def setup(model: TinyModel, tmp_path: Path) -> Iterator[SwapSetup]:
     model.save(tmp_path / "model")
     folders = [tmp_path / "adapters" / f"content-{number}" for number in range(NUM_CONTENTS)]
     digests = [model.adapter(folder, seed) for seed, folder in enumerate(folders, 1)]
@@ -142,7 +142,7 @@ def setup(model: Tiny, tmp_path: Path) -> Iterator[SwapSetup]:
 
 
 @contextmanager
-def load_on(setup: SwapSetup, received: Received) -> Iterator[None]:
+def load_on(setup: SwapSetup, received: ReceivedAnswers) -> Iterator[None]:
     """Run clients that send requests without a pause."""
     over = Event()
     with ThreadPoolExecutor(NUM_CLIENTS) as pool:
@@ -155,7 +155,7 @@ def load_on(setup: SwapSetup, received: Received) -> Iterator[None]:
             client.result()
 
 
-def ask_on(setup: SwapSetup, received: Received, over: Event, seed: int) -> None:
+def ask_on(setup: SwapSetup, received: ReceivedAnswers, over: Event, seed: int) -> None:
     random = Random(seed)
     prompts = sorted(set[str].intersection(*(set(answers) for answers in setup.golden.values())))
     with Client(setup.served.address) as client:
@@ -168,18 +168,18 @@ def ask_on(setup: SwapSetup, received: Received, over: Event, seed: int) -> None
                 received.failures.append(error)
 
 
-def check_golden(setup: SwapSetup, received: Received) -> None:
+def check_golden(setup: SwapSetup, received: ReceivedAnswers) -> None:
     for prompt, length, answer in received.answers:
         lane = answer.receipt.lane
         assert answer.text == setup.golden[lane.adapter_digests][prompt][:length], (prompt, answer.receipt)
 
 
-def check_no_replica_was_asked_for_an_adapter_it_lacks(received: Received) -> None:
+def check_no_replica_was_asked_for_an_adapter_it_lacks(received: ReceivedAnswers) -> None:
     reasons = {attempt.reason for _, _, answer in received.answers for attempt in answer.receipt.attempts}
     assert "" in reasons and "unknown_adapter" not in reasons
 
 
-def num_swapped_under(received: Received, operator: Operator) -> int:
+def num_swapped_under(received: ReceivedAnswers, operator: Operator) -> int:
     """Return the number of answers during which the serving lane changed."""
     entries = list(operator.audit("teller", most=1000))
     swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
@@ -205,7 +205,7 @@ def held_by(socket: Path) -> list[str]:
     return asyncio.run(ask())
 
 
-def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received) -> None:
+def swap_for(seconds: float, pause: float, swapper: AdapterSwapper, received: ReceivedAnswers) -> None:
     """Swap adapters for this many seconds. After every swap, wait until clients have received further answers, so that
     a busy machine does not weaken the test."""
     end = time.monotonic() + seconds
@@ -217,7 +217,7 @@ def swap_for(seconds: float, pause: float, swapper: Swapper, received: Received)
         time.sleep(max(0.0, began + pause - time.monotonic()))
 
 
-def lose_one(setup: SwapSetup, operator: Operator, received: Received) -> str:
+def lose_one(setup: SwapSetup, operator: Operator, received: ReceivedAnswers) -> str:
     """Kill a replica while the adapter files are missing. It restarts, but must serve no request before it has its
     adapters again. Return its name."""
     socket, away = setup.sockets[0], setup.adapters.with_name("away")
@@ -243,10 +243,10 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str, int]:
     """Swap adapters with both replicas up, kill one replica, and swap again. Return the counts."""
-    received = Received()
+    received = ReceivedAnswers()
     with Operator(setup.served.address, who="swapper") as operator:
         wait_until(lambda: operator.lanes("teller"))
-        swapper = Swapper(operator, setup.digests)
+        swapper = AdapterSwapper(operator, setup.digests)
         with load_on(setup, received):
             swap_for(seconds / 2, pause, swapper, received)
             assert received.failures == []

@@ -24,7 +24,7 @@ from specialist.models.checkpoint import ModelConfig
 from specialist.models.open import open_checkpoint
 from tests.adapters.peft_files import random_tensors, write
 from tests.models.demo import demo_gguf
-from tests.serve.ensemble import ROOT, Served, serving
+from tests.serve.ensemble import ROOT, ServeProcess, serving
 
 __all__ = ["demo_gguf"]
 
@@ -67,7 +67,7 @@ PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class RefreshSetup:
-    served: Served
+    served: ServeProcess
     folder: Path
     model: ModelConfig
 

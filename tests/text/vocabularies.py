@@ -19,7 +19,7 @@ TEXT = (
 KINDS = ("byte-level", "gpt-2", "byte-fallback", "no prefix", "first only", "metaspace")
 
 
-class Words(NamedTuple):
+class TokenizerPair(NamedTuple):
     full: Tokenizer
     """Recognises control tokens in text, as a tokenizer loaded from tokenizer.json does."""
     vocabulary: Vocabulary
@@ -39,9 +39,9 @@ def vocabulary_of(full: Tokenizer, template: str | None = None, bos: str | None 
 
 
 @cache
-def words(kind: str, template: str | None = None, bos: str | None = None) -> Words:
+def words(kind: str, template: str | None = None, bos: str | None = None) -> TokenizerPair:
     full = _full(kind)
-    return Words(full, vocabulary_of(full, template, bos))
+    return TokenizerPair(full, vocabulary_of(full, template, bos))
 
 
 @cache

@@ -58,7 +58,7 @@ def _slice() -> SloSlice:
     return content
 
 
-class _Ended:
+class _FailedCall:
     """A call that ended with an error, as gRPC presents it."""
 
     def __init__(self, raw: bytes) -> None:
@@ -75,8 +75,8 @@ class _Ended:
 
 
 def _client_error(raw: bytes) -> OctetError:
-    classify_failure(_Ended(raw), "build-0", was_open=True, accepted=False)
-    return error_from_rpc(_Ended(raw), address="localhost:1")
+    classify_failure(_FailedCall(raw), "build-0", was_open=True, accepted=False)
+    return error_from_rpc(_FailedCall(raw), address="localhost:1")
 
 
 def _shown(kind: type[Message], of: Any) -> Any:

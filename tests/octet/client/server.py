@@ -16,7 +16,7 @@ _NUM_THREADS = 16
 
 
 @dataclass(frozen=True)
-class Act:
+class ScriptedCall:
     """The script for a call."""
 
     words: tuple[str, ...] = ("one ", "two ", "three")
@@ -33,13 +33,13 @@ class Act:
 
 def refuse(
     code: grpc.StatusCode, reason: wire.ErrorReason | None = None, after_ms: int | None = None, **more: Any
-) -> Act:
+) -> ScriptedCall:
     """Return the script of a refusal. Without a reason, the gRPC status has no details."""
     error = wire.Error(reason=reason, message="no", retry_after_ms=after_ms, **more) if reason is not None else None
-    return Act(words=(), code=code, error=error, is_routed=False, with_receipt=reason is not None)
+    return ScriptedCall(words=(), code=code, error=error, is_routed=False, with_receipt=reason is not None)
 
 
-def busy(after_ms: int | None = 1) -> Act:
+def busy(after_ms: int | None = 1) -> ScriptedCall:
     return refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_QUEUE_FULL, after_ms)
 
 
@@ -56,7 +56,7 @@ class Call:
 
 
 class Script:
-    def __init__(self, acts: tuple[Act, ...]) -> None:
+    def __init__(self, acts: tuple[ScriptedCall, ...]) -> None:
         self._acts = list(acts)
         self.calls: list[Call] = []
         self.address = ""
@@ -102,15 +102,15 @@ class Script:
         self._finish(act, call, wire.Receipt(), context)
         return wire.CancelResponse()
 
-    def _next(self, request: Any, context: Any) -> tuple[Act, Call]:
+    def _next(self, request: Any, context: Any) -> tuple[ScriptedCall, Call]:
         left = context.time_remaining()
         seconds = None if left is None or left > 10**8 else left
         call = Call(request, dict(context.invocation_metadata()), seconds, time.monotonic())
         self.calls.append(call)
         context.add_callback(call.ended.set)
-        return self._acts.pop(0) if self._acts else Act(), call
+        return self._acts.pop(0) if self._acts else ScriptedCall(), call
 
-    def _finish(self, act: Act, call: Call, receipt: wire.Receipt, context: Any) -> None:
+    def _finish(self, act: ScriptedCall, call: Call, receipt: wire.Receipt, context: Any) -> None:
         if act.hangs:
             self.live.set()
             call.ended.wait(60)
@@ -125,7 +125,7 @@ class Script:
             context.abort(act.code, "no")
 
 
-def receipt_of(request: wire.InferRequest, act: Act) -> wire.Receipt:
+def receipt_of(request: wire.InferRequest, act: ScriptedCall) -> wire.Receipt:
     decision = wire.Decision(
         source=wire.DECISION_SOURCE_CLASSIFIER,
         decided_by="c" * 64,
@@ -160,7 +160,7 @@ def receipt_of(request: wire.InferRequest, act: Act) -> wire.Receipt:
 
 
 @contextmanager
-def scripted(*acts: Act, address: str = "127.0.0.1:0") -> Iterator[Script]:
+def scripted(*acts: ScriptedCall, address: str = "127.0.0.1:0") -> Iterator[Script]:
     """Run a server. Each call follows the next script; when none is left, calls are answered normally."""
     script = Script(acts)
     server = grpc.server(ThreadPoolExecutor(_NUM_THREADS), options=[("grpc.so_reuseport", 0)])

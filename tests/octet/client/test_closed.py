@@ -15,9 +15,9 @@ from octet.client.jobs import JobWatch
 from octet.clock import ManualClock
 from octet.v1 import jobs_pb2
 from tests.octet.cli.jobs.server import job, jobs_served
-from tests.octet.client.server import Act, busy, scripted
+from tests.octet.client.server import ScriptedCall, busy, scripted
 
-HANGS = Act(hangs=True)
+HANGS = ScriptedCall(hangs=True)
 RUNNING = job(jobs_pb2.JOB_STATUS_RUNNING)
 SYNC: dict[str, Callable[[Client], object]] = {
     "stream": lambda client: list(client.stream("x")),
@@ -81,7 +81,7 @@ async def test_closing_fails_running_calls_without_cancelling_their_tasks(call: 
 
 @pytest.mark.parametrize("acts", [HANGS, busy(300)], ids=["answering", "waiting to ask again"])
 @pytest.mark.parametrize("call", SYNC)
-def test_closing_from_another_thread_ends_the_call(call: str, acts: Act) -> None:
+def test_closing_from_another_thread_ends_the_call(call: str, acts: ScriptedCall) -> None:
     with scripted(acts, HANGS) as script:
         client = Client(script.address)
         closer = Timer(0.1, client.close)

@@ -17,7 +17,7 @@ from octet.cli.receipts import explain_decision, format_receipt
 from octet.client.receipts import Receipt
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.commands import octet
-from tests.octet.client.server import Act, busy, refuse, scripted
+from tests.octet.client.server import ScriptedCall, busy, refuse, scripted
 
 ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
@@ -25,7 +25,7 @@ LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica wa
 NO_SPECIALIST = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
 
 
-def ask(command: str, *arguments: str, acts: Sequence[Act] = ()) -> tuple[int, list[Any]]:
+def ask(command: str, *arguments: str, acts: Sequence[ScriptedCall] = ()) -> tuple[int, list[Any]]:
     """Return the exit status and the messages that the router received."""
     with scripted(*acts) as script:
         status = octet(command, *arguments, "--address", script.address)
@@ -153,7 +153,7 @@ def test_json_output_is_one_event_per_line(capsys: Captured) -> None:
 )
 @pytest.mark.parametrize("command", ["generate", "route", "receipt", "cancel"])
 def test_errors_have_an_exit_status_and_one_line(
-    capsys: Captured, command: str, act: Act, status: int, says: str
+    capsys: Captured, command: str, act: ScriptedCall, status: int, says: str
 ) -> None:
     assert ask(command, "x", acts=[act])[0] == status
     (line,) = capsys.readouterr().err.splitlines()
@@ -176,7 +176,7 @@ def test_a_router_is_not_taken_for_a_replica(capsys: Captured) -> None:
 
 
 def test_cut_off_answer_shows_its_part_and_its_receipt(capsys: Captured) -> None:
-    cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+    cut = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     assert ask("generate", "x", "--verbose", acts=[cut])[0] == 4
     output = capsys.readouterr()
     assert output.out == "one two three\n"
@@ -248,7 +248,7 @@ def test_route_without_a_specialist_shows_the_candidates(capsys: Captured) -> No
     assert ask("route", "x", "--explain", acts=[NO_SPECIALIST])[0] == 5
     output = capsys.readouterr()
     assert "distribution" in output.out and len(output.err.splitlines()) == 1
-    assert ask("route", "x", acts=[Act(is_nobody=True)])[0] == 5
+    assert ask("route", "x", acts=[ScriptedCall(is_nobody=True)])[0] == 5
     assert capsys.readouterr() == (
         "no specialist  -  reject\n",
         "octet route: no specialist should answer this: this is not about C++\n",
@@ -299,7 +299,7 @@ def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
 
 def test_closed_stdout_ends_the_command_quietly() -> None:
     """The pipe is closed early, as by `octet generate ... | head -1`."""
-    with scripted(Act(words=tuple(f"{number}\n" for number in range(200_000)))) as script:
+    with scripted(ScriptedCall(words=tuple(f"{number}\n" for number in range(200_000)))) as script:
         running = process("generate", "x", "--address", script.address)
         if running.stdout is None:
             raise RuntimeError("no pipe")
@@ -310,7 +310,7 @@ def test_closed_stdout_ends_the_command_quietly() -> None:
 
 
 def test_an_interrupt_cancels() -> None:
-    with scripted(Act(words=("begun\n",), hangs=True)) as script:
+    with scripted(ScriptedCall(words=("begun\n",), hangs=True)) as script:
         running = process("generate", "x", "--address", script.address)
         if running.stdout is None:
             raise RuntimeError("no pipe")
@@ -321,7 +321,7 @@ def test_an_interrupt_cancels() -> None:
 
 
 def test_router_lost_during_an_answer_is_one_line() -> None:
-    with scripted(Act(words=("begun\n",), hangs=True)) as script:
+    with scripted(ScriptedCall(words=("begun\n",), hangs=True)) as script:
         running = process("generate", "x", "--address", script.address)
         if running.stdout is None:
             raise RuntimeError("no pipe")

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from octet import AsyncClient, Client, OctetError
 from octet.client.records import TokenCount
 from octet.v1 import inference_pb2 as wire
-from tests.octet.client.server import Act, Script, scripted
+from tests.octet.client.server import Script, ScriptedCall, scripted
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
-GOOD = Act()
-CUT = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
-REFUSED = Act(words=(), code=grpc.StatusCode.INVALID_ARGUMENT, is_routed=False)
-UNSEALED = Act(with_receipt=False)
+GOOD = ScriptedCall()
+CUT = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+REFUSED = ScriptedCall(words=(), code=grpc.StatusCode.INVALID_ARGUMENT, is_routed=False)
+UNSEALED = ScriptedCall(with_receipt=False)
 """A stream that ends with status OK but without its receipt, so it may be incomplete."""
 
 
 @dataclass(frozen=True)
 class Step:
     text: str
-    act: Act
+    act: ScriptedCall
     way: str
     """`send`, `stream`, or `leave`, which leaves the stream after the first chunk."""
 
@@ -163,7 +163,7 @@ def test_dropped_conversation_stream_is_cancelled() -> None:
     """The conversation holds no reference to the stream, so reference counting suffices."""
     gc.disable()
     try:
-        with scripted(Act(hangs=True)) as script, Client(script.address) as client:
+        with scripted(ScriptedCall(hangs=True)) as script, Client(script.address) as client:
             answer = client.conversation().stream("x")
             next(answer)
             del answer

@@ -10,7 +10,7 @@ import pytest
 from octet import OctetError, client
 from octet.client.options import Options
 from octet.v1 import inference_pb2 as wire
-from tests.octet.client.server import Act, busy, refuse, scripted
+from tests.octet.client.server import ScriptedCall, busy, refuse, scripted
 from tests.test_docs import ROOT, run_example
 
 DOCUMENT = (ROOT / "docs" / "sdk.md").read_text()
@@ -29,7 +29,7 @@ NO_SPECIALIST = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO
         (ERRORS, [busy(90_000)], "try again in 90.0 seconds\n"),
     ],
 )
-def test_documented_examples_work(example: str, acts: list[Act], shown: str, tmp_path: Path) -> None:
+def test_documented_examples_work(example: str, acts: list[ScriptedCall], shown: str, tmp_path: Path) -> None:
     with scripted(*acts) as script:
         assert run_example(example.replace("localhost:50051", script.address), tmp_path) == shown
 

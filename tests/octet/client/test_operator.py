@@ -17,7 +17,7 @@ from octet.client.operator import default_operator_name
 from octet.client.record_stubs import write_stubs
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
-from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import OperatorHarness, running_operator
 
 RECORDS = [
@@ -59,7 +59,7 @@ def test_unset_is_none_and_zero_is_zero() -> None:
 
 def test_operator_calls_end_to_end() -> None:
     kept = [wire.Comparison(request_id=str(number), at_unix_ms=NOW_MS, confidence=0.25) for number in range(3)]
-    with running_operator(Rows(kept)) as at, Operator(at.address, who="ann") as operator:
+    with running_operator(FakeComparisons(kept)) as at, Operator(at.address, who="ann") as operator:
         assert [each.specialist for each in operator.breakers().breakers] == ["stl", "template", "debug"]
         held = operator.hold_breaker("template", "open", why="bad refresh")
         assert (held.hold, held.hold_by, held.hold_why) == ("open", "ann", "bad refresh")
@@ -160,7 +160,7 @@ def test_unreachable_router_and_server_without_operator_service() -> None:
                 ask()
 
 
-class Dying:
+class SilentServer:
     """A server that accepts calls and never answers them."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Dying:
 
 
 def test_lookups_are_retried_and_changes_are_not() -> None:
-    dying = Dying()
+    dying = SilentServer()
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers([dying])
     port = server.add_insecure_port("127.0.0.1:0")

@@ -7,12 +7,12 @@ import pytest
 
 from octet import Answer, AsyncClient, Client, DeadlineExceeded, OctetError, ReplicaLost, ServerError
 from octet.v1 import inference_pb2 as wire
-from tests.octet.client.server import Act, Script, busy, scripted
+from tests.octet.client.server import Script, ScriptedCall, busy, scripted
 from tests.specialist.server.harness import run
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
-CUT = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
-LATE = Act(
+CUT = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+LATE = ScriptedCall(
     code=grpc.StatusCode.DEADLINE_EXCEEDED, error=wire.Error(reason=wire.ERROR_REASON_DEADLINE, message="too late")
 )
 
@@ -33,12 +33,14 @@ def infer(script: Script, how: str, max_retries: int, timeout: float | None) -> 
     ("act", "kind", "timeout"),
     [
         (LATE, DeadlineExceeded, 20.0),
-        (Act(hangs=True), DeadlineExceeded, 0.2),
+        (ScriptedCall(hangs=True), DeadlineExceeded, 0.2),
         (CUT, ReplicaLost, None),
-        (Act(with_receipt=False), ServerError, None),
+        (ScriptedCall(with_receipt=False), ServerError, None),
     ],
 )
-def test_error_carries_the_partial_text(how: str, act: Act, kind: type[OctetError], timeout: float | None) -> None:
+def test_error_carries_the_partial_text(
+    how: str, act: ScriptedCall, kind: type[OctetError], timeout: float | None
+) -> None:
     with scripted(act) as script, pytest.raises(kind) as caught:
         infer(script, how, 0, timeout)
     assert caught.value.partial == "one two three"

@@ -24,11 +24,11 @@ from octet import (
 )
 from octet.client.request import ClientRetryBudget
 from octet.v1 import inference_pb2 as wire
-from tests.octet.client.server import Act, Script, busy, refuse, scripted
+from tests.octet.client.server import Script, ScriptedCall, busy, refuse, scripted
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
-CUT = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
-HANGS = Act(hangs=True)
+CUT = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+HANGS = ScriptedCall(hangs=True)
 
 
 def test_basic_stream() -> None:
@@ -129,7 +129,7 @@ def test_cut_off_stream_keeps_its_part() -> None:
 
 def test_stream_without_a_receipt_is_an_error() -> None:
     with (
-        scripted(Act(with_receipt=False)) as script,
+        scripted(ScriptedCall(with_receipt=False)) as script,
         Client(script.address) as client,
         client.stream("x") as answer,
         pytest.raises(ServerError, match="without its receipt"),
@@ -138,7 +138,7 @@ def test_stream_without_a_receipt_is_an_error() -> None:
 
 
 def test_silent_server_times_out() -> None:
-    with scripted(Act(words=(), is_routed=False, hangs=True)) as script, Client(script.address) as client:
+    with scripted(ScriptedCall(words=(), is_routed=False, hangs=True)) as script, Client(script.address) as client:
         begin = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="no answer from"), client.stream("x", timeout=0.2) as answer:
             list(answer)

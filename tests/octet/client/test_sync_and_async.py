@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from octet import AsyncClient, Busy, Client, OctetError, Unavailable
 from octet.v1 import inference_pb2 as wire
-from tests.octet.client.server import Act, scripted
+from tests.octet.client.server import ScriptedCall, scripted
 
 MAX_RETRIES = 2
 CODES = sorted(set(grpc.StatusCode) - {grpc.StatusCode.OK}, key=lambda code: str(code.name))
 
 
 @st.composite
-def acts(draw: st.DrawFn) -> Act:
+def acts(draw: st.DrawFn) -> ScriptedCall:
     reason = draw(st.sampled_from(wire.ErrorReason.values()))
     after = draw(st.none() | st.integers(1, 3))
     error = wire.Error(reason=reason, message="no", retry_after_ms=after) if reason else None
-    return Act(
+    return ScriptedCall(
         words=draw(st.sampled_from([(), ("a ",), ("a ", "b")])),
         code=draw(st.sampled_from([grpc.StatusCode.OK, *CODES])),
         error=error,
@@ -46,7 +46,7 @@ def outcome(text: str, error: OctetError | None, has_receipt: bool, num_calls: i
     return Outcome(text, type(error), words, error.reason, has_receipt, num_calls)
 
 
-def stream_sync(script: list[Act]) -> Outcome:
+def stream_sync(script: list[ScriptedCall]) -> Outcome:
     error = None
     with scripted(*script) as server, Client(server.address, max_retries=MAX_RETRIES) as client:
         with client.stream("x", timeout=10) as answer:
@@ -58,7 +58,7 @@ def stream_sync(script: list[Act]) -> Outcome:
         return outcome(answer.text, error, has_receipt(answer), len(server.calls))
 
 
-def stream_async(script: list[Act]) -> Outcome:
+def stream_async(script: list[ScriptedCall]) -> Outcome:
     async def ask() -> Outcome:
         error = None
         with scripted(*script) as server:
@@ -83,7 +83,7 @@ def has_receipt(answer: object) -> bool:
 
 @settings(max_examples=40)
 @given(st.lists(acts(), min_size=1, max_size=4))
-def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: list[Act]) -> None:
+def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: list[ScriptedCall]) -> None:
     result = stream_sync(script)
     assert stream_async(script) == result
     assert 1 <= result.num_calls <= MAX_RETRIES + 1
@@ -101,7 +101,7 @@ def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: 
 @given(
     st.lists(acts(), min_size=1, max_size=4), st.sampled_from(["infer", "route", "count_tokens", "receipt", "cancel"])
 )
-def test_sync_and_async_single_answers_are_alike(script: list[Act], call: str) -> None:
+def test_sync_and_async_single_answers_are_alike(script: list[ScriptedCall], call: str) -> None:
     def ask() -> Outcome:
         with scripted(*script) as server, Client(server.address) as client:
             try:

@@ -10,7 +10,7 @@ from octet import AsyncClient, Cancelled, Client, ReplicaLost, Unavailable
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import jobs_pb2
 from tests.octet.cli.jobs.server import done, job, jobs_served
-from tests.octet.client.server import Act, refuse, scripted
+from tests.octet.client.server import ScriptedCall, refuse, scripted
 from tests.specialist.server.harness import run
 
 UNSAID = refuse(grpc.StatusCode.CANCELLED)
@@ -68,7 +68,7 @@ def test_unexplained_cancel_without_retries_names_the_server(call: str, how: str
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_unexplained_cancel_after_a_chunk_is_not_retried(how: str) -> None:
-    with scripted(Act(code=grpc.StatusCode.CANCELLED)) as script:
+    with scripted(ScriptedCall(code=grpc.StatusCode.CANCELLED)) as script:
         with pytest.raises(ReplicaLost) as caught:
             requested(how, "stream", script.address)
         assert caught.value.partial == "one two three" and len(script.calls) == 1

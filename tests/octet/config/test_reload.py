@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-class Followed:
+class FollowedConfig:
     def __init__(self, path: Path, watch: ConfigWatch) -> None:
         self.path = path
         self.watch = watch
@@ -63,9 +63,9 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(path: Path, settle: float) -> AsyncIterator[Followed]:
+async def following(path: Path, settle: float) -> AsyncIterator[FollowedConfig]:
     watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=settle)
-    followed = Followed(path, watch)
+    followed = FollowedConfig(path, watch)
     task = asyncio.create_task(followed.run())
     try:
         yield followed
@@ -74,7 +74,7 @@ async def following(path: Path, settle: float) -> AsyncIterator[Followed]:
         task.cancel()
 
 
-def follow(path: Path, scenario: Callable[[Followed], Awaitable[None]], settle: float = SETTLE) -> None:
+def follow(path: Path, scenario: Callable[[FollowedConfig], Awaitable[None]], settle: float = SETTLE) -> None:
     """Run the scenario in simulated time, so that a busy machine has no effect."""
 
     async def main() -> None:
@@ -89,7 +89,7 @@ def follow(path: Path, scenario: Callable[[Followed], Awaitable[None]], settle: 
 
 
 def test_replaced_file_is_reloaded(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         followed.replace(NEW)
         event = await followed.reloaded()
         assert event.changed == ("specialists.sql.system",)
@@ -101,7 +101,7 @@ def test_replaced_file_is_reloaded(path: Path) -> None:
 
 
 def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         text = NEW + "  - {name: b, specialist: shell, contains: ['#!']}\n"
         with path.open("w") as file:
             for line in text.splitlines(keepends=True):
@@ -116,7 +116,7 @@ def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
 
 
 def test_invalid_file_is_refused_once(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         followed.replace(NEW + "rules: []\nintents: {q: absent}\n")
         why = await followed.refused()
         assert why.splitlines() == [
@@ -134,7 +134,7 @@ def test_invalid_file_is_refused_once(path: Path) -> None:
 
 
 def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         followed.replace(NEW + "block_size: 8\nrouter: {port: 1}\n")
         assert (await followed.refused()).endswith(
             "cannot change without a restart: specialists.sql.block_size, specialists.shell.block_size, router.port"
@@ -172,7 +172,7 @@ async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
 
 
 def test_equal_content_is_no_event(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         path.touch()
         await followed.nothing()
         followed.replace(OLD)
@@ -185,7 +185,7 @@ def test_equal_content_is_no_event(path: Path) -> None:
 
 
 def test_missing_file_is_reported_once_and_watched_again(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         path.unlink()
         assert "No such file or directory; the previous configuration stays in force" in await followed.refused()
         await followed.nothing()
@@ -200,7 +200,7 @@ def test_missing_file_is_reported_once_and_watched_again(path: Path) -> None:
 
 
 def test_short_absence_is_ignored(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         await followed.nothing()
         path.rename(path.with_suffix(".bak"))
         await asyncio.sleep(2 * INTERVAL)
@@ -215,7 +215,7 @@ def test_relinked_file_is_reloaded(tmp_path: Path, path: Path) -> None:
     link.symlink_to(path)
     (tmp_path / "new.yaml").write_text(NEW)
 
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         beside = tmp_path / "other"
         beside.symlink_to(tmp_path / "new.yaml")
         beside.replace(link)
@@ -240,7 +240,7 @@ def test_edit_with_same_time_and_size_is_noticed(path: Path) -> None:
 
 
 def test_pipe_or_folder_is_refused_without_blocking(path: Path) -> None:
-    async def scenario(followed: Followed) -> None:
+    async def scenario(followed: FollowedConfig) -> None:
         path.unlink()
         os.mkfifo(path)
         assert "not a regular file" in await followed.refused()

@@ -11,7 +11,7 @@ from octet.rpc.refusal import cancelled
 from octet.v1 import specialist_pb2 as wire
 
 
-class Slow:
+class SlowContext:
     """A context that sends its headers slowly."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Slow:
 
 @pytest.mark.parametrize("error", [None, RuntimeError("the call is over")])
 async def test_initial_metadata_is_sent_completely_despite_cancellation(error: Exception | None) -> None:
-    context = Slow()
+    context = SlowContext()
     context.error = error
     announcing = asyncio.create_task(send_initial_metadata(context, ()))
     await asyncio.sleep(0)

@@ -110,7 +110,7 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
         await asyncio.gather(*received, return_exceptions=True)
 
 
-class Stubborn:
+class SlowToCancel:
     """A call that ends some time after it is cancelled."""
 
     async def read(self) -> bytes:
@@ -122,7 +122,7 @@ class Stubborn:
         raise AssertionError("no call was made")
 
 
-class Speaking:
+class AnsweringCall:
     async def read(self) -> bytes:
         await asyncio.sleep(0)
         return b"yes"
@@ -130,16 +130,16 @@ class Speaking:
 
 async def test_expired_reads_do_not_count_as_pending() -> None:
     request_reader = RequestReader(0.05, max_pending=2)
-    silent = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
+    silent = [asyncio.create_task(request_reader.read(SlowToCancel())) for _ in range(2)]
     while not any(task.cancelling() for task in silent):
         await asyncio.sleep(0)
     for _ in range(3):
-        assert await request_reader.read(Speaking()) == b"yes"
+        assert await request_reader.read(AnsweringCall()) == b"yes"
     received = await asyncio.gather(*silent, return_exceptions=True)
     assert all(isinstance(each, Refusal) for each in received)
-    crowd = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
+    crowd = [asyncio.create_task(request_reader.read(SlowToCancel())) for _ in range(2)]
     await asyncio.sleep(0)
-    assert await request_reader.read(Speaking()) == b"yes", "every slot must be free again"
+    assert await request_reader.read(AnsweringCall()) == b"yes", "every slot must be free again"
     received = await asyncio.gather(*crowd, return_exceptions=True)
     assert all(isinstance(each, Refusal) for each in received)
 

@@ -21,7 +21,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 HEADERS = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-00"),)
 
 
-class Kept(logging.Handler):
+class RecordingHandler(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[dict[str, str]] = []
@@ -32,14 +32,14 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    handler = Kept()
+def kept() -> Iterator[RecordingHandler]:
+    handler = RecordingHandler()
     logging.getLogger().addHandler(handler)
     yield handler
     logging.getLogger().removeHandler(handler)
 
 
-def test_the_engine_thread_logs_the_failed_request(kept: Kept) -> None:
+def test_the_engine_thread_logs_the_failed_request(kept: RecordingHandler) -> None:
     stumbles: list[InjectedFault] = []
 
     async def spans_of_request() -> None:
@@ -54,7 +54,7 @@ def test_the_engine_thread_logs_the_failed_request(kept: Kept) -> None:
     assert about and {(line["request_id"], line["trace_id"]) for line in about} == {("mine", TRACE)}
 
 
-def test_a_router_error_logs_its_request(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_error_logs_its_request(kept: RecordingHandler, monkeypatch: pytest.MonkeyPatch) -> None:
     async def spans_of_request() -> None:
         async with running_spy() as spy, running_router({"writer": [spy.address]}) as routed:
             monkeypatch.setattr(routed.server.service, "_answer", None)

@@ -7,7 +7,7 @@ import grpc
 
 from octet.v1 import inference_pb2 as wire
 from tests.octet.telemetry.collector import ReceivedSpan, collecting
-from tests.serve.ensemble import Served
+from tests.serve.ensemble import ServeProcess
 
 ONE = """
 name: traced
@@ -30,7 +30,7 @@ def test_one_request_is_one_trace_and_every_line_is_json(tmp_path: Path) -> None
     file = tmp_path / "ensemble.yaml"
     with collecting() as collector:
         file.write_text(ONE.replace("URL", collector.url))
-        served = Served(file, tmp_path, "--log-format", "json")
+        served = ServeProcess(file, tmp_path, "--log-format", "json")
         try:
             served.until(lambda: "octet ready on" in served.out)
             receipts = [ask(served.address) for _ in range(5)]

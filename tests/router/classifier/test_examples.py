@@ -269,7 +269,7 @@ def test_too_many_example_bytes_are_refused() -> None:
 ENSEMBLE = Ensemble(tuple(SpecialistConfig(name, describe, tuple(shown)) for name, (describe, shown) in FIELDS.items()))
 
 
-class Trained:
+class RejectingClassifier:
     digest = "d" * 64
 
     def __init__(self, *labels: str) -> None:
@@ -292,14 +292,14 @@ def test_trained_classifier_must_not_know_other_specialists(
     ensemble = replace(ENSEMBLE, classifier=ClassifierConfig(path=path))
 
     def open_with(*labels: str) -> object:
-        trained = Trained(*labels)
+        trained = RejectingClassifier(*labels)
         loaders = SimpleNamespace(DEFAULT_FILE="default", read_classifier=lambda file: str(file) == path and trained)
         monkeypatch.setitem(sys.modules, "router.routing.classifier.linear", loaders)
         return open_classifier(ensemble)
 
     with pytest.raises(ClassifierMismatch, match=r"trained for algo, stl, which .*sql, shell, regex"):
         open_with("sql", "algo", "stl", REJECT)
-    assert isinstance(open_with("sql", "shell", "regex", REJECT), Trained)
+    assert isinstance(open_with("sql", "shell", "regex", REJECT), RejectingClassifier)
     assert not caplog.records
-    assert isinstance(open_with("sql", REJECT), Trained)
+    assert isinstance(open_with("sql", REJECT), RejectingClassifier)
     assert "shell, regex" in caplog.text

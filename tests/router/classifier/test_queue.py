@@ -56,7 +56,7 @@ class Recorder:
         return [expected_distribution(text) for text in texts]
 
 
-class Broken(Recorder):
+class BrokenClassifier(Recorder):
     def __init__(self, answer: Callable[[Sequence[str]], Any]) -> None:
         super().__init__()
         self.answer: Callable[[Sequence[str]], Any] | None = answer
@@ -274,7 +274,7 @@ def test_a_waiting_text_has_the_same_time_limit_and_does_not_count_as_a_failure(
     ],
 )
 def test_invalid_results_are_failures_that_open_the_breaker(answer: Callable[[Sequence[str]], Any]) -> None:
-    broken, clock = Broken(answer), ManualClock()
+    broken, clock = BrokenClassifier(answer), ManualClock()
 
     async def scenario(queue: ClassifierQueue) -> None:
         for n in range(3):
@@ -299,7 +299,7 @@ def test_invalid_results_are_failures_that_open_the_breaker(answer: Callable[[Se
 
 
 def test_a_failing_text_does_not_fail_its_batch() -> None:
-    broken = Broken(lambda texts: [expected_distribution(text) for text in texts if text != "poison"])
+    broken = BrokenClassifier(lambda texts: [expected_distribution(text) for text in texts if text != "poison"])
     broken.gate.clear()
 
     async def scenario(queue: ClassifierQueue) -> None:
@@ -318,7 +318,7 @@ def test_a_failing_text_does_not_fail_its_batch() -> None:
 
 
 def test_waiters_fail_at_once_when_the_breaker_opens() -> None:
-    broken = Broken(lambda texts: [])
+    broken = BrokenClassifier(lambda texts: [])
     broken.gate.clear()
 
     async def scenario(queue: ClassifierQueue) -> None:
@@ -359,7 +359,7 @@ async def test_a_late_event_loop_does_not_blame_the_classifier(run: Callable[...
 
 
 def test_only_one_probe_at_a_time_and_hits_need_none() -> None:
-    broken, clock = Broken(lambda texts: []), ManualClock()
+    broken, clock = BrokenClassifier(lambda texts: []), ManualClock()
 
     async def scenario(queue: ClassifierQueue) -> None:
         broken.answer = None

@@ -87,7 +87,7 @@ class _LinkedConnection:
         return self._connection.execute(sql, values)
 
 
-class Wall:
+class FakeWallClock:
     """Unix time that tests advance."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class ControlHarness:
     control: ControlPlane
     store: Store
     replicas: FakeReplicas
-    wall: Wall
+    wall: FakeWallClock
 
     async def tick(self, seconds: float = 1.0) -> None:
         self.wall.clock.sleep(seconds)
@@ -155,12 +155,12 @@ async def running_control(
     *,
     ensemble: Ensemble = ENSEMBLE,
     replicas: FakeReplicas | None = None,
-    wall: Wall | None = None,
+    wall: FakeWallClock | None = None,
     link: DatabaseLink | None = None,
     with_tasks: bool = False,
 ) -> AsyncIterator[ControlHarness]:
     """Run a control plane. `where` is a SQLite file or a store's URL."""
-    wall = wall or Wall()
+    wall = wall or FakeWallClock()
     wrap = (lambda opener: opener) if link is None else link.wrap
     url = where if isinstance(where, str) else f"sqlite:{where}"
     store = make_store(url, ensemble=ensemble.name, wrap=wrap, wall=wall)

@@ -15,7 +15,7 @@ from tests.router.control.harness import (
     SIGNED,
     WINDOW,
     ControlHarness,
-    Wall,
+    FakeWallClock,
     changed,
     make_replicas,
     reason_of,
@@ -65,7 +65,7 @@ async def test_too_few_samples_never_trip_a_breaker(tmp_path: Path) -> None:
 
 async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
     """A demotion, the time below the floor, a hold and a knob are kept."""
-    wall = Wall()
+    wall = FakeWallClock()
     async with running_control(tmp_path / "s", wall=wall) as harness:
         await harness.control.hold_breaker("stl", "open", **SIGNED)
         await harness.control.set_knob("review.priority_floor", 5, **SIGNED)
@@ -125,7 +125,7 @@ async def test_the_audit_lists_changes_in_order(tmp_path: Path) -> None:
 
 
 async def test_two_routers_on_one_store_agree(shared_url: str) -> None:
-    wall, replicas = Wall(), make_replicas(ENSEMBLE)
+    wall, replicas = FakeWallClock(), make_replicas(ENSEMBLE)
     async with (
         running_control(shared_url, wall=wall, replicas=replicas) as one,
         running_control(shared_url, wall=wall, replicas=replicas) as other,
@@ -146,7 +146,7 @@ async def test_two_routers_on_one_store_agree(shared_url: str) -> None:
 
 
 async def test_simultaneous_changes_of_a_breaker_at_two_routers_are_all_made(shared_url: str) -> None:
-    wall = Wall()
+    wall = FakeWallClock()
     async with running_control(shared_url, wall=wall) as one, running_control(shared_url, wall=wall) as other:
         await asyncio.gather(
             *(
@@ -241,7 +241,7 @@ async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
         now = routers[0].wall()
         await eventually(lambda: len({harness.control._state.demand.counts("algo", now) for harness in routers}) == 1)
 
-    wall = Wall()
+    wall = FakeWallClock()
     async with (
         running_control(tmp_path / "s", wall=wall, ensemble=ensemble) as one,
         running_control(tmp_path / "s", wall=wall, ensemble=ensemble) as other,

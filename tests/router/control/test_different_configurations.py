@@ -15,7 +15,7 @@ from tests.router.control.harness import (
     SIGNED,
     ControlHarness,
     DatabaseLink,
-    Wall,
+    FakeWallClock,
     make_replicas,
     running_control,
 )
@@ -35,7 +35,7 @@ def using(*names: str) -> Ensemble:
 OLD, NEW = using("std"), using("fast")
 
 
-async def tick_all(routers: list[ControlHarness], wall: Wall, seconds: int, random: Random) -> None:
+async def tick_all(routers: list[ControlHarness], wall: FakeWallClock, seconds: int, random: Random) -> None:
     """Tick each router about once a second, in random order."""
     for _ in range(seconds):
         for harness in random.sample(routers, len(routers)):
@@ -59,7 +59,7 @@ async def wait_for_agreement(routers: list[ControlHarness]) -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shared", [True, False], ids=["same replicas", "own replicas"])
 async def test_each_router_begins_at_most_one_lane(tmp_path: Path, seed: int, shared: bool) -> None:
-    wall, random, replicas = Wall(), Random(seed), make_replicas(OLD, 2)
+    wall, random, replicas = FakeWallClock(), Random(seed), make_replicas(OLD, 2)
     own = replicas if shared else make_replicas(NEW, 2)
     if not shared:
         for name in ("stl-0", "stl-1"):
@@ -82,7 +82,7 @@ async def test_each_router_begins_at_most_one_lane(tmp_path: Path, seed: int, sh
 
 
 async def test_a_lane_begun_by_another_router_is_kept(tmp_path: Path) -> None:
-    wall, replicas = Wall(), make_replicas(OLD)
+    wall, replicas = FakeWallClock(), make_replicas(OLD)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=NEW) as other,
@@ -97,7 +97,7 @@ async def test_a_lane_begun_by_another_router_is_kept(tmp_path: Path) -> None:
 async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wall, replicas, random = Wall(), make_replicas(OLD), Random(1)
+    wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(1)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=NEW) as other,
@@ -121,7 +121,7 @@ async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
 
 async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
     """The configuration of one router after another is changed, and then changed back."""
-    wall, replicas, random = Wall(), make_replicas(OLD), Random(2)
+    wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(2)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as other,
@@ -137,7 +137,7 @@ async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_pat
 
 
 async def test_a_restart_with_another_configuration_begins_its_lane(tmp_path: Path) -> None:
-    wall, replicas, random = Wall(), make_replicas(OLD), Random(3)
+    wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(3)
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as staying:
         for restarts, ensemble in enumerate((NEW, OLD, NEW), 1):
             async with running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=ensemble) as restarted:
@@ -149,7 +149,7 @@ async def test_a_restart_with_another_configuration_begins_its_lane(tmp_path: Pa
 
 
 async def test_an_operators_change_holds_on_every_router(tmp_path: Path) -> None:
-    wall, replicas, random = Wall(), make_replicas(OLD), Random(4)
+    wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(4)
     replicas.disk["my-lora"] = "d1"
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,
@@ -166,7 +166,7 @@ async def test_an_operators_change_holds_on_every_router(tmp_path: Path) -> None
 
 
 async def test_a_configuration_change_during_an_outage_is_made_afterwards(tmp_path: Path) -> None:
-    wall, replicas, random, link = Wall(), make_replicas(OLD), Random(5), DatabaseLink()
+    wall, replicas, random, link = FakeWallClock(), make_replicas(OLD), Random(5), DatabaseLink()
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD):
         pass
     link.is_broken = True
@@ -180,7 +180,7 @@ async def test_a_configuration_change_during_an_outage_is_made_afterwards(tmp_pa
 
 
 async def test_routers_whose_replicas_have_different_models_agree(tmp_path: Path) -> None:
-    wall, random, replicas, own = Wall(), Random(6), make_replicas(OLD), make_replicas(OLD)
+    wall, random, replicas, own = FakeWallClock(), Random(6), make_replicas(OLD), make_replicas(OLD)
     _refresh(own)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,

@@ -16,7 +16,7 @@ from tests.router.control.harness import (
     ENSEMBLE,
     SIGNED,
     ControlHarness,
-    Wall,
+    FakeWallClock,
     changed,
     make_replicas,
     reason_of,
@@ -381,7 +381,7 @@ def test_other_configured_adapters_begin_a_lane(tmp_path: Path) -> None:
 
 
 async def test_a_restart_of_the_router_keeps_the_lanes(tmp_path: Path) -> None:
-    wall, replicas = Wall(), make_replicas(ENSEMBLE, 2)
+    wall, replicas = FakeWallClock(), make_replicas(ENSEMBLE, 2)
     replicas.disk["my-lora"] = "d1"
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas) as harness:
         await harness.control.load_adapter("algo", "my-lora", **SIGNED)
@@ -477,7 +477,7 @@ async def test_requests_are_answered_at_once_after_a_restart_with_other_adapters
 ) -> None:
     """Requests use the configured adapters that a replica holds, and no others."""
     ensemble = configured_anew("fast", "small")
-    wall, replicas = Wall(), make_replicas(ENSEMBLE, 2)
+    wall, replicas = FakeWallClock(), make_replicas(ENSEMBLE, 2)
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas):
         pass
     replicas["stl-0"].adapters = {name: f"{name}-content" for name in held}

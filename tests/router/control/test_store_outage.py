@@ -12,7 +12,7 @@ from tests.router.control.harness import (
     SIGNED,
     ControlHarness,
     DatabaseLink,
-    Wall,
+    FakeWallClock,
     make_replicas,
     reason_of,
     running_control,
@@ -33,7 +33,7 @@ async def reconnect(harness: ControlHarness, link: DatabaseLink) -> None:
 
 
 async def test_a_breaker_trips_without_the_store_and_is_stored_later(tmp_path: Path) -> None:
-    link, wall = DatabaseLink(), Wall()
+    link, wall = DatabaseLink(), FakeWallClock()
     async with running_control(tmp_path / "s", link=link, wall=wall) as harness:
         with harness.control.events.subscribe() as events:
             await disconnect(harness, link)
@@ -60,7 +60,7 @@ async def test_a_breaker_trips_without_the_store_and_is_stored_later(tmp_path: P
 
 
 async def test_orders_of_other_routers_stay_beside_transitions_made_offline(shared_url: str) -> None:
-    link, wall, replicas = DatabaseLink(), Wall(), make_replicas(ENSEMBLE)
+    link, wall, replicas = DatabaseLink(), FakeWallClock(), make_replicas(ENSEMBLE)
     async with (
         running_control(shared_url, link=link, wall=wall, replicas=replicas) as disconnected,
         running_control(shared_url, wall=wall, replicas=replicas) as other,
@@ -78,7 +78,7 @@ async def test_orders_of_other_routers_stay_beside_transitions_made_offline(shar
 
 
 async def test_equal_escalations_of_two_routers_agree_after_an_outage(tmp_path: Path) -> None:
-    link, wall, replicas = DatabaseLink(), Wall(), make_replicas(ENSEMBLE)
+    link, wall, replicas = DatabaseLink(), FakeWallClock(), make_replicas(ENSEMBLE)
     async with (
         running_control(tmp_path / "s", link=link, wall=wall, replicas=replicas) as disconnected,
         running_control(tmp_path / "s", wall=wall, replicas=replicas) as other,
@@ -100,7 +100,7 @@ async def test_equal_escalations_of_two_routers_agree_after_an_outage(tmp_path: 
 
 
 async def test_the_configuration_is_in_force_until_the_store_is_reachable(tmp_path: Path) -> None:
-    wall, replicas = Wall(), make_replicas(ENSEMBLE)
+    wall, replicas = FakeWallClock(), make_replicas(ENSEMBLE)
     replicas.disk["my-lora"] = "d1"
     async with running_control(tmp_path / "s", wall=wall, replicas=replicas) as harness:
         await harness.control.hold_breaker("stl", "open", **SIGNED)
@@ -120,7 +120,7 @@ async def test_the_configuration_is_in_force_until_the_store_is_reachable(tmp_pa
 
 
 async def test_repeated_outages_lose_no_count(tmp_path: Path) -> None:
-    link, wall = DatabaseLink(), Wall()
+    link, wall = DatabaseLink(), FakeWallClock()
     async with running_control(tmp_path / "s", link=link, wall=wall) as harness:
         for _ in range(4):
             await disconnect(harness, link)

@@ -10,7 +10,7 @@ from tests.router.control.harness import (
     ENSEMBLE,
     ControlHarness,
     DatabaseLink,
-    Wall,
+    FakeWallClock,
     make_replicas,
     reason_of,
     running_control,
@@ -24,7 +24,9 @@ _EXPECTED = {"CONFLICT", "STORE_UNAVAILABLE", "NO_REPLICA"}
 class RandomEvents:
     """A random sequence of events, drawn from a seed."""
 
-    def __init__(self, seed: int, routers: list[ControlHarness], links: list[DatabaseLink], wall: Wall) -> None:
+    def __init__(
+        self, seed: int, routers: list[ControlHarness], links: list[DatabaseLink], wall: FakeWallClock
+    ) -> None:
         self._random = Random(seed)
         self._routers = routers
         self._links = links
@@ -103,7 +105,7 @@ def _documents(harness: ControlHarness) -> dict[tuple[str, str], object]:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_routers_agree_after_random_events(shared_url: str, seed: int) -> None:
-    wall, replicas, links = Wall(), make_replicas(ENSEMBLE, 2), [DatabaseLink(), DatabaseLink()]
+    wall, replicas, links = FakeWallClock(), make_replicas(ENSEMBLE, 2), [DatabaseLink(), DatabaseLink()]
     replicas.disk.update(a="d-a", b="d-b")
     async with (
         running_control(shared_url, wall=wall, replicas=replicas, link=links[0]) as one,

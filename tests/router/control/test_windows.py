@@ -16,7 +16,7 @@ Place: TypeAlias = tuple[str, int, bool]
 """The specialist with its intent, the bucket, and whether the request was accepted."""
 
 
-class Shared:
+class SharedCounts:
     """A store that records the counts that a router writes."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Shared:
 requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"]), st.booleans()), max_size=30)
 
 
-def stored_counts(shared: Shared, specialist: str, now: float) -> Counts:
+def stored_counts(shared: SharedCounts, specialist: str, now: float) -> Counts:
     """Return the sum of the counts within the span that a store would have."""
     there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
@@ -39,7 +39,7 @@ def stored_counts(shared: Shared, specialist: str, now: float) -> Counts:
 def test_demand_is_shared_completely_and_only_while_a_router_refuses(
     requests: list[tuple[int, str, bool]],
 ) -> None:
-    shared: Any = Shared()
+    shared: Any = SharedCounts()
     demand, now, refused_at = DemandWindows(shared, SPAN), float(START), dict[str, float]()
     for pause, specialist, served in requests:
         now += pause
@@ -55,7 +55,7 @@ def test_demand_is_shared_completely_and_only_while_a_router_refuses(
 
 def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() -> None:
     """Regression test for seed 47 of the simulation: the store's sums replaced local counts of accepted requests."""
-    shared: Any = Shared()
+    shared: Any = SharedCounts()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
         demand.add("algo", "codegen", START, accepted=True)
@@ -66,7 +66,7 @@ def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() 
 
 
 def test_refusals_of_another_router_make_this_one_share_its_accepted_requests() -> None:
-    shared: Any = Shared()
+    shared: Any = SharedCounts()
     demand = DemandWindows(shared, SPAN)
     demand.add("algo", "codegen", START, accepted=True)
     demand.put([CountBucket("demand", "algo|codegen", START, 5, 0)], START)
@@ -82,7 +82,7 @@ def test_refusals_of_another_router_make_this_one_share_its_accepted_requests() 
 def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> None:
     """Regression test: the store's sum replaced the local count, so every request seemed refused until the next
     request."""
-    shared: Any = Shared()
+    shared: Any = SharedCounts()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
         demand.add("algo", "codegen", START, accepted=True)
@@ -168,7 +168,7 @@ def test_a_lane_is_judged_by_answers_since_its_start_within_the_window(
     answers: list[tuple[int, bool]], since: int
 ) -> None:
     """The window has a resolution of one second."""
-    shared: Any = Shared()
+    shared: Any = SharedCounts()
     judged, now, came = CorrectnessWindows(shared, SPAN), START, list[tuple[int, bool]]()
     for pause, passed in answers:
         now += pause

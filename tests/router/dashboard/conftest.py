@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.router.dashboard.browser import chromium_or_skip, launched
-from tests.router.dashboard.fake import Fake, serving
+from tests.router.dashboard.fake import FakeRouterState, serving
 from tests.router.dashboard.page import WIDE, opened, watched
 
 
@@ -18,26 +18,26 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def door() -> Iterator[tuple[Fake, str]]:
-    fake = Fake()
+def door() -> Iterator[tuple[FakeRouterState, str]]:
+    fake = FakeRouterState()
     with serving(fake) as url:
         yield fake, url
 
 
 @pytest.fixture
-def fake(door: tuple[Fake, str]) -> Fake:
+def fake(door: tuple[FakeRouterState, str]) -> FakeRouterState:
     door[0].reset()
     return door[0]
 
 
 @pytest.fixture
-def url(door: tuple[Fake, str]) -> str:
+def url(door: tuple[FakeRouterState, str]) -> str:
     return door[1]
 
 
 @pytest.fixture(scope="package")
 def afternoon(browser: Browser) -> Iterator[Page]:
-    fake = Fake()
+    fake = FakeRouterState()
     fake.beats = True
     with serving(fake) as url, watched(browser) as page:
         yield opened(page, url)

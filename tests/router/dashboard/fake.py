@@ -28,7 +28,7 @@ OPERATOR, CALLER = "octet-operator-key", "octet-caller-key"
 _TICK, _BEAT = 0.02, 2.0
 
 
-class Fake:
+class FakeRouterState:
     """The state that the dashboard shows. The test's thread changes it, and the server's thread reads it."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Fake:
             raise ApiError(401, "a key is needed", kind=AUTHENTICATION, code="invalid_api_key")
 
 
-def app_of(fake: Fake) -> Starlette:
+def app_of(fake: FakeRouterState) -> Starlette:
     async def events(request: Request) -> Response:
         fake.check(request)
         if fake.down:
@@ -115,7 +115,7 @@ def app_of(fake: Fake) -> Starlette:
     )
 
 
-async def _overview_events(fake: Fake) -> AsyncIterator[bytes]:
+async def _overview_events(fake: FakeRouterState) -> AsyncIterator[bytes]:
     yield named_event("history", message_to_json(fake.history))
     yield named_event("overview", message_to_json(fake.overview))
     seen, said = fake.changes, monotonic()
@@ -133,7 +133,7 @@ async def _refused(_: Request, error: Exception) -> Response:
     return JsonResponse(error.envelope(), error.status)
 
 
-def _apply(fake: Fake, path: str, body: dict[str, Any]) -> None:
+def _apply(fake: FakeRouterState, path: str, body: dict[str, Any]) -> None:
     _, _, kind, name, *rest = path.split("/")
     what = rest[0] if rest else name
     if kind == "breakers":
@@ -154,7 +154,7 @@ def _apply(fake: Fake, path: str, body: dict[str, Any]) -> None:
 
 
 @contextmanager
-def serving(fake: Fake) -> Iterator[str]:
+def serving(fake: FakeRouterState) -> Iterator[str]:
     """Yield the server's URL."""
     config = uvicorn.Config(app_of(fake), host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)

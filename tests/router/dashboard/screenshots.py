@@ -7,7 +7,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.router.dashboard.browser import launched
-from tests.router.dashboard.fake import Fake, serving
+from tests.router.dashboard.fake import FakeRouterState, serving
 from tests.router.dashboard.sample_state import NOW_MS
 
 SIZES = {"wide": (1440, 1000), "phone": (390, 1180)}
@@ -38,7 +38,7 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    fake = Fake()
+    fake = FakeRouterState()
     fake.reset(points=360)
     with serving(fake) as url, sync_playwright() as playwright, launched(playwright) as browser:
         for size in SIZES:

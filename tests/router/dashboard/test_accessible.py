@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from router.api.http.operator_routes import page_files
-from tests.router.dashboard.fake import Fake
+from tests.router.dashboard.fake import FakeRouterState
 from tests.router.dashboard.page import opened, watched
 
 _LEAST_TEXT, _LEAST_SHAPE = 4.5, 3.0
@@ -116,7 +116,7 @@ _FAINT = """([least]) => {
 }"""
 
 
-def test_outdated_data_is_grey_and_readable(browser: Browser, fake: Fake, url: str) -> None:
+def test_outdated_data_is_grey_and_readable(browser: Browser, fake: FakeRouterState, url: str) -> None:
     colour = "() => getComputedStyle(document.querySelector('#tiles .badge[data-tone=good]')).color"
     with watched(browser, reduced_motion="reduce") as page:
         opened(page, url)
@@ -174,7 +174,7 @@ def test_keyboard_reaches_everything_with_visible_focus(still: Page) -> None:
     assert reached == {str(number) for number in range(wanted)}
 
 
-def test_themes_and_reduced_motion(browser: Browser, fake: Fake, url: str) -> None:
+def test_themes_and_reduced_motion(browser: Browser, fake: FakeRouterState, url: str) -> None:
     ground = "() => getComputedStyle(document.body).backgroundColor"
     light, dark = (f"rgb{tuple(round(255 * each) for each in channels(colours(theme)['ground']))}" for theme in (0, 1))
     with watched(browser, color_scheme="dark", reduced_motion="reduce") as page:

@@ -7,7 +7,7 @@ from typing import Any
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from octet.v1 import overview_pb2 as wire
-from tests.router.dashboard.fake import OPERATOR, Fake
+from tests.router.dashboard.fake import OPERATOR, FakeRouterState
 from tests.router.dashboard.page import opened, watched
 
 ACTS: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -41,7 +41,7 @@ def confirm(page: Page, why: str, who: str = "") -> None:
     page.locator("#act-go").click()
 
 
-def test_every_change_shows_its_effect_and_is_sent(browser: Browser, fake: Fake, url: str) -> None:
+def test_every_change_shows_its_effect_and_is_sent(browser: Browser, fake: FakeRouterState, url: str) -> None:
     fake.overview.specialists[2].replicas[1].info.status = "drained_by_operator"
     with watched(browser) as page:
         opened(page, url)
@@ -86,7 +86,7 @@ _NO_FALLBACK = re.compile(r"No specialist replaces it \(the fallback algo does n
 _FALLBACK = re.compile("The fallback algo answers instead")
 
 
-def test_fallback_is_named_only_if_it_serves(browser: Browser, fake: Fake, url: str) -> None:
+def test_fallback_is_named_only_if_it_serves(browser: Browser, fake: FakeRouterState, url: str) -> None:
     stl, algo = fake.overview.specialists[1:3]
     well = wire.SpecialistView.FromString(algo.SerializeToString())
     with watched(browser) as page:
@@ -109,7 +109,7 @@ def test_fallback_is_named_only_if_it_serves(browser: Browser, fake: Fake, url: 
         expect(effect()).to_contain_text("No specialist replaces it (no fallback is configured): callers are refused")
 
 
-def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: Fake, url: str) -> None:
+def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: FakeRouterState, url: str) -> None:
     with watched(browser) as page:
         opened(page, url)
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
@@ -131,7 +131,7 @@ def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: Fake, u
         assert fake.posted == [("/v1/knobs/set", body)]
 
 
-def test_key_identifies_the_operator(browser: Browser, fake: Fake, url: str) -> None:
+def test_key_identifies_the_operator(browser: Browser, fake: FakeRouterState, url: str) -> None:
     fake.asks_for_keys = True
     with watched(browser) as page:
         page.goto(f"{url}/dashboard")
@@ -144,7 +144,7 @@ def test_key_identifies_the_operator(browser: Browser, fake: Fake, url: str) -> 
         assert fake.posted == [("/v1/breakers/stl/hold", {"hold": "open", "why": "bad refresh"})]
 
 
-def test_refused_change_shows_the_reason(browser: Browser, fake: Fake, url: str) -> None:
+def test_refused_change_shows_the_reason(browser: Browser, fake: FakeRouterState, url: str) -> None:
     fake.says = "stl is held open already"
     with watched(browser) as page:
         opened(page, url)

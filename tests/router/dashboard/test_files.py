@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from router.api.http.operator_routes import PAGE_HEADERS, dashboard_routes, page_files
 from router.api.keys.keys import ROUTE_ACCESS, Access
-from tests.router.dashboard.fake import Fake, app_of
+from tests.router.dashboard.fake import FakeRouterState, app_of
 from tests.router.dashboard.page import watched
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ TEXTS = {name: file.content.decode() for name, file in FILES.items()}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    app: Starlette = app_of(Fake())
+    app: Starlette = app_of(FakeRouterState())
     yield TestClient(app, follow_redirects=False)
 
 
@@ -114,7 +114,7 @@ _CUT = """async ([text, cuts]) => {
 }"""
 
 
-def test_events_are_parsed_regardless_of_chunk_boundaries(browser: Browser, fake: Fake, url: str) -> None:
+def test_events_are_parsed_regardless_of_chunk_boundaries(browser: Browser, fake: FakeRouterState, url: str) -> None:
     first = ': still here\r\n\r\nid: 4\r\nevent: history\r\ndata: {"a":\r\ndata: "é✓"}\r\n\r\n'
     text = first + "event: overview\ndata: {}\n\ndata:half"
     with watched(browser) as page:

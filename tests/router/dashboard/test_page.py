@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from octet.v1 import overview_pb2 as wire
 from tests.router.dashboard import sample_state
 from tests.router.dashboard.browser import ELSEWHERE
-from tests.router.dashboard.fake import CALLER, OPERATOR, Fake
+from tests.router.dashboard.fake import CALLER, OPERATOR, FakeRouterState
 from tests.router.dashboard.page import PHONE, WIDE, opened, watched
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
@@ -96,7 +96,7 @@ def unmeasured() -> list[wire.SpecialistView]:
     return [none, little]
 
 
-def test_an_overview_without_problems_is_shown(browser: Browser, fake: Fake, url: str) -> None:
+def test_an_overview_without_problems_is_shown(browser: Browser, fake: FakeRouterState, url: str) -> None:
     fake.reset(
         wire.Overview(
             at_unix_ms=sample_state.NOW_MS,
@@ -119,7 +119,7 @@ def test_an_overview_without_problems_is_shown(browser: Browser, fake: Fake, url
             expect(page.locator(empty)).to_be_visible()
 
 
-def test_changed_figures_are_updated_in_place(browser: Browser, fake: Fake, url: str) -> None:
+def test_changed_figures_are_updated_in_place(browser: Browser, fake: FakeRouterState, url: str) -> None:
     """If one figure in sixty-four tiles changes, only its text changes."""
     names = [f"specialist-{number}" for number in range(64)]
     fake.reset(sample_state.overview(names), points=20)
@@ -143,7 +143,7 @@ def test_changed_figures_are_updated_in_place(browser: Browser, fake: Fake, url:
         expect(page.locator("#no-tiles")).to_be_visible()
 
 
-def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> None:
+def test_silent_stream_is_reported(browser: Browser, fake: FakeRouterState, url: str) -> None:
     with watched(browser) as page:
         opened(page, url)
         expect(page.locator("#freshness")).to_have_text("Live, 14:02:11")
@@ -176,7 +176,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> No
         expect(page).to_have_title("✖ cpp - Octet")
 
 
-def test_repeated_overview_is_not_new_data(browser: Browser, fake: Fake, url: str) -> None:
+def test_repeated_overview_is_not_new_data(browser: Browser, fake: FakeRouterState, url: str) -> None:
     """A router that repeats the same time is not updating its data."""
     with watched(browser) as page:
         opened(page, url)
@@ -186,7 +186,7 @@ def test_repeated_overview_is_not_new_data(browser: Browser, fake: Fake, url: st
         expect(page.locator("#freshness")).to_contain_text("not live")
 
 
-def test_page_reconnects_to_a_lost_router(browser: Browser, fake: Fake, url: str) -> None:
+def test_page_reconnects_to_a_lost_router(browser: Browser, fake: FakeRouterState, url: str) -> None:
     with watched(browser) as page:
         opened(page, url, clock=False)
         fake.down = True
@@ -196,7 +196,7 @@ def test_page_reconnects_to_a_lost_router(browser: Browser, fake: Fake, url: str
         expect(page.locator("#freshness")).to_contain_text("Live")
 
 
-def test_hostile_text_is_not_markup(browser: Browser, fake: Fake, url: str) -> None:
+def test_hostile_text_is_not_markup(browser: Browser, fake: FakeRouterState, url: str) -> None:
     shown = fake.overview
     shown.headline = HOSTILE
     for trouble in shown.troubles:
@@ -219,7 +219,7 @@ def test_hostile_text_is_not_markup(browser: Browser, fake: Fake, url: str) -> N
         assert page.evaluate("window.hacked") is None
 
 
-def test_page_asks_for_a_key(browser: Browser, fake: Fake, url: str) -> None:
+def test_page_asks_for_a_key(browser: Browser, fake: FakeRouterState, url: str) -> None:
     fake.asks_for_keys = True
     with watched(browser) as page:
         page.goto(f"{url}/dashboard")
@@ -250,7 +250,7 @@ def test_request_with_any_id_can_be_opened(still: Page, name: str) -> None:
     still.keyboard.press("Escape")
 
 
-def test_wrong_origin_is_explained_without_asking_for_a_key(browser: Browser, fake: Fake, url: str) -> None:
+def test_wrong_origin_is_explained_without_asking_for_a_key(browser: Browser, fake: FakeRouterState, url: str) -> None:
     with browser.new_context() as elsewhere:
         page = elsewhere.new_page()
         page.goto(f"{url.replace('127.0.0.1', ELSEWHERE)}/dashboard")

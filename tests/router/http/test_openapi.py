@@ -37,7 +37,7 @@ _WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "pr
 """Routes that this replica refuses, because it loads no adapters."""
 
 
-class _Sure:
+class _SureClassifier:
     digest = "0" * 64
 
     def cached(self, text: str, tenant: str = "") -> Distribution:
@@ -57,7 +57,7 @@ def served() -> Iterator[tuple[str, list[Route]]]:
     async def serve() -> None:
         async with (
             running_replica(sim()) as replica,
-            running_http_router({"writer": [replica.address]}, opinions=_Sure()) as fronted,
+            running_http_router({"writer": [replica.address]}, opinions=_SureClassifier()) as fronted,
         ):
             result.extend((f"http://127.0.0.1:{fronted.port}", fronted.app.routes))
             ready.set()

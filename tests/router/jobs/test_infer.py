@@ -75,7 +75,7 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
 ) -> None:
     """This holds over gRPC and HTTP. An answer that cannot be verified in time is skipped, with a reason."""
 
-    class Slow:
+    class SlowVerifier:
         name = "slow"
 
         async def verify(self, question: str, answer: str) -> Verdict:
@@ -95,7 +95,7 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
         assert routed.receipt.validation.detail
         assert not (await harness.fronted.routed.ask(infer_request())).receipt.HasField("validation")  # type: ignore[union-attr]
         validations = harness.fronted.routed.server.service.answer_validator
-        monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": Slow()})
+        monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": SlowVerifier()})
         monkeypatch.setattr(validations, "_most", 1)
         answers = await asyncio.gather(*(infer(harness, validate=True, timeout_ms=3000) for _ in range(2)))
         details = sorted(answer.json["validation"]["detail"] for answer in answers)

@@ -23,7 +23,7 @@ TOLERANCE = 0.07
 PROMPT = 220
 
 
-class First(NamedTuple):
+class FirstToken(NamedTuple):
     """A probe: the seconds to its first token, and its cached prompt tokens."""
 
     seen: float
@@ -38,8 +38,8 @@ class First(NamedTuple):
 class Probes:
     """Probes of used and of unused prompts."""
 
-    used: list[First] = field(default_factory=list)
-    unused: list[First] = field(default_factory=list)
+    used: list[FirstToken] = field(default_factory=list)
+    unused: list[FirstToken] = field(default_factory=list)
 
     @property
     def most_found(self) -> int:
@@ -65,7 +65,7 @@ def auc(used: list[float], unused: list[float]) -> float:
     return wins / (len(used) * len(unused))
 
 
-async def first_token(routed: RouterHarness, lane: str, prompt: str, key: IssuedKey) -> First:
+async def first_token(routed: RouterHarness, lane: str, prompt: str, key: IssuedKey) -> FirstToken:
     began = time.perf_counter()
     call = routed.generate(infer_request(prompt, lane, max_tokens=1, ignore_eos=True), metadata=key.metadata)
     seen: float | None = None
@@ -75,7 +75,7 @@ async def first_token(routed: RouterHarness, lane: str, prompt: str, key: Issued
         elif event.HasField("receipt"):
             usage = event.receipt.usage
             assert seen is not None
-            return First(seen, usage.timings.prefill, usage.cache_hit_tokens)
+            return FirstToken(seen, usage.timings.prefill, usage.cache_hit_tokens)
     raise AssertionError("it ended without a receipt")
 
 

@@ -95,7 +95,7 @@ async def test_replicas_have_labels_and_silent_ones_are_counted(tmp_path: Path) 
 
 
 def test_an_objective_without_samples_is_neither_met_nor_missed() -> None:
-    class Published:
+    class FakeSlos:
         def all(self) -> list[slo_pb2.Slo]:
             seen = slo_pb2.Objective(name="ttft_p95", target=0.2, current=0.3)
             unseen = slo_pb2.Objective(name="itl_p95", target=0.1, met=True)
@@ -104,7 +104,7 @@ def test_an_objective_without_samples_is_neither_met_nor_missed() -> None:
         def counts(self, specialist: str) -> dict[str, tuple[int, int]]:
             return {}
 
-    slos: Any = Published()
+    slos: Any = FakeSlos()
     found = {family.name: family.samples for family in filter(None, slo_source(slos))}
     met = [(sample.labels["objective"], sample.value) for sample in found["octet_slo_objective_met"]]
     assert met == [("ttft_p95", 0)] and len(found["octet_slo_objective_target"]) == 2

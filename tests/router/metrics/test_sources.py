@@ -38,7 +38,7 @@ def test_a_breaker_metric_is_open_when_the_fallback_answers(state: Any, hold: An
     )
 
 
-class Unseen:
+class EmptySlos:
     def all(self) -> Sequence[slo_pb2.Slo]:
         return [slo_pb2.Slo(specialist="sql", objectives=[slo_pb2.Objective(name="correctness", share=0.9)])]
 
@@ -47,7 +47,7 @@ class Unseen:
 
 
 def test_an_objective_without_samples_begins_with_zero() -> None:
-    slos: Any = Unseen()
+    slos: Any = EmptySlos()
     figures_found = figures(slo_source(slos))
     assert figures_found["octet_slo_samples_total", "correctness", "sql"] == 0
     assert figures_found["octet_slo_breaches_total", "correctness", "sql"] == 0

@@ -163,7 +163,7 @@ class FakeReceipts:
         return next(story for story in self.stories.values() if story.receipt == receipt)
 
 
-class Rows:
+class FakeComparisons:
     """Comparisons that are read on demand."""
 
     def __init__(self, comparisons: Iterable[wire.Comparison] = ()) -> None:

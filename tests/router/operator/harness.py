@@ -17,7 +17,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.grpc.services import OperatorService
 from router.api.operations import OperatorApi
 from router.quality.slo import SloTracker
-from tests.router.operator.fake_control import NOW_MS, FakeControl, FakeReceipts, Rows
+from tests.router.operator.fake_control import NOW_MS, FakeComparisons, FakeControl, FakeReceipts
 from tests.router.overview.harness import make_overviews
 
 SERVICE = "/octet.v1.Operator/"
@@ -27,7 +27,7 @@ COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, comp
 @dataclass
 class OperatorHarness:
     control: FakeControl
-    rows: Rows
+    rows: FakeComparisons
     receipts: FakeReceipts
     service: OperatorService
     loop: asyncio.AbstractEventLoop
@@ -51,11 +51,11 @@ class OperatorHarness:
 
 
 @contextmanager
-def running_operator(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[OperatorHarness]:
+def running_operator(rows: FakeComparisons | None = None, stall_seconds: float = 20.0) -> Iterator[OperatorHarness]:
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
-    control, receipts, kept = FakeControl(), FakeReceipts(), rows or Rows()
+    control, receipts, kept = FakeControl(), FakeReceipts(), rows or FakeComparisons()
     parts: Any = control, receipts, kept  # These are fakes of the control plane and the archives.
     slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), control.breakers, SystemClock(), time.time)
 

@@ -39,7 +39,7 @@ async def test_stored_comparisons_are_read_in_order(tmp_path: Path) -> None:
         await store.close()
 
 
-class Broken:
+class BrokenComparisons:
     async def comparisons(self, since_ms: int) -> AsyncIterator[ComparisonRow]:
         if since_ms == 0:
             raise StoreUnavailable("the database is gone")
@@ -48,7 +48,7 @@ class Broken:
 
 def test_unavailable_store_is_a_typed_refusal() -> None:
     async def read() -> None:
-        async for _ in ReceiptLog(NO_CACHE, Broken()).comparisons(0):  # type: ignore[arg-type]
+        async for _ in ReceiptLog(NO_CACHE, BrokenComparisons()).comparisons(0):  # type: ignore[arg-type]
             raise AssertionError("no comparison was stored")
 
     with pytest.raises(Refusal) as caught:

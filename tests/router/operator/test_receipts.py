@@ -35,7 +35,7 @@ ENDING = {"max_tokens": 200, "stop": list("aeiouAEIOU")}
 UNREACHABLE = "127.0.0.1:1"
 
 
-class Unsure:
+class UnsureClassifier:
     """A classifier whose confidence is low enough for a shadow."""
 
     digest = "0" * 64
@@ -59,7 +59,7 @@ async def routers(url: str, number: int = 2, *keys: IssuedKey) -> AsyncIterator[
         source = StaticKeys(key_set(*keys)) if keys else None
         fronted = [
             await stack.enter_async_context(
-                running_http_router(places, warm=False, ensemble=ensemble, opinions=Unsure(), keys=source)
+                running_http_router(places, warm=False, ensemble=ensemble, opinions=UnsureClassifier(), keys=source)
             )
             for _ in range(number)
         ]

@@ -15,7 +15,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.grpc.services import OPERATOR_SERVICE
 from router.api.operations import MAX_AUDIT
 from router.observe.overview.shadow_agreement import ShadowTally
-from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import COUNTS, SERVICE, OperatorHarness, error_of, running_operator
 
 CHANGE = {"who": "ann", "why": "drill"}
@@ -232,7 +232,7 @@ def comparison(number: int, **more: Any) -> wire.Comparison:
 
 def test_comparisons_are_read_in_order_and_on_demand() -> None:
     kept = [comparison(number, shadow="s" * 2000) for number in range(3000, 0, -1)]
-    with running_operator(Rows(kept)) as at, grpc.insecure_channel(at.address) as channel:
+    with running_operator(FakeComparisons(kept)) as at, grpc.insecure_channel(at.address) as channel:
         ask = wire.ListComparisonsRequest(last_seconds=100.5)
         assert list(stream(channel, "ListComparisons", ask, wire.Comparison)) == kept[-100:]
         at.rows.num_read = 0
@@ -284,7 +284,7 @@ def test_shadow_report_counts_every_comparison_once(given_: list[wire.Comparison
 
 def test_shadow_report_covers_the_requested_time() -> None:
     kept = [comparison(number, primary="stl") for number in (30, 20, 10)]
-    with running_operator(Rows(kept)) as at:
+    with running_operator(FakeComparisons(kept)) as at:
         whole = call(at, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
         part = call(at, "ShadowReport", wire.ShadowReportRequest(last_seconds=25), wire.ShadowReportResponse)
     assert [row.compared for row in (*whole.rows, *part.rows)] == [3, 2] and whole.counts == COUNTS

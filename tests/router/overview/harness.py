@@ -74,7 +74,7 @@ class FakeControl:
 
 
 @dataclass
-class Slos:
+class FakeSlos:
     found: list[wire.Slo] = field(default_factory=list)
 
     def all(self) -> list[wire.Slo]:
@@ -96,7 +96,7 @@ class OverviewHarness:
     control: FakeControl
     clock: ManualClock
     loads: dict[str, specialist_pb2.LoadReport]
-    slos: Slos
+    slos: FakeSlos
     wall: list[int]
 
     def pass_time(self, seconds: float) -> None:
@@ -111,7 +111,7 @@ def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, 
     """Return overviews on the running event loop."""
     ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
     clock, wall = ManualClock(), [START_MS]
-    control, slos = FakeControl(ensemble, num_replicas), Slos()
+    control, slos = FakeControl(ensemble, num_replicas), FakeSlos()
     loads: dict[str, specialist_pb2.LoadReport] = {}
     services = SimpleNamespace(
         control=control, slos=slos, shadow_counts=wire.ShadowCounts, agreement=ShadowAgreement(lambda: wall[0])

@@ -33,7 +33,7 @@ def comparisons(draw: st.DrawFn) -> wire.Comparison:
     )
 
 
-class Rows:
+class FakeComparisons:
     def __init__(self, rows: Iterable[bytes], fails: bool = False) -> None:
         self.rows = list(rows)
         self.fails = fails
@@ -68,7 +68,7 @@ async def test_stored_comparisons_are_read_once() -> None:
     live = comparison(START_MS, agreed=True)
     counted.add(live)
     kept = [comparison(START_MS - 1000 * number) for number in range(5)]
-    rows: Any = Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"])
+    rows: Any = FakeComparisons([*(each.SerializeToString() for each in kept), b"\xff\xff"])
     await counted.read(rows)
     (row,) = counted.rows()
     assert (row.compared, row.agreed) == (5, 1), "the live comparison must be counted once"
@@ -76,10 +76,10 @@ async def test_stored_comparisons_are_read_once() -> None:
 
 async def test_reading_is_bounded_and_tolerates_an_unavailable_store() -> None:
     counted = ShadowAgreement(lambda: START_MS)
-    rows: Any = Rows([], fails=True)
+    rows: Any = FakeComparisons([], fails=True)
     await counted.read(rows)
     assert counted.rows() == []
-    rows = Rows([comparison(START_MS - 1).SerializeToString()] * (module.MOST_READ + 10))
+    rows = FakeComparisons([comparison(START_MS - 1).SerializeToString()] * (module.MOST_READ + 10))
     await counted.read(rows)
     assert rows.num_read == module.MOST_READ == counted.rows()[0].compared
 

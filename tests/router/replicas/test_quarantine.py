@@ -39,7 +39,7 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
     return False
 
 
-class Deaths(RuleBasedStateMachine):
+class QuarantineMachine(RuleBasedStateMachine):
     """Compares the quarantine with a plain list of deaths by content."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Deaths(RuleBasedStateMachine):
         self.deaths[digest].clear()
 
     @rule(index=st.integers(0, 50))
-    def the_same_process_is_heard_of_again(self, index: int) -> None:
+    def same_process_reports_again(self, index: int) -> None:
         if self.links:
             self.links[index % len(self.links)].survived = True
 
@@ -100,7 +100,7 @@ class Deaths(RuleBasedStateMachine):
             assert self.made.suspects(content(digest)) == (len(tried) > 0)
 
 
-TestDeaths = Deaths.TestCase
+TestDeaths = QuarantineMachine.TestCase
 
 
 async def test_a_death_during_a_trial_blames_only_the_suspect() -> None:

@@ -20,7 +20,7 @@ def allows(replica: Replica) -> bool:
     return replica.breaker.would_allow
 
 
-class Counting(RuleBasedStateMachine):
+class DepthMachine(RuleBasedStateMachine):
     """Requests begin and end in any order while reports arrive late or not at all."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Counting(RuleBasedStateMachine):
         assert self.replica.snapshot(STALE).depth == 0
 
 
-TestCounting = Counting.TestCase
+TestCounting = DepthMachine.TestCase
 
 
 def test_a_draining_or_unready_replica_is_closed_and_a_hung_one_is_broken() -> None:

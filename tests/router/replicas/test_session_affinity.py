@@ -15,7 +15,7 @@ SESSIONS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 STACKS = st.sampled_from([(), ("x",), ("y",), ("x", "y"), ("xy",)])
 
 
-class AgainstAPlainList(RuleBasedStateMachine):
+class AffinityMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
@@ -46,7 +46,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
         assert len(self.affinity) <= MOST
 
 
-TestAgainstAPlainList = AgainstAPlainList.TestCase
+TestAgainstAPlainList = AffinityMachine.TestCase
 
 
 @given(STACKS)

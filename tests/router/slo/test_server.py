@@ -20,7 +20,7 @@ CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
 
-class Unsure:
+class UnsureClassifier:
     digest = "0" * 64
 
     def cached(self, text: str, tenant: str = "") -> Distribution:
@@ -97,7 +97,7 @@ async def test_a_shadow_counts_for_no_specialist() -> None:
         running_replica(sim()) as one,
         running_replica(sim()) as other,
         running_router(
-            {"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()
+            {"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=UnsureClassifier()
         ) as routed,
     ):
         control = routed.server.services.control

@@ -15,7 +15,7 @@ from tests.router.slo.measured_router import SLO, START, Router
 from tests.router.store.stores import opened
 
 
-class Away:
+class UnavailableStore:
     """A store that can be made unavailable."""
 
     def __init__(self, store: Store) -> None:
@@ -35,17 +35,17 @@ class Away:
         return await self._store.exchange_slices(writer, written, mark, now_ms)
 
 
-class Sharer(Router):
+class SharingRouter(Router):
     def __init__(self, store: Store, writer: str) -> None:
         super().__init__()
-        self.away = Away(store)
+        self.away = UnavailableStore(store)
         self.sharing = SloSharing(self.slos, self.away, writer, self.wall)  # type: ignore[arg-type]
 
     async def share(self) -> bool:
         return await self.sharing.exchange()
 
 
-async def round_about(*sharers: Sharer) -> None:
+async def round_about(*sharers: SharingRouter) -> None:
     """Let every router write and then read."""
     for _ in range(2):
         for each in sharers:
@@ -54,7 +54,7 @@ async def round_about(*sharers: Sharer) -> None:
 
 async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
     async with opened(shared_url) as one, opened(shared_url) as other:
-        routers = [Sharer(one, "a"), Sharer(other, "b"), Sharer(other, "c")]
+        routers = [SharingRouter(one, "a"), SharingRouter(other, "b"), SharingRouter(other, "c")]
         for index, router in enumerate(routers):
             for number in range(20):
                 router.answers(0.1 * (index + 1) + 0.01 * number, preempted=number % 2)
@@ -82,7 +82,7 @@ async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
 async def test_shared_slices_are_never_counted_twice() -> None:
     """A router that was considered dead writes again."""
     async with opened("memory") as store:
-        one, other = Sharer(store, "a"), Sharer(store, "b")
+        one, other = SharingRouter(store, "a"), SharingRouter(store, "b")
         for number in range(1, 6):
             one.answers(0.2)
             await round_about(one, other, one)
@@ -97,11 +97,11 @@ async def test_shared_slices_are_never_counted_twice() -> None:
 
 async def test_a_restarted_router_keeps_its_window() -> None:
     async with opened("memory") as store:
-        before = Sharer(store, "a")
+        before = SharingRouter(store, "a")
         for _ in range(7):
             before.answers(0.9)
         await before.share()
-        after = Sharer(store, "a2")
+        after = SharingRouter(store, "a2")
         assert (after.published().ttft.samples, after.published().routers) == (0, 1)
         await after.share()
         after.answers(0.9)
@@ -115,7 +115,7 @@ async def test_a_restarted_router_keeps_its_window() -> None:
 
 async def test_without_the_store_the_figures_are_the_routers_own() -> None:
     async with opened("memory") as store:
-        one, other = Sharer(store, "a"), Sharer(store, "b")
+        one, other = SharingRouter(store, "a"), SharingRouter(store, "b")
         one.answers(0.2)
         other.answers(0.3)
         await round_about(one, other)
@@ -135,7 +135,7 @@ async def test_without_the_store_the_figures_are_the_routers_own() -> None:
 
 async def test_a_long_outage_of_the_store_takes_bounded_memory() -> None:
     async with opened("memory") as store:
-        one = Sharer(store, "a")
+        one = SharingRouter(store, "a")
         one.away.is_away = True
         for _ in range(400):
             one.answers(0.2)
@@ -147,7 +147,7 @@ async def test_a_long_outage_of_the_store_takes_bounded_memory() -> None:
 
 async def test_a_replaced_database_gets_all_slices_again() -> None:
     async with opened("memory") as store, opened("memory") as another:
-        one, other = Sharer(store, "a"), Sharer(another, "b")
+        one, other = SharingRouter(store, "a"), SharingRouter(another, "b")
         one.answers(0.2)
         await one.share()
         one.away._store = another
@@ -157,7 +157,7 @@ async def test_a_replaced_database_gets_all_slices_again() -> None:
 
 async def test_clocks_that_differ_a_little_change_nothing_and_a_wrong_one_does_not_last() -> None:
     async with opened("memory") as store:
-        one, ahead, wrong = Sharer(store, "a"), Sharer(store, "b"), Sharer(store, "c")
+        one, ahead, wrong = SharingRouter(store, "a"), SharingRouter(store, "b"), SharingRouter(store, "c")
         ahead.ahead, wrong.ahead = 20.0, 10_000.0
         for each in (one, ahead, wrong):
             each.answers(0.2)
@@ -171,7 +171,7 @@ async def test_clocks_that_differ_a_little_change_nothing_and_a_wrong_one_does_n
 
 async def test_unreadable_slices_are_skipped() -> None:
     async with opened("memory") as store:
-        good, reader = Sharer(store, "good"), Sharer(store, "reader")
+        good, reader = SharingRouter(store, "good"), SharingRouter(store, "reader")
         good.answers(0.2)
         await good.share()
         row = good.sharing._row("writer", next(iter(good.slos.meters["writer"].slices())))
@@ -190,7 +190,7 @@ async def test_unreadable_slices_are_skipped() -> None:
 
 async def test_the_number_of_summed_routers_is_bounded() -> None:
     async with opened("memory") as store:
-        one, reader = Sharer(store, "a"), Sharer(store, "reader")
+        one, reader = SharingRouter(store, "a"), SharingRouter(store, "reader")
         one.answers(0.2)
         row = None
         for changed in one.sharing._take_changed():
@@ -204,7 +204,7 @@ async def test_the_number_of_summed_routers_is_bounded() -> None:
 
 async def test_a_router_without_measurements_writes_nothing() -> None:
     async with opened("memory") as store:
-        one = Sharer(store, "a")
+        one = SharingRouter(store, "a")
         for _ in range(5):
             await one.share()
             one.clock.sleep(2)
@@ -217,7 +217,7 @@ async def test_a_router_without_measurements_writes_nothing() -> None:
 
 async def test_a_router_stopped_during_a_slow_write_loses_no_sample() -> None:
     async with opened("memory") as store:
-        one, other = Sharer(store, "a"), Sharer(store, "b")
+        one, other = SharingRouter(store, "a"), SharingRouter(store, "b")
         await one.share()
         one.answers(0.2)
         held = one.away.hold = asyncio.Event()

@@ -40,7 +40,7 @@ class Faults:
             raise kind("a planted fault")
 
 
-class Faulty:
+class FaultyConnection:
     def __init__(self, connection: DatabaseConnection, faults: Faults) -> None:
         self._connection = connection
         self._faults = faults
@@ -77,7 +77,7 @@ class FaultyOpener:
 
     def open(self) -> DatabaseConnection:
         self._faults.maybe(self._faults.opens, StoreConnectionLost)
-        return Faulty(self._opener.open(), self._faults)
+        return FaultyConnection(self._opener.open(), self._faults)
 
 
 async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
@@ -203,7 +203,7 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
 async def test_the_audit_row_and_the_documents_are_written_together(shared_url: str) -> None:
     """A change that fails between the two writes neither."""
 
-    class FailingAudit(Faulty):
+    class FailingAudit(FaultyConnection):
         def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
             if sql.startswith("INSERT INTO audit") and "failing" in values:
                 raise StoreConnectionLost("a planted fault")
@@ -220,7 +220,7 @@ async def test_the_audit_row_and_the_documents_are_written_together(shared_url: 
         assert (await store.documents(), await store.audit()) == ([], [])
 
 
-class Stuck(Faulty):
+class StuckConnection(FaultyConnection):
     """A connection that waits at a statement and cannot be interrupted."""
 
     at = ""
@@ -228,31 +228,31 @@ class Stuck(Faulty):
     free = Event()
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
-        if Stuck.at and sql.startswith(Stuck.at):
-            Stuck.is_waiting.set()
-            Stuck.free.wait(60)
+        if StuckConnection.at and sql.startswith(StuckConnection.at):
+            StuckConnection.is_waiting.set()
+            StuckConnection.free.wait(60)
         return super().execute(sql, values)
 
 
 class StuckOpener(FaultyOpener):
     def open(self) -> DatabaseConnection:
-        return Stuck(self._opener.open(), self._faults)
+        return StuckConnection(self._opener.open(), self._faults)
 
 
 @contextmanager
 def stuck_at(statement: str, turn: float, answer: float) -> Iterator[None]:
     """Block stores at this statement, and limit the seconds for which a call waits for its turn and for its answer."""
-    Stuck.free.clear()
-    Stuck.is_waiting.clear()
+    StuckConnection.free.clear()
+    StuckConnection.is_waiting.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("router.store.worker._TURN_SECONDS", turn)
         patch.setattr("router.store.worker._ANSWER_SECONDS", answer)
-        Stuck.at = statement
+        StuckConnection.at = statement
         try:
             yield
         finally:
-            Stuck.at = ""
-            Stuck.free.set()
+            StuckConnection.at = ""
+            StuckConnection.free.set()
 
 
 STUCK: dict[str, Any] = {"wrap": lambda opener: StuckOpener(opener, Faults(Random(0)))}
@@ -261,7 +261,7 @@ STUCK: dict[str, Any] = {"wrap": lambda opener: StuckOpener(opener, Faults(Rando
 async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> None:
     async with opened(shared_url, **STUCK) as store:
         with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # Every sync round runs this statement.
-            await eventually(Stuck.is_waiting.is_set)
+            await eventually(StuckConnection.is_waiting.is_set)
             with pytest.raises(StoreUnavailable, match="no answer in") as gone:
                 await store.change("knob", "a", 0, {}, audit_row())
             assert gone.value.certain
@@ -280,5 +280,5 @@ async def test_a_change_that_is_stuck_half_way_has_an_unknown_outcome(shared_url
             changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
             with pytest.raises(StoreUnavailable) as gone:
                 await changing
-            assert Stuck.is_waiting.is_set() and not gone.value.certain
+            assert StuckConnection.is_waiting.is_set() and not gone.value.certain
         await eventually(lambda: follower.bodies() == {("knob", "a"): {"n": 1}})

@@ -34,7 +34,7 @@ FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
 """The fate of a commit."""
 
 
-class Flaky:
+class FlakyConnection:
     """A connection whose next commit may be lost, before or after it is made."""
 
     def __init__(self, connection: DatabaseConnection) -> None:
@@ -55,7 +55,7 @@ class Flaky:
 
 
 @dataclass
-class Known:
+class ExpectedJob:
     """The expected state of a job."""
 
     tenant: str
@@ -74,7 +74,7 @@ class Known:
 
 
 @dataclass
-class Holder:
+class JobClaim:
     """A router's claim on a job. The claim may have been lost meanwhile."""
 
     row: JobRow
@@ -88,12 +88,12 @@ class JobHistories(RuleBasedStateMachine):
     def open(self) -> None:
         connection = SqliteMemory().open()
         migrate(connection, "test", "identity", MIGRATIONS)
-        self.flaky = Flaky(connection)
+        self.flaky = FlakyConnection(connection)
         self.database = Database(self.flaky, StoreSnapshot("test", lambda: 0.0))  # type: ignore[arg-type]
         self.now = 1000
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, ExpectedJob] = {}
         self.keys: dict[tuple[str, str], str] = {}
-        self.holders: list[Holder] = []
+        self.holders: list[JobClaim] = []
         self.number = 0
         for tenant in "aab":
             self.submit("well", tenant, "", b"x")
@@ -112,7 +112,7 @@ class JobHistories(RuleBasedStateMachine):
                 self.flaky.fate = "well"
         raise AssertionError("a second attempt is not disturbed")
 
-    def live(self) -> list[Known]:
+    def live(self) -> list[ExpectedJob]:
         return [job for job in self.known.values() if job.status not in ENDED_STATUSES]
 
     @rule(
@@ -143,7 +143,7 @@ class JobHistories(RuleBasedStateMachine):
         else:
             assert isinstance(found, tuple)
             assert (found[0].id, found[0].status, found[1]) == (new.id, "queued", True)
-            self.known[new.id] = Known(tenant, digest, self.now, [b"queued"], deadline=self.now + TIMEOUT_MS)
+            self.known[new.id] = ExpectedJob(tenant, digest, self.now, [b"queued"], deadline=self.now + TIMEOUT_MS)
             if key:
                 self.keys[tenant, key] = new.id
 
@@ -165,14 +165,14 @@ class JobHistories(RuleBasedStateMachine):
             job.epoch += 1
             job.held = True
             assert row.epoch == job.epoch and row.request == job.digest.encode()
-            self.holders = [*self.holders, Holder(row, row.events)][-NUM_HOLDERS:]
+            self.holders = [*self.holders, JobClaim(row, row.events)][-NUM_HOLDERS:]
 
-    def draw_holder(self, data: st.DataObject) -> Holder:
+    def draw_holder(self, data: st.DataObject) -> JobClaim:
         """Draw a holder. Current holders are drawn more often than former ones."""
         holders = [holder for holder in self.holders if self.may_write(holder)]
         return data.draw(st.sampled_from([*holders, *holders, *self.holders]))
 
-    def may_write(self, holder: Holder) -> bool:
+    def may_write(self, holder: JobClaim) -> bool:
         job = self.known.get(holder.row.id)
         return job is not None and job.held and job.epoch == holder.row.epoch and job.status not in ENDED_STATUSES
 

@@ -140,7 +140,7 @@ async def test_a_database_locked_by_another_process_is_reported(
         await eventually(lambda: not store.trouble and store.counters().held_counts == 0)
 
 
-class Small:
+class SmallDatabase:
     """A database that allows only a few pages."""
 
     most_pages = 38
@@ -159,12 +159,12 @@ class Small:
 class SmallConnection(SqliteConnection):
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
         if sql == "BEGIN IMMEDIATE":
-            super().execute(f"PRAGMA max_page_count = {Small.most_pages}")
+            super().execute(f"PRAGMA max_page_count = {SmallDatabase.most_pages}")
         return super().execute(sql, values)
 
 
 async def test_a_full_disk_is_reported_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(f"sqlite:{tmp_path / 'state.db'}", wrap=Small) as store:
+    async with opened(f"sqlite:{tmp_path / 'state.db'}", wrap=SmallDatabase) as store:
         version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
         for number in range(100):
             store.count(counted(1, 0))
@@ -174,7 +174,7 @@ async def test_a_full_disk_is_reported_until_there_is_room(tmp_path: Path, monke
             await store.change("knob", "a", version, {"n": "x" * 60_000}, audit_row())
         assert gone.value.certain
         assert [each.body for each in await store.documents()] == [{"n": 1}]
-        monkeypatch.setattr(Small, "most_pages", 100_000)
+        monkeypatch.setattr(SmallDatabase, "most_pages", 100_000)
         await eventually(lambda: not store.trouble and store._held.is_empty)
         assert (await store.buckets("correctness", NOW))[0].good == 100
         assert await store.receipt("r99") is not None

@@ -21,7 +21,7 @@ from tests.router.training.corpora import small_corpus
 TOP1, TOP2, CALIBRATION_ERROR = 0.84, 0.92, 0.06
 
 
-class Fixed:
+class FixedClassifier:
     """A classifier that returns a, b and c with 0.6, 0.3 and 0.1 for every text."""
 
     digest = "f" * 64
@@ -33,13 +33,13 @@ class Fixed:
 
 def test_the_figures_of_a_fixed_classifier_are_exact() -> None:
     labels = ["a"] * 6 + ["b"] * 3 + ["c"]
-    found = evaluate(Fixed(), [LabelledPrompt("t", label, "s") for label in labels])
+    found = evaluate(FixedClassifier(), [LabelledPrompt("t", label, "s") for label in labels])
     assert (found.overall.top1, found.overall.top2) == (0.6, 0.9)
     assert found.overall.calibration_error == pytest.approx(0)
     assert found.confusion == ((6, 0, 0), (3, 0, 0), (1, 0, 0))
     assert found.by_label["b"].top1 == 0 and found.by_label["b"].top2 == 1
     with pytest.raises(ValueError, match="labels d are unknown"):
-        evaluate(Fixed(), [LabelledPrompt("t", "d", "s")])
+        evaluate(FixedClassifier(), [LabelledPrompt("t", "d", "s")])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))

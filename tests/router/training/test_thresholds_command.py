@@ -10,7 +10,7 @@ import yaml
 from octet.cli import main
 from octet.config.loader import read_ensemble
 from octet.v1 import operator_pb2 as wire
-from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import running_operator
 
 Captured = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire
 
 def test_a_file_gives_the_same_advice_as_the_router(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "comparisons.jsonl"
-    with running_operator(Rows(comparisons(600))) as at:
+    with running_operator(FakeComparisons(comparisons(600))) as at:
         assert main([*TUNE, "--address", at.address, "--export", str(file), "--json"]) == 0
         live = json.loads(capsys.readouterr().out)
         assert main([*TUNE, "--address", at.address]) == 0
@@ -76,7 +76,7 @@ def test_a_file_gives_the_same_advice_as_the_router(tmp_path: Path, capsys: Capt
 
 
 def test_too_little_data_gives_no_proposal_and_a_reason(capsys: Captured) -> None:
-    with running_operator(Rows(comparisons(40))) as at:
+    with running_operator(FakeComparisons(comparisons(40))) as at:
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
     assert "no proposal: 36 requests in which only the shadow was right are needed, " in text
@@ -85,15 +85,17 @@ def test_too_little_data_gives_no_proposal_and_a_reason(capsys: Captured) -> Non
 
 
 def test_useless_shadows_are_reported(capsys: Captured) -> None:
-    with running_operator(Rows([wire.Comparison(why="low_confidence", confidence=0.1, primary_outcome="passed",
-                                        shadow_outcome="passed", agreed=True)] * 500)) as at:  # fmt: skip
+    useless = wire.Comparison(
+        why="low_confidence", confidence=0.1, primary_outcome="passed", shadow_outcome="passed", agreed=True
+    )
+    with running_operator(FakeComparisons([useless] * 500)) as at:
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
     assert "36 are missing" in text and "shadowing may not be worth its cost" in text
 
 
 def test_only_recent_data_is_used_and_missing_data_is_reported(capsys: Captured) -> None:
-    with running_operator(Rows(comparisons(400))) as at:
+    with running_operator(FakeComparisons(comparisons(400))) as at:
         assert main([*TUNE, "--address", at.address, "--last", "100s", "--budget", "0.5", "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert report["intents"]["review"]["shadows"] == 100

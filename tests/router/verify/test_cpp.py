@@ -214,13 +214,13 @@ def test_an_answer_does_not_fail_because_the_machine_is_busy() -> None:
     async def rushed() -> str:
         verifier = make_cpp("clang++", clock_seconds=300.0)
         await verifier.verify("", PROGRAM)
-        verifier.sandbox = _Slow("namespaces", VerifierPool())
+        verifier.sandbox = _SlowSandbox("namespaces", VerifierPool())
         return (await verifier.verify("", PROGRAM)).outcome
 
     assert run(rushed()) == "unavailable"
 
 
-class _Slow(Sandbox):
+class _SlowSandbox(Sandbox):
     async def run(self, caged: SandboxedProgram, given: bytes, limits: SandboxLimits) -> SandboxResult:
         return await super().run(caged, given, replace(limits, seconds=0.001))
 
@@ -229,7 +229,7 @@ def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
     """Other answers are compiled between two runs for the same answer."""
 
     async def allowed() -> list[float]:
-        sandbox = _Crowded("namespaces", VerifierPool())
+        sandbox = _CrowdedSandbox("namespaces", VerifierPool())
         verifier = make_cpp("clang++", clock_seconds=100.0)
         verifier.sandbox, verifier._is_ready = sandbox, True
         assert (await verifier.verify("", "```cpp\nint x = 1;\n```\nand\n```cpp\nint y = 2;\n```")).outcome == "failed"
@@ -239,7 +239,7 @@ def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
 
 
 @dataclass(frozen=True)
-class _Crowded(Sandbox):
+class _CrowdedSandbox(Sandbox):
     """A sandbox in which every run starts late, takes two seconds and reports an error."""
 
     allowed: list[float] = field(default_factory=list)

@@ -31,7 +31,7 @@ def excuses_of(script: Script) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Broken(AssertionError):
+class BrokenGuide(AssertionError):
     """A law is broken. The message starts with the law."""
 
 
@@ -44,7 +44,7 @@ class LawChecker:
         self.lines: list[str] | None = [] if keep else None
         """The lines of the history, if they are kept."""
         self.seen: Counter[str] = Counter()
-        self.broken: Broken | None = None
+        self.broken: LawViolation | None = None
 
     def note(self, line: str) -> None:
         """Append a line to the history."""
@@ -64,7 +64,7 @@ class LawChecker:
     def require(self, holds: bool, law: str, *about: object) -> None:
         if not holds and self.broken is None:
             details = ", ".join(str(each) for each in about)
-            self.broken = Broken(f"{law}: {details[:400]}")
+            self.broken = LawViolation(f"{law}: {details[:400]}")
 
     def blame(self, error: BaseException | None, law: str, *about: object) -> None:
         """Record an unexpected error as a broken law."""

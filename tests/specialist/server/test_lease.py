@@ -9,10 +9,10 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import SimAdapters, UnknownAdapter, lease_adapters
 
 
-class Restless(SimAdapters):
+class RacingAdapters(SimAdapters):
     """Calls a function between the lookup of a name and the lease of its digest."""
 
-    def __init__(self, between: Callable[["Restless"], None]) -> None:
+    def __init__(self, between: Callable[["RacingAdapters"], None]) -> None:
         super().__init__(8)
         self._between = between
         self._names = {"steady": "s", "style": "old"}
@@ -32,7 +32,7 @@ class Restless(SimAdapters):
 
 
 def test_replaced_name_resolves_to_its_new_digest() -> None:
-    adapters = Restless(lambda self: self.replace("new"))
+    adapters = RacingAdapters(lambda self: self.replace("new"))
     digests, release = lease_adapters(adapters, ["steady", "style"])
     assert digests == ("s", "new") and adapters.num_in_use == 2
     release()
@@ -43,14 +43,14 @@ def test_replaced_name_resolves_to_its_new_digest() -> None:
 def test_unresolvable_name_leaves_no_adapter_in_use(gone: str) -> None:
     count = iter(range(10))
 
-    def between(adapters: Restless) -> None:
+    def between(adapters: RacingAdapters) -> None:
         if gone == "unloaded":
             adapters.unload("style")
             adapters.held -= {"old"}
         else:
             adapters.replace(f"another {next(count)}")
 
-    adapters = Restless(between)
+    adapters = RacingAdapters(between)
     with pytest.raises(Refusal) as caught:
         lease_adapters(adapters, ["steady", "style"])
     assert caught.value.error.reason == wire.ERROR_REASON_UNKNOWN_ADAPTER

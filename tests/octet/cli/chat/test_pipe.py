@@ -13,33 +13,33 @@ import pytest
 from octet.cli import main
 from octet.v1 import inference_pb2 as wire
 from tests.octet.cli.chat.terminal import ROOT
-from tests.octet.client.server import Act, Script, refuse, scripted
+from tests.octet.client.server import Script, ScriptedCall, refuse, scripted
 
 Captured = pytest.CaptureFixture[str]
 REFUSED = refuse(grpc.StatusCode.NOT_FOUND, wire.ERROR_REASON_UNKNOWN_SPECIALIST)
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
 
 
-class Piped:
+class PipedChat:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
 
-    def chat(self, text: str, *arguments: str, acts: tuple[Act, ...] = ()) -> tuple[int, Script]:
+    def chat(self, text: str, *arguments: str, acts: tuple[ScriptedCall, ...] = ()) -> tuple[int, Script]:
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode(errors="surrogateescape"))))
         with scripted(*acts) as script:
             return main(["chat", "--address", script.address, *arguments]), script
 
 
 @pytest.fixture
-def piped(monkeypatch: pytest.MonkeyPatch) -> Piped:
-    return Piped(monkeypatch)
+def piped(monkeypatch: pytest.MonkeyPatch) -> PipedChat:
+    return PipedChat(monkeypatch)
 
 
 def sent_texts(script: Script) -> list[list[str]]:
     return [[each.content for each in call.request.messages] for call in script.calls]
 
 
-def test_each_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: Captured) -> None:
+def test_each_line_is_a_turn_and_only_answers_are_written(piped: PipedChat, capsys: Captured) -> None:
     status, script = piped.chat(
         "one\n\n  \n/system brief\ntwo", "--force", "stl", "--max-tokens", "9", "--timeout", "5"
     )
@@ -52,17 +52,17 @@ def test_each_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: 
     assert shown.err.splitlines()[0].startswith("stl 0.81: the classifier is sure") and "\x1b" not in shown.err
 
 
-def test_first_failed_turn_ends_the_chat(piped: Piped, capsys: Captured) -> None:
-    status, script = piped.chat("one\ntwo\nthree\n", acts=(Act(), REFUSED))
+def test_first_failed_turn_ends_the_chat(piped: PipedChat, capsys: Captured) -> None:
+    status, script = piped.chat("one\ntwo\nthree\n", acts=(ScriptedCall(), REFUSED))
     assert (status, len(script.calls)) == (2, 2)
     assert capsys.readouterr().err.splitlines()[-1] == "octet chat: no"
     status, script = piped.chat("/nonsense\none\n")
     assert (status, len(script.calls)) == (2, 0)
 
 
-def test_json_output_is_one_event_per_line_with_its_turn(piped: Piped, capsys: Captured) -> None:
-    cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
-    status, _ = piped.chat("one\n/why\n/help\ntwo\nthree\n", "--json", acts=(Act(), cut))
+def test_json_output_is_one_event_per_line_with_its_turn(piped: PipedChat, capsys: Captured) -> None:
+    cut = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+    status, _ = piped.chat("one\n/why\n/help\ntwo\nthree\n", "--json", acts=(ScriptedCall(), cut))
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     turns = [(event.get("turn"), next(key for key in event if key != "turn")) for event in events]
     chunks = ["chunk"] * 3
@@ -92,7 +92,7 @@ def test_json_output_is_one_event_per_line_with_its_turn(piped: Piped, capsys: C
     ],
 )
 def test_invalid_input_is_one_error_line(
-    piped: Piped, capsys: Captured, text: str, arguments: tuple[str, ...], says: str
+    piped: PipedChat, capsys: Captured, text: str, arguments: tuple[str, ...], says: str
 ) -> None:
     status, script = piped.chat(text, *arguments)
     assert (status, script.calls) == (2, [])
@@ -101,7 +101,7 @@ def test_invalid_input_is_one_error_line(
 
 
 def test_ctrl_c_ends_a_piped_chat() -> None:
-    with scripted(Act(words=("begun\n",), hangs=True)) as script:
+    with scripted(ScriptedCall(words=("begun\n",), hangs=True)) as script:
         command = [sys.executable, "-m", "octet.cli", "chat", "--address", script.address]
         with subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

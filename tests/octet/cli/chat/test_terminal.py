@@ -8,7 +8,7 @@ import grpc
 
 from octet.v1 import inference_pb2 as wire
 from tests.octet.cli.chat.terminal import CTRL_C, CTRL_D, UP, in_terminal
-from tests.octet.client.server import Act, Script, scripted
+from tests.octet.client.server import Script, ScriptedCall, scripted
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
 DIM = "\x1b[2m"
@@ -21,10 +21,10 @@ def messages(script: Script, number: int = -1) -> list[tuple[str, str]]:
 
 def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -> None:
     """All turns run in the same process."""
-    cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
-    hostile = Act(words=("red \x1b[31m",))
+    cut = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
+    hostile = ScriptedCall(words=("red \x1b[31m",))
     with (
-        scripted(Act(), Act(words=("half ",), hangs=True), cut, hostile, Act()) as script,
+        scripted(ScriptedCall(), ScriptedCall(words=("half ",), hangs=True), cut, hostile, ScriptedCall()) as script,
         in_terminal("chat", "--address", script.address, "--no-history") as terminal,
     ):
         terminal.expect("Ctrl-D exits")

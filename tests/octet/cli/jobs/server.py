@@ -10,7 +10,7 @@ import grpc
 
 from octet.v1 import jobs_pb2 as wire
 from octet.v1 import specialist_pb2
-from tests.octet.client.server import Act, receipt_of
+from tests.octet.client.server import ScriptedCall, receipt_of
 
 _METHODS = {
     "SubmitJob": (wire.SubmitJobRequest, wire.Job),
@@ -26,7 +26,7 @@ def job(status: wire.JobStatus, text: str = "", **fields: Any) -> wire.Job:
 
 def done(text: str = "one two") -> wire.Job:
     times = {"started_unix_ms": 1_790_000_001_000, "ended_unix_ms": 1_790_000_003_000}
-    receipt = receipt_of(wire.InferRequest(request_id="r"), Act())
+    receipt = receipt_of(wire.InferRequest(request_id="r"), ScriptedCall())
     return job(wire.JOB_STATUS_DONE, text, receipt=receipt, **times)
 
 

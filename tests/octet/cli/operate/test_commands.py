@@ -18,7 +18,7 @@ from octet.cli import main
 from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
-from tests.router.operator.fake_control import NOW_MS, Rows
+from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import OperatorHarness, running_operator
 
 ROOT = Path(__file__).parents[4]
@@ -185,7 +185,7 @@ def test_the_shadow_report(capsys: Captured) -> None:
         "similarity": 0.5,
     }
     kept = [wire.Comparison(intent="review", primary="stl", shadow="debug", at_unix_ms=NOW_MS, **outcome)] * 3
-    with running_operator(Rows(kept)) as at:
+    with running_operator(FakeComparisons(kept)) as at:
         assert octet(at, "shadow", "report", "--last", "24h") == 0
         out = capsys.readouterr().out
         assert re.search(r"^review +stl +debug +low_confidence +3 +0% +0\.50 +3 +0% / 100% +0 / 3$", out, re.MULTILINE)
