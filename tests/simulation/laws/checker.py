@@ -31,7 +31,7 @@ def excuses_of(script: Script) -> tuple[str, ...]:
     return tuple(found)
 
 
-class BrokenGuide(AssertionError):
+class LawViolation(AssertionError):
     """A law is broken. The message starts with the law."""
 
 
