@@ -73,7 +73,7 @@ def test_only_decoding_requests_hold_a_prompt() -> None:
     scheduler.submit(Request("held", BARE, tuple(range(40)), 10))
     assert scheduler.assemble_step() is not None
     hold = scheduler.hold
-    assert isinstance(hold, HeldPrompt) and hold.seen == [], "a request that still computes its prompt must hold no other"
+    assert isinstance(hold, HeldPrompt) and hold.seen == [], "a request that computes its prompt must hold no other"
 
 
 class HeldPrompt(PrefillHold):
