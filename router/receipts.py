@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from octet.rpc.messages import copy_message
 from octet.v1 import inference_pb2 as wire
 from router.request import DecisionSource, Request, RoutingDecision
 
@@ -177,8 +178,7 @@ def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
     """Convert everything except logit biases and long lists."""
     num_biases = len(decision.sampling.logit_bias)
     notes = [f"{num_biases} logit biases are applied but not listed"] if num_biases else []
-    sampling = wire.Sampling()
-    sampling.CopyFrom(decision.sampling)
+    sampling = copy_message(decision.sampling)
     sampling.ClearField("logit_bias")
     return wire.Decision(
         source=_SOURCES[decision.source],
@@ -233,8 +233,7 @@ def clip_list(texts: Iterable[str], max_each: int, max_total: int) -> list[str]:
 
 
 def _clip_error(error: wire.Error) -> wire.Error:
-    clipped = wire.Error()
-    clipped.CopyFrom(error)
+    clipped = copy_message(error)
     clipped.message = clip_bytes(error.message, _MAX_MESSAGE)
     clipped.field = clip_bytes(error.field, _MAX_NAME)
     clipped.limit = clip_bytes(error.limit, _MAX_DETAIL)

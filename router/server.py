@@ -29,7 +29,6 @@ from octet.rpc.handlers import MAX_PENDING_READS
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.status import StatusReporter
-from octet.telemetry.exposition import Exposition
 from router.api.grpc.services import (
     INFERENCE_SERVICE,
     JOBS_SERVICE,
@@ -46,7 +45,7 @@ from router.api.operations import OperatorApi
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment
 from router.dispatch.transport import open_transport
 from router.jobs.manager import JobManager
-from router.observe.metrics.exposition import EndpointState, router_exposition
+from router.observe.metrics.exposition import router_exposition
 from router.observe.metrics.replicas import ReplicaMetrics
 from router.observe.metrics.requests import RequestCounters
 from router.observe.overview.overview import Overviews
@@ -96,12 +95,12 @@ class RouterServer(RouterCore):
         self.view = Overviews(services, self.fleet, ensemble, clock, wall_ms)
         self.observers.add(self.view.traffic, gaps=False)
         self.jobs = JobManager(services.store, self.service, config.jobs, random.random, environment.new_id)
-        self._responses: Counter[tuple[str, int]] = Counter()
+        self.responses: Counter[tuple[str, int]] = Counter()  # by route pattern, empty for unknown routes, and status
         self._drain_gate = DrainGate()
-        self._counters = RequestCounters(ensemble)
-        self.observers.add(self._counters)
-        self._replica_metrics = ReplicaMetrics(self.fleet)
-        self._exposition = self._build_exposition()
+        self.request_counters = RequestCounters(ensemble)
+        self.observers.add(self.request_counters)
+        self.replica_metrics = ReplicaMetrics(self.fleet)
+        self._exposition = router_exposition(self)
         self._health: Any = health.aio.HealthServicer()
         self._inference = InferenceService(self.service, self.slos.header)
         max_pending_reads = max(config.max_inflight, MAX_PENDING_READS)
@@ -112,17 +111,6 @@ class RouterServer(RouterCore):
                 check_keys_configured(listener, has_keys=self.gate.requires_keys)
         self.port: int = bind_server(self._grpc, settings)
         self.http = None if settings.http is None else HttpServer(self._build_http_app(), settings.http)
-
-    def _build_exposition(self) -> Exposition:
-        endpoints = EndpointState(
-            self.service,
-            self.jobs,
-            self._responses,
-            num_connections=lambda: 0 if self.http is None else len(self.http.live_connections),
-            is_warm=lambda: self.is_warm,
-        )
-        exporter = self.traces.exporter
-        return router_exposition(self._counters, self.services, endpoints, self._replica_metrics, exporter)
 
     def _build_grpc_server(self, max_calls: int, max_pending_reads: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES), ("grpc.max_concurrent_streams", max_calls))
@@ -143,8 +131,8 @@ class RouterServer(RouterCore):
         return server
 
     def _build_http_app(self) -> App:
-        scraped = self._exposition.write, self._replica_metrics.write
-        sources = MonitoringSources(self.operator_api, self.view, self.slos, self._responses, *scraped)
+        scraped = self._exposition.write, self.replica_metrics.write
+        sources = MonitoringSources(self.operator_api, self.view, self.slos, self.responses, *scraped)
         return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
 
     async def start(self) -> None:
@@ -195,7 +183,7 @@ class RouterServer(RouterCore):
     async def reload(self, ensemble: Ensemble) -> None:
         await super().reload(ensemble)
         self.view.reload(ensemble)
-        self._counters.reload(ensemble)
+        self.request_counters.reload(ensemble)
 
     async def drain(self) -> None:
         self.service.draining = True

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.rpc.memory import MemoryUsage
-from router.dispatch.http2.channel import ReadLimits
+from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaTarget
 from router.verify.verifiers import open_verifiers
 from simulation.event_loop import HeapLoop, Process, WallClock

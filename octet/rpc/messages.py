@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
@@ -17,6 +17,13 @@ _BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MAX_VARINT_BYTES = 10
+_MessageT = TypeVar("_MessageT", bound=Message)
+
+
+def copy_message(message: _MessageT) -> _MessageT:
+    copy: _MessageT = type(message)()
+    copy.CopyFrom(message)
+    return copy
 
 
 def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:

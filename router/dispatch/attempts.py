@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from octet.clock import Clock
 from octet.rpc.handlers import UNREAD_FIELD
+from octet.rpc.messages import copy_message
 from octet.rpc.refusal import ERROR_METADATA_KEY, Refusal, deadline_exceeded
 from octet.telemetry.outcomes import CAPACITY_REASONS
 from octet.v1 import error_pb2 as wire
@@ -100,8 +101,7 @@ def set_retry_after(refusal: Refusal, request_id: str) -> None:
 
 
 def _caller_refusal(code: grpc.StatusCode, cause: wire.Error) -> Refusal:
-    error = wire.Error()
-    error.CopyFrom(cause)
+    error = copy_message(cause)
     if cause.field in _CALLER_FIELDS:
         error.field = _CALLER_FIELDS[cause.field]
         if cause.message.startswith(f"{cause.field} "):
@@ -166,9 +166,6 @@ class Quarantine:
         self._max_records = max_records
         self.records: OrderedDict[bytes, _SuspectRecord] = OrderedDict()
         """By content digest, the most recent death last. Empty unless a replica has died."""
-
-    def __len__(self) -> int:
-        return len(self.records)
 
     def check(self, content: ContentKey) -> None:
         record = self._find(content)

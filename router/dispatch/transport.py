@@ -9,14 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
 import grpc
 
-from router.dispatch.http2.channel import (
-    UNIX,
-    CallOptions,
-    Http2Channel,
-    ReadLimits,
-    ServerAddress,
-    client_tls_context,
-)
+from router.dispatch.http2.call import ReadLimits
+from router.dispatch.http2.channel import UNIX, CallOptions, Http2Channel, ServerAddress, client_tls_context
 from router.dispatch.http2.connection import PING_AFTER_SECONDS, PING_TIMEOUT_SECONDS
 from router.dispatch.http2.frames import MetadataPairs
 

@@ -12,6 +12,7 @@ import grpc
 
 from octet.config.ensemble import JobsConfig
 from octet.limits import shorten
+from octet.rpc.messages import copy_message
 from octet.rpc.refusal import Refusal, draining, invalid_field
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as infer
@@ -150,8 +151,7 @@ class JobManager:
         if len(key.encode()) > _MAX_KEY_BYTES or not key.isprintable():
             limit = f"printable, of at most {_MAX_KEY_BYTES} bytes"
             raise invalid_field("idempotency_key", limit, f"{len(key)} characters")
-        kept = infer.InferRequest()
-        kept.CopyFrom(request)
+        kept = copy_message(request)
         digest = sha256(kept.SerializeToString(deterministic=True)).hexdigest()
         if not kept.HasField("priority"):
             kept.priority = self._config.priority

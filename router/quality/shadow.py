@@ -16,7 +16,7 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator_wire
 from router.dispatch.attempts import ContentKey
 from router.dispatch.dispatcher import Write
-from router.dispatch.http2.channel import ReadLimits
+from router.dispatch.http2.call import ReadLimits
 from router.dispatch.replicas.replica import Replica, ReplicaConnection, ReplicaSet
 from router.dispatch.transport import LOOKAHEAD_BYTES, Connect, ReplicaChannel
 from router.quality.answers import ByteBudget, CapturedAnswer, FinishedAnswer, ShadowHandle, is_chunk
@@ -165,9 +165,6 @@ class ShadowChannels:
         self._connect = connect
         self._channels: dict[Replica, ReplicaChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return len(self._channels)
 
     def get(self, replica: Replica, known: set[Replica]) -> ReplicaChannel:
         """Return the replica's channel, and close those of replicas that are no longer `known`."""

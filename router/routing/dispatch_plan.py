@@ -155,21 +155,6 @@ class DispatchPlan:
         return next((each for each in self.candidates if each.specialist == specialist), Candidate(specialist))
 
 
-def make_candidate(status: FleetStatus, specialist: str, lane: LaneStatus, request: Request) -> Candidate:
-    """Use the caller's adapters if the request names any, else the lane's, limited by `max_experts`."""
-    excluded = status.drained | lane.unfit
-    if request.adapters:
-        names = limit_adapters(request.adapters, request.max_experts)
-        adapter_names = status.specialists[specialist].adapter_names
-        adapters = tuple(adapter_names.get(name, name) for name in names)
-        return Candidate(specialist, adapters, names, revision=lane.revision, excluded=excluded)
-    names = limit_adapters(lane.names, request.max_experts)
-    adapters = limit_adapters(lane.load_names, request.max_experts)
-    is_whole = len(names) == len(lane.adapters)
-    lane_id = lane.lane_id if is_whole else ""
-    return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
-
-
 def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
     """The request's decision must name a primary. An answer that may contain tool calls is neither evaluated nor
     compared, because verifiers read only text."""
@@ -256,8 +241,20 @@ class _Planning:
     def _is_below(self, threshold: float) -> bool:
         return self.decision.confidence is not None and self.decision.confidence < threshold
 
-    def _candidate(self, name: str, lane: LaneStatus | None = None) -> Candidate:
-        return make_candidate(self.status, name, lane or self.status.specialists[name].lane, self.request)
+    def _candidate(self, specialist: str, lane: LaneStatus | None = None) -> Candidate:
+        """Use the caller's adapters if the request names any, else the lane's, limited by `max_experts`."""
+        request, status = self.request, self.status.specialists[specialist]
+        lane = lane or status.lane
+        excluded = self.status.drained | lane.unfit
+        if request.adapters:
+            names = limit_adapters(request.adapters, request.max_experts)
+            adapters = tuple(status.adapter_names.get(name, name) for name in names)
+            return Candidate(specialist, adapters, names, revision=lane.revision, excluded=excluded)
+        names = limit_adapters(lane.names, request.max_experts)
+        adapters = limit_adapters(lane.load_names, request.max_experts)
+        is_whole = len(names) == len(lane.adapters)
+        lane_id = lane.lane_id if is_whole else ""
+        return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
         """Order a shadow for the first reason that applies. A candidate that counts for no lane gets no shadow."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from octet.config.ensemble import REJECT, Ensemble, IntentConfig, SpecialistConfig, TaskConfig
 from octet.config.fields import ensemble_digest
 from octet.identity import digest_parts
+from octet.rpc.messages import copy_message
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.refusals import unknown_intent, unknown_specialist
@@ -67,9 +68,7 @@ def _task_from_text(text: str, tasks: Sequence[TaskConfig]) -> str:
 
 def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
     """Complete the caller's sampling parameters with the task's. Temperature 0 stays greedy."""
-    sampling = wire.Sampling()
-    if request.sampling is not None:
-        sampling.CopyFrom(request.sampling)
+    sampling = wire.Sampling() if request.sampling is None else copy_message(request.sampling)
     for field in ("temperature", "top_p", "repetition_penalty"):
         if not sampling.HasField(field):
             setattr(sampling, field, getattr(task, field))

@@ -8,17 +8,11 @@ from typing import Any
 from octet.clock import Clock
 from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
+from octet.rpc.messages import copy_message
 from octet.rpc.refusal import deadline_exceeded, invalid_field
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
-from router.request import (
-    ANONYMOUS,
-    SESSION_METADATA_KEY,
-    CallerIdentity,
-    Request,
-    Tracer,
-    identify_session,
-)
+from router.request import ANONYMOUS, SESSION_METADATA_KEY, CallerIdentity, Request, Tracer, identify_session
 
 REQUEST_BYTES = 2 << 20  # leaves room for the system prompt within a replica's limit of 4 MiB
 MAX_TIMEOUT_MS = 24 * 3600 * 1000
@@ -226,17 +220,13 @@ class RequestChecks(FieldChecks):
             self.in_range("sampling.logit_bias.bias", bias.bias)
         if len({bias.token for bias in biases}) < len(biases):
             raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(biases):,} biases")
-        copy = wire.Sampling()
-        copy.CopyFrom(sampling)
-        return copy
+        return copy_message(sampling)
 
     def answer_structure(self, message: wire.InferRequest) -> wire.Structure | None:
         if not message.HasField("structure"):
             return None
         self.structure(message.structure)
-        copy = wire.Structure()
-        copy.CopyFrom(message.structure)
-        return copy
+        return copy_message(message.structure)
 
     def tools(self, message: wire.InferRequest) -> tuple[tuple[wire.Tool, ...], wire.ToolChoice | None]:
         self._tools.tools(message.tools)
@@ -246,9 +236,7 @@ class RequestChecks(FieldChecks):
         if not message.HasField("tool_choice"):
             return tools, None
         self._tools.choice(message.tool_choice, message.tools)
-        choice = wire.ToolChoice()
-        choice.CopyFrom(message.tool_choice)
-        return tools, choice
+        return tools, copy_message(message.tool_choice)
 
     def messages(self, messages: Sequence[Any]) -> None:
         """Check roles, number, size, and that tool calls and their results match."""

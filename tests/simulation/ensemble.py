@@ -24,7 +24,7 @@ from octet.config.ensemble import (
 from octet.identity import Lane
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
-from router.dispatch.http2.channel import ReadLimits
+from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaTarget
 from router.routing.policy import ClassifierClient
 from router.verify.verdict import Verdict, Verifier

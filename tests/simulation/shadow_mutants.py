@@ -88,8 +88,8 @@ IN_SHADOWS = (
     ),
     Mutant(
         "adapters that a caller names count",
-        router.routing.dispatch_plan,
-        "make_candidate",
+        SHADOWING,
+        "_candidate",
         "return Candidate(specialist, adapters, names, revision",
         "return Candidate(specialist, adapters, names, lane.lane_id, revision",
         laws=("a request that names adapters has no shadow",),

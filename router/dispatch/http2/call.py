@@ -4,6 +4,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import unquote
 
@@ -29,6 +30,12 @@ _CODES_BY_RESET: dict[int, StatusCode] = {
 }
 _PREFIX = struct.Struct(">BI")  # of every message: a compression flag and the message's length
 _PREFIX_BYTES = _PREFIX.size
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    max_message_bytes: int  # a longer message ends its call as RESOURCE_EXHAUSTED
+    lookahead: int  # bytes that the server may send before a reader waits for them
 
 
 class CallStatus(NamedTuple):
@@ -145,15 +152,9 @@ class Http2Call:
     cancel. Only one task reads at a time."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        block: bytes,
-        message: bytes,
-        timeout: float | None,
-        max_message_bytes: int,
-        lookahead: int,
+        self, loop: asyncio.AbstractEventLoop, block: bytes, message: bytes, timeout: float | None, limits: ReadLimits
     ) -> None:
-        """`block` holds the encoded headers without the deadline. `lookahead` is the receive window in bytes."""
+        """`block` holds the encoded headers without the deadline."""
         self._loop = loop
         self.block = block
         self.owner: CallOwner | None = None
@@ -165,9 +166,9 @@ class Http2Call:
         self.unsent: bytes | memoryview = self._message
         self.credit = 0  # send window relative to the connection's initial window; may be negative
         self.num_refused = 0  # how often the server refused the stream
-        self.buffer = MessageBuffer(max_message_bytes)
-        self.lookahead = self.window = lookahead  # bytes that the server may still send
-        self._low_window = lookahead // 2
+        self.buffer = MessageBuffer(limits.max_message_bytes)
+        self.lookahead = self.window = limits.lookahead  # bytes that the server may still send
+        self._low_window = limits.lookahead // 2
         self.initial: Headers | None = None
         self.deadline = None if timeout is None else loop.time() + timeout
         self._timer = None if timeout is None else loop.call_later(max(0.0, timeout), self._expire)

@@ -11,7 +11,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from grpc.aio import UsageError
 
-from router.dispatch.http2.call import Http2Call, Http2UnaryCall, unavailable
+from router.dispatch.http2.call import Http2Call, Http2UnaryCall, ReadLimits, unavailable
 from router.dispatch.http2.connection import Http2Connection
 from router.dispatch.http2.frames import MetadataPairs, encode_call_headers, encode_metadata
 
@@ -26,12 +26,6 @@ _BACKOFF_JITTER = 0.2
 _USER_TIMEOUT_MS = 5_000  # TCP_USER_TIMEOUT: sent data that stays unacknowledged for this long ends the connection
 UNIX = "unix:"
 _ALPN = "h2"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
-    max_message_bytes: int  # a longer message ends its call as RESOURCE_EXHAUSTED
-    lookahead: int  # bytes that the server may send before a reader waits for them
 
 
 class CallOptions(TypedDict, total=False):
@@ -144,9 +138,7 @@ class Http2Channel:
             headers = self._headers[method] = encode_call_headers(scheme, self._authority, method)
         if metadata:
             headers += encode_metadata(metadata)
-        limits = self._limits
-        loop = asyncio.get_running_loop()
-        call = kind(loop, headers, request, timeout, limits.max_message_bytes, limits.lookahead)
+        call = kind(asyncio.get_running_loop(), headers, request, timeout, self._limits)
         if self._closed:
             call.cancel()
             raise UsageError("the channel is closed")

@@ -311,9 +311,6 @@ class SessionAffinity:
         self._seconds = seconds
         self._replicas: OrderedDict[bytes, tuple[str, float]] = OrderedDict()  # name and time, least recent first
 
-    def __len__(self) -> int:
-        return len(self._replicas)
-
     def learn(self, session: bytes, adapters: Sequence[str], replica: str) -> None:
         """Remember the replica that accepted a request of this conversation: it now holds the prefix."""
         if not session:

@@ -1,9 +1,9 @@
 """All metrics that a router exposes: its own, and those of its replicas."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
@@ -13,15 +13,14 @@ from octet.telemetry.exposition import Exposition, FamilyStream, counter_family,
 from octet.telemetry.outcomes import error_reasons, reason_name
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import operator_pb2 as wire
-from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
-from router.jobs.manager import JobManager
 from router.observe.metrics.quality import evaluation_source, slo_source
-from router.observe.metrics.replicas import ReplicaMetrics
-from router.observe.metrics.requests import RequestCounters, request_source
+from router.observe.metrics.requests import request_source
 from router.observe.overview.findings import is_breaker_open
-from router.serving import RequestServer
 from router.store.store import Store
+
+if TYPE_CHECKING:
+    from router.server import RouterServer
 
 BREAKER_STATES = ("closed", "shadow_only", "recovering")
 HOLDS = ("open", "closed")
@@ -32,7 +31,6 @@ _CONFIGURATION = "configuration"
 SETTERS = (_CONFIGURATION, ESCALATION, "operator")
 _GATE_REASONS = sorted(error_reasons("UNAUTHENTICATED FORBIDDEN KEY_LIMIT"))
 _JOB_ENDINGS = ("done", "failed", "cancelled")
-HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; the pattern of an unknown route is empty
 
 
 def store_source(store: Store) -> FamilyStream:
@@ -57,28 +55,20 @@ def trace_source(exporter: SpanExporter | None) -> FamilyStream:
     yield counter_family("octet_lost_traces_total", about, (), [((), dropped)])
 
 
-class EndpointState(NamedTuple):
-    server: RequestServer
-    jobs: JobManager
-    responses: HttpResponses
-    num_connections: Callable[[], int]
-    is_warm: Callable[[], bool]
-
-
-def endpoint_source(endpoints: EndpointState) -> FamilyStream:
-    server, jobs = endpoints.server, endpoints.jobs
-    live, refused, memory = server.live, server.gate.refused, server.memory.share or 0.0
-    responses = tuple(endpoints.responses.items())
+def endpoint_source(router: "RouterServer") -> FamilyStream:
+    service, jobs, responses = router.service, router.jobs, tuple(router.responses.items())
+    live, refused, memory = service.live, service.gate.refused, service.memory.share or 0.0
+    num_connections = 0 if router.http is None else len(router.http.live_connections)
     refusals = [((reason_name(reason),), refused[reason]) for reason in _GATE_REASONS]
     submitted, ended = jobs.counters.submitted, [((each,), jobs.counters.ended[each]) for each in _JOB_ENDINGS]
     gauges: list[tuple[str, str, float]] = [
-        ("octet_warm", "Whether every specialist has had a warm replica.", endpoints.is_warm()),
-        ("octet_draining", "Whether the router is draining.", server.draining),
+        ("octet_warm", "Whether every specialist has had a warm replica.", router.is_warm),
+        ("octet_draining", "Whether the router is draining.", service.draining),
         ("octet_inflight_requests", "Requests in flight.", len(live)),
         ("octet_inflight_requests_limit", "Limit of requests in flight.", live.max_requests),
         ("octet_inflight_bytes", "Bytes of the requests in flight.", live.num_bytes),
         ("octet_memory_share", "Share of the process's memory limit in use; 0 without a limit.", memory),
-        ("octet_http_connections", "Open HTTP connections.", endpoints.num_connections()),
+        ("octet_http_connections", "Open HTTP connections.", num_connections),
         ("octet_jobs_running", "Jobs that this router is running.", jobs.num_running),
         ("octet_job_watchers", "Callers watching a job.", len(jobs.watchers)),
     ]
@@ -174,23 +164,17 @@ def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[st
     yield counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)
 
 
-def router_exposition(
-    requests: RequestCounters,
-    services: BackgroundServices,
-    endpoints: EndpointState,
-    replicas: ReplicaMetrics,
-    exporter: SpanExporter | None,
-) -> Exposition:
-    exposition = Exposition()
+def router_exposition(router: "RouterServer") -> Exposition:
+    exposition, services, counters = Exposition(), router.services, router.request_counters
     for source in (
-        partial(request_source, requests),
+        partial(request_source, counters),
         partial(control_source, services.control),
         partial(evaluation_source, services.evaluations, services.shadows, services.evaluation_totals),
         partial(store_source, services.store),
-        partial(endpoint_source, endpoints),
-        partial(scrape_failures, replicas.failures, tuple(requests.by_specialist)),
+        partial(endpoint_source, router),
+        partial(scrape_failures, router.replica_metrics.failures, tuple(counters.by_specialist)),
         partial(slo_source, services.slos),
-        partial(trace_source, exporter),
+        partial(trace_source, router.traces.exporter),
     ):
         exposition.add(source)
     return exposition

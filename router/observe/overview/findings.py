@@ -239,17 +239,15 @@ def _detect_load(facts: OverviewFacts, ensemble: Ensemble, reported: Container[F
     for view in facts.overview.specialists:
         name, traffic = view.name, facts.traffic.get(view.name, SpecialistTraffic())
         total = traffic.requests
-        full = traffic.refused - traffic.unserved
-        if _is_excessive(full, total, ("refusing", name), ensemble, reported):
-            what = f"{format_percent(full / total)} of requests refused for lack of capacity"
-            yield Finding(CRITICAL, "refusing", name, what, "capacity", name)
-        if _is_excessive(traffic.unserved, total, ("unserved", name), ensemble, reported):
-            share = format_percent(traffic.unserved / total)
-            what = f"{share} of requests refused because it is not serving and no fallback answered"
-            yield Finding(CRITICAL, "unserved", name, what, "bad-refresh", name)
-        if _is_excessive(traffic.failed, total, ("failing", name), ensemble, reported):
-            what = f"{format_percent(traffic.failed / total)} of requests failed"
-            yield Finding(CRITICAL, "failing", name, what, "", name)
+        parts: tuple[tuple[str, int, str, Runbook], ...] = (
+            ("refusing", traffic.refused - traffic.unserved, "refused for lack of capacity", "capacity"),
+            ("unserved", traffic.unserved, "refused because it is not serving and no fallback answered", "bad-refresh"),
+            ("failing", traffic.failed, "failed", ""),
+        )
+        for kind, part, end, runbook in parts:
+            if _is_excessive(part, total, (kind, name), ensemble, reported):
+                what = f"{format_percent(part / total)} of requests {end}"
+                yield Finding(CRITICAL, kind, name, what, runbook, name)
         yield from _burning(view, ensemble, reported)
         yield from _cache_drift(name, facts.recent.get(name), facts.usual.get(name), reported)
         yield from _bad_estimates(view, reported)

@@ -14,7 +14,7 @@ from octet.background import cancel_tasks, run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.rpc.handlers import ConcurrencyLimit
-from octet.rpc.messages import message_to_json
+from octet.rpc.messages import copy_message, message_to_json
 from octet.rpc.refusal import Refusal
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2
@@ -185,8 +185,7 @@ class OverviewFrame:
             self.cost += self._cpu() - began
             await asyncio.sleep(0)
         began = self._cpu()
-        rest = wire.Overview()
-        rest.CopyFrom(self.overview)
+        rest = copy_message(self.overview)
         del rest.specialists[:]
         fields = {name: compact_json(value) for name, value in message_to_json(rest).items()}
         fields["specialists"] = b"[" + b",".join(written) + b"]"

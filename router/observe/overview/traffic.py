@@ -34,9 +34,6 @@ class TimeBuckets:
         self._grain = grain
         self._buckets: deque[tuple[float, Counts]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._buckets)
-
     def at(self, now: float) -> Counts:
         start = now // self._grain * self._grain
         if not self._buckets or self._buckets[-1][0] < start:

@@ -77,13 +77,10 @@ def extract_features(samples: Sequence[bytes]) -> Features:
     owner = np.searchsorted(ends, packed) if len(samples) > 1 else np.zeros(len(packed), dtype=np.intp)
     words = _PackedWords(text[packed], owner)
     parts = [words.words(), words.pairs(), words.letters(), _punctuation(np.frombuffer(raw, np.uint8), is_word, ends)]
-    buckets = [_bucket(hashes, salt) for (_, hashes), salt in zip(parts, _SALTS, strict=True)]
+    mixed = [(hashes ^ salt) * _MIX for (_, hashes), salt in zip(parts, _SALTS, strict=True)]
+    buckets = [(each >> _SHIFT).astype(np.uint32) for each in mixed]
     family = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(b) for b in buckets])
     return Features(np.concatenate([prompt for prompt, _ in parts]), family, np.concatenate(buckets))
-
-
-def _bucket(hashes: Hashes, salt: np.uint64) -> NDArray[np.uint32]:
-    return (((hashes ^ salt) * _MIX) >> _SHIFT).astype(np.uint32)
 
 
 class _PackedWords:

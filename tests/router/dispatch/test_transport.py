@@ -8,7 +8,7 @@ import pytest
 from grpc.aio import EOF, AioRpcError
 
 from octet.config.ensemble import ReplicaTransport
-from router.dispatch.http2.channel import ReadLimits
+from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget, TransportKind, open_transport
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import TRAILING, Proxy, outcome, served, stream

@@ -9,7 +9,7 @@ import uvloop
 from grpc.aio import EOF, AioRpcError
 
 from router.dispatch.http2 import frames
-from router.dispatch.http2.call import Http2Call, frame_message
+from router.dispatch.http2.call import Http2Call, ReadLimits, frame_message
 from router.dispatch.http2.connection import Http2Connection
 from router.dispatch.http2.frames import END_HEADERS, END_STREAM, encode_call_headers, encode_literal
 
@@ -110,8 +110,7 @@ class Peer:
             encode_call_headers("http", "there", "/a/B"),
             raw,
             timeout,
-            MOST_MESSAGE,
-            self.lookahead,
+            ReadLimits(MOST_MESSAGE, self.lookahead),
         )
         self.connection.begin(call)
         return call

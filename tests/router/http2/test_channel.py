@@ -10,7 +10,8 @@ from grpc.aio import EOF, AioRpcError, UsageError
 
 from router.dispatch.http2 import channel as dial
 from router.dispatch.http2 import frames
-from router.dispatch.http2.channel import Http2Channel, ReadLimits
+from router.dispatch.http2.call import ReadLimits
+from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.http2.connection import Http2Connection
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, served

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from grpc.aio import EOF, AioRpcError
 
-from router.dispatch.http2.channel import Http2Channel, ReadLimits
+from router.dispatch.http2.call import ReadLimits
+from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.transport import GrpcChannel
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, outcome, served, stream

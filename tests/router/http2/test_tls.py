@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from octet.rpc.certificates import Tls
-from router.dispatch.http2.channel import Http2Channel, ReadLimits, client_tls_context
+from router.dispatch.http2.call import ReadLimits
+from router.dispatch.http2.channel import Http2Channel, client_tls_context
 from router.dispatch.transport import ReplicaTarget, ReplicaTls, TransportKind, open_transport
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import outcome, served, stream

@@ -154,6 +154,6 @@ def test_the_number_of_buckets_is_bounded_and_their_sums_are_exact(
         now += pause
         buckets.at(now)["x"] += 1
         added.append(now)
-        assert len(buckets) <= span / grain + 2
+        assert len(buckets._buckets) <= span / grain + 2
     expected = sum(at // grain * grain > now - span for at in added)
     assert buckets.sums(now - span, now)["x"] == expected

@@ -169,10 +169,10 @@ def test_records_are_bounded_and_quarantined_content_is_kept_longest() -> None:
         made.died_with(content(b"poison"), link, on_trial=True)
     for number in range(100):
         made.died_with(content(b"%d" % number), ReplicaConnection())
-        assert len(made) <= 10
+        assert len(made.records) <= 10
     assert is_refused(made, b"poison") and made.suspects(content(b"99")) and not made.suspects(content(b"1"))
     clock.sleep(SECONDS)
-    assert not is_refused(made, b"poison") and len(made) == 0
+    assert not is_refused(made, b"poison") and len(made.records) == 0
 
 
 async def test_popular_content_is_tried_before_it_is_quarantined() -> None:
@@ -191,7 +191,7 @@ async def test_popular_content_is_tried_before_it_is_quarantined() -> None:
 def test_an_open_connection_does_not_count_as_a_death() -> None:
     made, link = quarantine(), ReplicaConnection()
     made.left(content(b"a"), link)
-    assert not link.is_death and not made.suspects(content(b"a")) and len(made) == 0
+    assert not link.is_death and not made.suspects(content(b"a")) and len(made.records) == 0
     link.lose(0.0)
     assert made.suspects(content(b"a"))
 
@@ -201,7 +201,7 @@ def test_the_number_of_remembered_leavers_is_bounded() -> None:
     for number in range(1000):
         made.left(content(b"%d" % number), link)
     link.lose(0.0)
-    assert made.suspects(content(b"999")) and len(made) < 300
+    assert made.suspects(content(b"999")) and len(made.records) < 300
 
 
 def test_the_quarantine_can_be_turned_off() -> None:
@@ -209,7 +209,7 @@ def test_the_quarantine_can_be_turned_off() -> None:
     for _ in range(3):
         made.died_with(content(b"a"), ReplicaConnection(), on_trial=True)
         made.left(content(b"a"), ReplicaConnection(), on_trial=True)
-    assert not is_refused(made, b"a") and len(made) == 0
+    assert not is_refused(made, b"a") and len(made.records) == 0
 
 
 @pytest.mark.parametrize(("instance", "survived"), [("one", True), ("two", False), ("", False)])

@@ -43,7 +43,7 @@ class AffinityMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert len(self.affinity) <= MOST
+        assert len(self.affinity._replicas) <= MOST
 
 
 TestAgainstAPlainList = AffinityMachine.TestCase
@@ -53,7 +53,7 @@ TestAgainstAPlainList = AffinityMachine.TestCase
 def test_request_without_a_session_has_no_affinity(stack: tuple[str, ...]) -> None:
     affinity = SessionAffinity(ManualClock())
     affinity.learn(b"", stack, "r0")
-    assert len(affinity) == 0 and affinity.find(b"", stack) is None
+    assert len(affinity._replicas) == 0 and affinity.find(b"", stack) is None
 
 
 def test_affinity_without_capacity_is_refused() -> None:

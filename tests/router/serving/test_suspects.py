@@ -34,10 +34,10 @@ async def test_content_is_hashed_once_and_only_while_there_are_suspects(
 async def test_a_request_that_left_shortly_before_its_replica_died_is_a_suspect(leave: str) -> None:
     async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
         await left(routed, spy, leave)
-        assert len(routed.server.quarantine) == 0
+        assert len(routed.server.quarantine.records) == 0
         (replica,) = routed.server.fleet.replicas
         replica.disconnected("killed")
-        assert len(routed.server.quarantine) == 1
+        assert len(routed.server.quarantine.records) == 1
 
 
 async def left(routed: RouterHarness, spy: SpyReplica, leave: str) -> None:

@@ -155,7 +155,7 @@ async def test_shadows_have_their_own_connections_while_their_replicas_are_liste
         await harness.until(lambda: lane.is_usable and lane.replicas[f"{SHADOW}-7"].report is not None)
         await harness.ask(harness.make_task())
         await harness.settled()
-        assert (len(shadow.asked), len(other.asked), len(harness.shadows._channels)) == (1, 1, 1)
+        assert (len(shadow.asked), len(other.asked), len(harness.shadows._channels._channels)) == (1, 1, 1)
         assert replica not in harness.shadows._channels._channels
 
 
