@@ -170,4 +170,4 @@ async def test_a_refused_request_leaves_no_session_affinity() -> None:
         result = await routed.ask(infer_request("x" * 9000, session_id="chat"))
         assert result.receipt is not None and result.receipt.usage == wire.Usage()
         assert result.code == grpc.StatusCode.INVALID_ARGUMENT
-        assert len(routed.server.fleet.replica_sets["writer"].affinity) == 0
+        assert len(routed.server.fleet.replica_sets["writer"].affinity._replicas) == 0
