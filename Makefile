@@ -20,8 +20,8 @@ LAST ?= 3000
 serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
-# Two workers more than cores, because many tests wait. One thread a worker, because spinning threads would compete. A worker
-# that is done takes half of another worker's rest. Byte code is kept, because the tests start hundreds of processes.
+# Two workers more than cores, because many tests wait. One thread per worker, because spinning threads would compete. A worker
+# that is done takes half of another worker's remaining tests. Byte code is kept, because the tests start hundreds of processes.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test: lint $(MODULES)
@@ -62,7 +62,7 @@ fuzz-parsers: $(READY)
 pages: $(READY)
 	$(BIN)/python -m bench.pages
 
-# Check installed packages against pyproject.toml, constraints.txt, licences and known holes; ARGS=--online also asks PyPI.
+# Check installed packages against pyproject.toml, constraints.txt, licences and known vulnerabilities; ARGS=--online also asks PyPI.
 audit: $(READY)
 	$(BIN)/python -m tests.security $(ARGS)
 
