@@ -12,6 +12,7 @@ from typing import get_args
 from octet.cli import arguments as cli
 from octet.cli import router_client
 from octet.cli.arguments import Commands, add_flag, add_option, add_parser, parse_port, report_errors
+from octet.cli.check import load_ensemble
 from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import check_address_free, check_keys_configured, check_tls_configured
@@ -91,14 +92,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from octet.config.loader import default_ensemble, read_ensemble
     from octet.config.reload import load_accepted_config
 
     config, accepted = arguments.config, arguments.accepted
-    if config is None:
-        ensemble = default_ensemble()
-    else:
-        ensemble = read_ensemble(config) if accepted is None else load_accepted_config(config, accepted)
+    is_kept = config is not None and accepted is not None
+    ensemble = load_accepted_config(config, accepted) if is_kept else load_ensemble(config, files=False)
     settings = _settings(arguments, ensemble)
     replica_addresses(ensemble, settings)
     for listener, option in ((settings, "--port"), (settings.http, "--http-port")):

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from octet.addresses import is_local
 from octet.client.channel import read_metadata_message
 from octet.client.receipts import Receipt, retry_after_seconds
 from octet.client.wire_record import enum_label
@@ -211,7 +212,6 @@ def _describe_status(kind: type[OctetError], code: grpc.StatusCode, details: str
     return f"the call to {address} ended with {code.name}" + (f": {details}" if details else "")
 
 
-_LOOPBACK = re.compile(r"(?:(?:dns:///)?(?:localhost|127\.[0-9.]+|\[::1\])(?::|$)|ipv4:127\.|ipv6:(?:\[|%5B)::1)")
 _HOST_PORT = re.compile(r"(?:dns:///|ipv[46]:)?\[?([^\[\]]+?)\]?:([0-9]+)$")
 _ADDRESS_PREFIX = re.compile(r"[A-Z_]+: (?:ipv[46]|unix):\S+: ")
 _LOOKUP_FAILED = re.compile(r"lookup failed for .*: ([^:\]]+)\]?$")
@@ -227,8 +227,8 @@ _PROBE_INTERVAL_S = 0.05
 
 def describe_unreachable(address: str, details: str, start: str = "start it with: octet serve") -> str:
     """Describe in one sentence why a server cannot be reached. `start` is advice if nothing listens on this machine."""
-    is_local = _LOOPBACK.match(address)
-    if "Connection refused" in details and is_local:
+    is_here = is_local(address)
+    if "Connection refused" in details and is_here:
         return f"nothing answers at {address}; {start}"
     if _PLAINTEXT_SERVER in details:
         return f"no TLS connection to {address}: the server there does not use TLS; omit --tls-ca, or start it with TLS"
@@ -238,7 +238,7 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
         return f"nothing answers at {address}: an HTTP server listens there; gRPC has its own port"
     if "handshake failed" in details or "erification" in details:
         return f"no TLS connection to {address}: {_shorten_details(details)}; did --tls-ca sign its certificate?"
-    if any(text in details for text in _CONNECTION_CLOSED) and is_local and not _is_listening(address):
+    if any(text in details for text in _CONNECTION_CLOSED) and is_here and not _is_listening(address):
         return f"nothing listens at {address} any more: the server stopped during the call; {start}"
     if "Socket closed" in details:
         return f"{address} closed the connection: it has stopped or requires TLS; if it uses TLS, name its CA: --tls-ca"
