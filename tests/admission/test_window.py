@@ -117,7 +117,7 @@ def test_counting_is_cheap_however_much_is_in_the_window() -> None:
 
     class WatchedDict(dict[int, Counts]):
         def items(self) -> None:  # type: ignore[override]
-            raise AssertionError("the whole window was looked at")
+            raise AssertionError("the whole window was scanned")
 
         def pop(self, *key: int) -> Counts:  # type: ignore[override]
             nonlocal looked_at

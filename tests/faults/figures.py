@@ -45,7 +45,7 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
     held = holds(value, bound)
     counts = bound if is_long() or not short else short
     _write({"row": row, "what": what, "figure": value, "unit": unit, "bound": bound, "held": held})
-    assert holds(value, counts), f"row {row}, {what}: {value:g} {unit}, demanded is {counts}"
+    assert holds(value, counts), f"row {row}, {what}: {value:g} {unit}, required is {counts}"
 
 
 def put_seed(row: int, seed: int) -> None:

@@ -159,7 +159,7 @@ def test_a_figure_is_checked_against_its_bound(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("OCTET_FAULTS_FORM", raising=False)
     put_figure(1, "time", 3.0, "s", "< 2 s", short="< 20 s")
     monkeypatch.setenv("OCTET_FAULTS_FORM", "long")
-    with pytest.raises(AssertionError, match="row 1, time: 3 s, demanded is < 2 s"):
+    with pytest.raises(AssertionError, match="row 1, time: 3 s, required is < 2 s"):
         put_figure(1, "time", 3.0, "s", "< 2 s", short="< 20 s")
     line = '{"row": 1, "what": "time", "figure": 3.0, "unit": "s", "bound": "< 2 s", "held": false}\n'
     assert path.read_text() == 2 * line

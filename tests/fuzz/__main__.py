@@ -38,7 +38,7 @@ def _tried(parser: Parser, first: int, last: int) -> int:
                 break
     check_valid(parser, "after all of them")
     took = time.process_time() - began
-    print(f"{parser.name}: {len(seeds):,} inputs, {refused:,} refused, {took:.1f} s of a processor", flush=True)
+    print(f"{parser.name}: {len(seeds):,} inputs, {refused:,} refused, {took:.1f} s of CPU time", flush=True)
     return broken
 
 

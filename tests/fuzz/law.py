@@ -60,7 +60,7 @@ def judge(parser: Parser, raw: bytes, what: str) -> bool:
         raise LawBroken(f"{parser.name}, {what}: {type(error).__name__}: {error!s:.200} from {shown(raw)}") from error
     took = time.process_time() - began
     if took > parser.cpu_seconds:
-        raise LawBroken(f"{parser.name}, {what}: {took:.2f} s of a processor for {shown(raw)}")
+        raise LawBroken(f"{parser.name}, {what}: {took:.2f} s of CPU time for {shown(raw)}")
     return accepted
 
 

@@ -1,4 +1,4 @@
-"""A router with gRPC and HTTP, its scripted replicas, and an operator who follows the runbook."""
+"""A router with gRPC and HTTP, its scripted replicas, and the operator's side of an incident."""
 
 import asyncio
 import json

@@ -42,7 +42,7 @@ class Mutant:
 def _edited(function: FunctionType, was: str, becomes: str) -> Callable[..., Any]:
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(was) != 1:
-        raise ValueError(f"{function.__qualname__} holds {was!r} {source.count(was)} times, not once")
+        raise ValueError(f"{function.__qualname__} contains {was!r} {source.count(was)} times instead of once")
     namespace: dict[str, Any] = {}
     exec(source.replace(was, becomes), function.__globals__, namespace)  # noqa: S102
     edited: Callable[..., Any] = namespace[function.__name__]

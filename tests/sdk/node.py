@@ -19,7 +19,7 @@ _FLAGS = ("--experimental-vm-modules", "--disable-warning=ExperimentalWarning", 
 
 def check_modules() -> None:
     if not _MODULES.is_dir():
-        pytest.skip(f"{_MODULES} is missing: `make test` fetches what the TypeScript SDK is built with")
+        pytest.skip(f"{_MODULES} is missing: `make test` fetches the tools that build the TypeScript SDK")
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -414,7 +414,7 @@ def test_a_request_resumed_before_it_left_its_slot_keeps_the_slot() -> None:
 
 
 def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
-    """ "patient" is resumed although it makes "small" late: "small" has a lower priority and can be displaced."""
+    """The request "patient" is resumed although it makes "small" late: "small" has a lower priority."""
     controller = new_controller()
     admit_all(controller, booking("patient", priority=3, max_tokens=200))
     run_at_once(controller, "patient")

@@ -338,7 +338,7 @@ def test_a_request_that_follows_its_hints_is_admitted_before_long(
             return
         assert verdict.retry_after is not None
         at += verdict.retry_after
-    pytest.fail(f"refused until {at:.1f} s of {tokens * a_step:.1f} s")
+    pytest.fail(f"still refused after {at:.1f} s of {tokens * a_step:.1f} s")
 
 
 def test_a_request_that_would_delay_others_waits_for_the_last_of_them() -> None:

@@ -48,7 +48,7 @@ class _MetricsEndpoint(MetricsListener):
 def _scrape_metrics(raw: bytes) -> bytes:
     answer = asyncio.run(_MetricsEndpoint().answered(raw))
     if not answer.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in answer:
-        raise RuntimeError(f"no answer of HTTP: {answer[:60]!r}")
+        raise RuntimeError(f"not an HTTP response: {answer[:60]!r}")
     return answer
 
 

@@ -45,11 +45,11 @@ def _scopes(route: Route) -> list[Scope]:
 
 
 async def _receive() -> Message:
-    raise AssertionError("no route of these reads")
+    raise AssertionError("these routes do not read requests")
 
 
 async def _send(message: Message) -> None:
-    raise AssertionError("no route of these answers")
+    raise AssertionError("these routes do not send answers")
 
 
 def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:

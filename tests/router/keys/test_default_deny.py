@@ -53,7 +53,7 @@ async def services_of(fronted: HttpHarness) -> list[str]:
 
     async for answer in stub.ServerReflectionInfo(questions(), metadata=CALLER.metadata):
         return [service.name for service in answer.list_services_response.service]
-    raise AssertionError("it says nothing")
+    raise AssertionError("reflection returned nothing")
 
 
 def methods_of(service: str) -> Iterator[str]:
@@ -85,7 +85,7 @@ async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float
         if isinstance(call, grpc.aio.UnaryUnaryCall):
             await call
         elif await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
-            raise AssertionError("gRPC raises what is not OK")
+            raise AssertionError("gRPC raises an error for every other status")
         return grpc.StatusCode.OK, 0
     except grpc.aio.AioRpcError as error:
         raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")

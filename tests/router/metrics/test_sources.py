@@ -73,7 +73,7 @@ def test_replica_series_begin_with_every_label() -> None:
 
 
 def test_lost_traces_are_counted() -> None:
-    outbox = SpanExporter(lambda: pytest.fail("no exporter is opened"), most=2)
+    outbox = SpanExporter(lambda: pytest.fail("no exporter may be opened"), most=2)
     for _ in range(5):
         outbox.put(lambda: [])
     assert figures(trace_source(outbox)) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}

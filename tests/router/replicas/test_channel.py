@@ -25,4 +25,4 @@ async def test_unread_tokens_become_one_message_and_none_is_lost() -> None:
         assert received.tokens == expected(served.replica, request)
         assert received.usage is not None and received.usage.completion_tokens == len(received.tokens) == TOKENS
         most = LOOKAHEAD_BYTES // LEAST_BYTES + 2
-        assert len(received.chunks) <= most, f"{len(received.chunks)} messages of {TOKENS} tokens that waited"
+        assert len(received.chunks) <= most, f"{len(received.chunks)} messages for {TOKENS} waiting tokens"

@@ -16,11 +16,11 @@ def members(text: str) -> Members:
     for member in text.split(", "):
         name, *parameters = member.split(";")
         if not _TOKEN.fullmatch(name) or name in found:
-            raise ValueError(f"no token, or twice: {name!r}")
+            raise ValueError(f"not a token, or repeated: {name!r}")
         found[name] = {}
         for each in parameters:
             key, _, value = each.partition("=")
             if not _KEY.fullmatch(key) or not (_DECIMAL.fullmatch(value) or _INTEGER.fullmatch(value)):
-                raise ValueError(f"no parameter: {each!r}")
+                raise ValueError(f"not a parameter: {each!r}")
             found[name][key] = float(value)
     return found

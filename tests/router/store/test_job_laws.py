@@ -110,7 +110,7 @@ class JobHistories(RuleBasedStateMachine):
                 continue
             finally:
                 self.flaky.fate = "well"
-        raise AssertionError("a second attempt is not disturbed")
+        raise AssertionError("the second attempt must not fail")
 
     def live(self) -> list[ExpectedJob]:
         return [job for job in self.known.values() if job.status not in ENDED_STATUSES]

@@ -196,7 +196,7 @@ def test_the_sandbox_needs_no_root(probe: str) -> None:
     """Through a user namespace, a user without privileges gets the same sandbox."""
     python = shutil.which("python3", path="/usr/bin") if os.geteuid() == 0 else sys.executable
     if python is None:
-        pytest.skip("no Python that others than root can run")
+        pytest.skip("no Python that users other than root can run")
     script = (
         "import asyncio; from router.verify.sandbox import *; from router.verify.pool import VerifierPool\n"
         f"files = [{probe!r}, *shared_libraries({probe!r})]\n"

@@ -29,7 +29,7 @@ _EDGES = {
 
 
 class CorrectnessLaws:
-    """Laws of a specialist's correctness breaker. They are told every verdict and every check of the breaker."""
+    """Laws of a specialist's correctness breaker. They receive every verdict and every check of the breaker."""
 
     def __init__(self, name: str, rules: CorrectnessConfig, floor: float, checker: LawChecker) -> None:
         self._name = name

@@ -9,7 +9,7 @@ _GRAIN = 1.0
 
 
 class EscalationLaws:
-    """Laws of a specialist's escalation. They are told every accepted or refused request and every check."""
+    """Laws of a specialist's escalation. They receive every accepted or refused request and every check."""
 
     def __init__(self, name: str, rules: EscalationConfig, top: int, checker: LawChecker) -> None:
         self._name = name
