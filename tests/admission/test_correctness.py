@@ -191,7 +191,7 @@ def test_a_gap_counts_where_both_its_ends_are_below_and_no_sample_could_be_gone(
     assert steps(BreakerRecord(since=START), [down, (START + 60, BAD)])[1]
     assert not steps(BreakerRecord(since=START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
     assert steps(BreakerRecord(since=START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
-        "too few samples count as no check"
+        "a check with too few samples must be ignored"
     )
     assert not steps(BreakerRecord(since=START), [down, (START + 500, BAD)])[1], (
         "the rate between the two checks is unknown"

@@ -1,1 +1,1 @@
-"""Requests while processes are killed, stopped, restarted and reconfigured."""
+"""Tests of requests while processes are killed, stopped, restarted and reconfigured."""

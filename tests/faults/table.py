@@ -20,7 +20,7 @@ INVARIANTS = (
     "requests whose receipt differs from what the caller saw",
     "leaked blocks and slots",
 )
-"""Every live row measures these. If all hold, the table shows one phrase for them."""
+"""Every row with live processes measures these. If all of them hold, the table shows one phrase instead."""
 CONTEXT = (
     "*, slow periods included*",
     "*share of waits in slow periods",
@@ -36,7 +36,7 @@ CONTEXT = (
     "CPU of the router for each*",
     "CPU of the rules for a megabyte of *[a-z]*",
 )
-"""Figures that are shown only if they miss their bound."""
+"""Figures that are shown only if they miss their bounds."""
 
 
 @dataclass(frozen=True, slots=True)

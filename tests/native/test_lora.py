@@ -1,4 +1,4 @@
-"""Adapters compute what transformers with peft computes, and are never mixed up."""
+"""Answers with adapters equal those of transformers with peft, and adapters are never mixed up."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every reason has an outcome."""
+"""Every error reason maps to an outcome."""
 
 import pytest
 

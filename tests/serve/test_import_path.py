@@ -1,7 +1,7 @@
 """Octet never imports a file from the folder in which it is started.
 
 The folder holds the checkout under the name `octet`, and modules with the names of our packages and of the standard
-library. Each module writes a mark when it is imported. Octet is installed as by `pip install -e`.
+library. Each module creates a marker file when it is imported. Octet is installed as by `pip install -e`.
 """
 
 import os

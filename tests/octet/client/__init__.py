@@ -1,1 +1,1 @@
-"""The Python SDK and the commands that use it."""
+"""Tests of the Python SDK and the commands that use it."""

@@ -105,7 +105,7 @@ def test_an_unreadable_document_is_not_changed() -> None:
         asyncio.run(writer.order(*KEY, increment))
     assert store.held == document(3, 10) and not store.rows and not cache.unsaved
     cache.take(document(4, 10))
-    assert not cache.is_unreadable(*KEY), "the next version is read again"
+    assert not cache.is_unreadable(*KEY), "the next version must be readable again"
 
 
 def _unreadable(body: DocumentBody) -> None:

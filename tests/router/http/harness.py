@@ -141,7 +141,7 @@ class HttpResponse:
 
     @property
     def code(self) -> str:
-        """The error code in either envelope."""
+        """The error code of an OpenAI or an Anthropic error."""
         own = self.json.get("type") == "error"
         result: str = self.anthropic_error["details"]["error_code"] if own else self.error["code"]
         return result

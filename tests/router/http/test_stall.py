@@ -1,8 +1,8 @@
-"""No stall of forty milliseconds on a kept connection.
+"""A connection that is kept open never stalls for forty milliseconds.
 
-Such a step comes from two sides that wait for each other: a server that holds a second small segment back until its
-first is acknowledged (Nagle), and a caller's kernel that holds the acknowledgement back (by forty milliseconds). It
-shows from the second request on, and at the first token: head and first chunk are two writes.
+Such a stall arises when both sides wait for each other: the server holds back a second small segment until the first is
+acknowledged (Nagle), and the caller's kernel delays the acknowledgement by forty milliseconds. It affects the first
+token from the second request on, because the head and the first chunk are two writes.
 """
 
 import asyncio

@@ -120,7 +120,7 @@ def test_the_newest_receipts_are_kept_and_one_that_came_again_is_new(ids: list[i
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=5))
 def test_documents_never_expire_but_deletion_marks_do(edits: list[tuple[int, bool]]) -> None:
-    """An operator's hold is a document."""
+    """An operator's hold, for example, is a document and must not expire."""
     with database() as kept:
         for number, (age, is_deleted) in enumerate(edits):
             at_ms = (NOW - LONGEST_WINDOW - age) * 1000

@@ -31,7 +31,7 @@ NUM_HOLDERS = 5
 KEEP_MS = 5
 TIMEOUT_MS = 60
 FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
-"""The fate of a commit."""
+"""What happens to a commit."""
 
 
 class FlakyConnection:

@@ -62,4 +62,4 @@ COMMON = (
     *("templates that double", "macros that multiply", "errors without end", "whether there is a file"),
     *("what only an assembler would read", "zeros", "no character at all", "nor there"),
 )
-"""The sources of the short run."""
+"""The sources that a short run uses."""

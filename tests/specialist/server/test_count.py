@@ -53,7 +53,7 @@ async def test_count_runs_no_step_and_counts_prompts_that_do_not_fit() -> None:
         assert long == short + context + 4
         assert len(steps) == before
         await ask(served.client, generate_request())
-        assert len(steps) > before, "an answer takes steps"
+        assert len(steps) > before, "generating an answer must take steps"
         for wrong, field in (
             (generate_request(adapters=["absent"]), "adapters"),
             (generate_request(max_tokens=-1), "max_tokens"),

@@ -1,1 +1,1 @@
-"""`octet chat`, through a pipe and in a terminal."""
+"""Tests of `octet chat`, through a pipe and in a terminal."""

@@ -1,1 +1,1 @@
-"""`octet jobs`."""
+"""Tests of `octet jobs`."""

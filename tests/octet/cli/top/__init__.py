@@ -1,1 +1,1 @@
-"""`octet top` in a real terminal and without a terminal."""
+"""Tests of `octet top` in a real terminal and without a terminal."""

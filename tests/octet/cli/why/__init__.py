@@ -1,1 +1,1 @@
-"""`octet why`: the explanation of a request."""
+"""Tests of `octet why`, which explains a request."""
