@@ -80,9 +80,8 @@ async def test_cancelled_and_late_requests_free_every_block(engine: Factory) -> 
             if i % 2:
                 request.timeout_ms = 5 + i
                 received = await ask(served.client, request)
-                if (
-                    received.usage is None
-                ):  # The request was refused: its deadline was unreachable, or passed before the verdict.
+                # The request was refused: its deadline was unreachable, or passed before the verdict.
+                if received.usage is None:
                     assert received.error is not None and received.error.error is not None
                     assert received.error.error.reason in (
                         wire.ERROR_REASON_DEADLINE_UNREACHABLE,

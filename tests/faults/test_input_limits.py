@@ -38,9 +38,8 @@ def test_14_a_megabyte_of_nested_templates_is_parsed_fast(piece: str, figure: Fi
     seconds = []
     for _ in range(3):
         began = time.process_time()
-        page = ScannedText(
-            routing_text((wire.Message(role=USER, content=text),))
-        )  # only the part that decides the routing
+        # Only the part of the text that decides the routing is scanned.
+        page = ScannedText(routing_text((wire.Message(role=USER, content=text),)))
         for detect in DETECTORS.values():
             detect(page)
         seconds.append(time.process_time() - began)

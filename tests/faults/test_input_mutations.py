@@ -64,9 +64,8 @@ class DamagedRequests:
         self.ended[f"{made.door} {ended.code}"] += 1
         if ended.code == WAITS and may_wait_for(made.sent):
             return
-        is_healths = ended.code == "NOT_FOUND" and made.method.startswith(
-            "/grpc.health."
-        )  # the health protocol has no error details
+        # The health protocol has no error details.
+        is_healths = ended.code == "NOT_FOUND" and made.method.startswith("/grpc.health.")
         if ended.code not in self._allowed[made.door] or not (ended.is_typed or is_healths):
             self.wrong.append(f"seed {seed}, case {number}: {ended}: {made}")
 

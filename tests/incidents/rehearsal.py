@@ -196,9 +196,8 @@ async def rehearse(
     when it is written, and uses the windows of the file."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
-    ensemble = replace(
-        read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0)
-    )  # shorter than a configuration file permits
+    # These windows are shorter than a configuration file permits.
+    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))
     async with AsyncExitStack() as stack:
         replicas = {
             specialist.name: [

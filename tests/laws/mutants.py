@@ -33,9 +33,8 @@ class Mutant:
         mutated = _edited(original, self.was, self.becomes)
         monkeypatch.setattr(self.owner, self.function, mutated)
         for module in list(sys.modules.values()):
-            if (
-                vars(module).get(self.function) is original
-            ):  # `vars` is used because `getattr` on some modules triggers imports that warn.
+            # `vars` is used because `getattr` on some modules triggers imports that warn.
+            if vars(module).get(self.function) is original:
                 monkeypatch.setattr(module, self.function, mutated)
 
 

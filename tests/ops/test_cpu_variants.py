@@ -88,7 +88,7 @@ def test_products(bits: int, variant: Any) -> None:
         for tokens in (1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 33):
             x = torch.randn(tokens, columns) ** 3
             x[0, :GROUP] = 0
-            x[-1, -GROUP:] = 1e-38  # The reciprocal of this scale would be infinite.
+            x[-1, -GROUP:] = 1e-38  # The reciprocal of this group's scale is infinite.
             assert native(x).isfinite().all()
             assert torch.equal(bits_of(native(x)), bits_of(other(x))), (rows, columns, tokens)
 

@@ -175,9 +175,8 @@ def test_over_many_seeds_tokens_come_as_often_as_they_are_likely(want: Sampling)
     assert counts.total() == num_draws
     assert counts.keys() <= expected.keys()
     surplus = sum((counts[token] - num_draws * p) ** 2 / (num_draws * p) for token, p in expected.items())
-    assert (
-        surplus < 35.6
-    )  # Chi-square with 10 degrees of freedom: a larger value has a probability of one in ten thousand.
+    # Chi-square with 10 degrees of freedom: a larger value has a probability of one in ten thousand.
+    assert surplus < 35.6
 
 
 def test_the_uniform_number_is_a_function_of_seed_and_position() -> None:

@@ -100,9 +100,8 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
             described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
             assert wire.DescribeResponse.FromString(described).context == 7
         async with asyncio.timeout(60):
-            gone = await asyncio.gather(
-                *received[:-7]
-            )  # The eighth call from the end was refused to make room for the last Describe call.
+            # The eighth call from the end was refused to make room for the last Describe call.
+            gone = await asyncio.gather(*received[:-7])
         result = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
         assert set(gone) == {result} and not any(task.done() for task in received[-7:])
         for call in calls:

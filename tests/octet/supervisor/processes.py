@@ -18,9 +18,8 @@ from octet.supervisor.status import StatusReporter
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
-NUM_BEATS = (
-    60  # Each beat takes 0.05 s. Together they last longer than the hang and start timeouts of every process set.
-)
+# Each beat takes 0.05 s. Together they last longer than the hang and start timeouts of every process set.
+NUM_BEATS = 60
 NUM_WRITERS, NUM_LINES = 6, 1500
 
 

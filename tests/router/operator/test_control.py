@@ -117,9 +117,8 @@ def test_acknowledged_change_outlives_the_router(tmp_path: Path) -> None:
         breakers = {(each.specialist, each.lane_status): each for each in operator.breakers().breakers}
         assert breakers["stl", "serving"].hold_why == "bad refresh" and ("debug", "candidate") in breakers
         assert {each.name: each.value for each in operator.knobs()}["review.priority_floor"] == 5
-        until(
-            operator, lambda it: it.lanes("debug")[0].resident == 1
-        )  # The replica was restarted too, and loads the adapter again.
+        # The replica was restarted too, and loads the adapter again.
+        until(operator, lambda it: it.lanes("debug")[0].resident == 1)
         assert operator.promote("debug", "my-lora").status == "serving"
         assert operator.roll_back("debug").adapter == ""
         assert operator.release_breaker("stl").hold == ""

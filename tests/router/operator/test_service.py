@@ -166,9 +166,8 @@ def test_started_change_finishes_without_its_caller() -> None:
         at.until(lambda: at.service._api.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
-        at.until(
-            lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks
-        )  # The call is over. The task of the poll itself is left.
+        # The call is over. The task of the poll itself is left.
+        at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)
         slow = at.control.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)

@@ -43,9 +43,8 @@ def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
     def belongs(message: Descriptor, seen: frozenset[str] = frozenset()) -> bool:
         names = {field.name for field in message.fields}
         above = parents.get(message.full_name, [])
-        if "specialist" in names or message.file.name.endswith(
-            "/specialist.proto"
-        ):  # A replica's report is about its own specialist.
+        # A replica's report is about its own specialist.
+        if "specialist" in names or message.file.name.endswith("/specialist.proto"):
             return True
         if "name" in names and above and all(field == "specialists" for _, field in above):
             return True

@@ -163,9 +163,8 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
         patient = long_answer(90, seed=3)
         alone = await ask(served.client, patient)
         assert alone.usage is not None
-        enough_alone = round(
-            1000 * 60 * 1.5 * alone.usage.timings.decode / 90
-        )  # This timeout is too short beside another row.
+        # In milliseconds. It is too short beside another row.
+        enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)
         waiting = await begin_paused(served, clock, patient)
         ended = record_ends(served)
         higher = await ask_and_resume(served, clock, long_answer(60, timeout_ms=enough_alone, priority=7))
