@@ -40,7 +40,7 @@ class Account:
     """How the call ended. A correct call has exactly one status."""
     error: error_pb2.Error | None = None
     connected: bool = False
-    """Whether the channel believed to be connected when the call began. The router may already have been killed."""
+    """Whether the channel seemed connected when the call began. The router may already have been killed."""
     left: bool = False
     """Whether the caller left, so that it received no status."""
 

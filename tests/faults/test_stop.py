@@ -1,4 +1,4 @@
-"""Row 2 of docs/reliability.md: a replica is suspended under load and continues half a minute later."""
+"""Row 2 of docs/reliability.md: a replica is stopped with SIGSTOP under load and continues half a minute later."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, fi
 
 
 async def _noticed(router: RouterClient, victim: Replica, callers: Callers, stay: float) -> float:
-    """Suspend the replica for `stay` seconds after its breaker opened, and check that it is probed before it gets other
+    """Stop the replica until `stay` seconds after its breaker opened, and check that it is probed before it gets other
     requests. Return the seconds until the breaker opened."""
     victim.process.stop()
     stopped = time.monotonic()

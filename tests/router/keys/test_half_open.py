@@ -1,4 +1,4 @@
-"""The number of calls without a request, and of streams without a limit of their own, is bounded."""
+"""The number of calls that have sent no request, and of calls that count against no key, is bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Content is quarantined after two replicas died with it, one of them while it was a suspect."""
+"""Content is quarantined after two replicas died with it, one of them while it was on trial as a suspect."""
 
 import asyncio
 from collections.abc import Callable

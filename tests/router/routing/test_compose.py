@@ -48,7 +48,8 @@ def test_the_replicas_request_matches_the_decision(
 
 
 def _everything_said(request: Any) -> str:
-    """Return all text of the request. Only the separator between two system prompts is added to it."""
+    """Return all text of the request without the separator between two system prompts, the only text that the router
+    adds."""
     first, *rest = (message.content for message in request.chat.messages)
     for specialist in ENSEMBLE.specialists:
         if specialist.system and first.startswith(f"{specialist.system}\n\n"):

@@ -1,6 +1,5 @@
 # ruff: noqa: E501
-"""An answer is skipped only for headers that are really missing, never because of an error message that it provokes
-itself."""
+"""An answer is skipped only for headers that are really missing, never for an error message that it contains itself."""
 
 import pytest
 from hypothesis import given

@@ -175,7 +175,7 @@ class ReplicaLaws:
         checker.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
 
     def _check_shadows(self, booking: Booking, leaving: set[str]) -> None:
-        """Check which shadow bookings remain after an admission."""
+        """Check that after an admission no shadow holds a slot that a caller could use."""
         there = [
             entry.booking for entry in self._replica.controller.bookings.active if entry.booking.key not in leaving
         ]

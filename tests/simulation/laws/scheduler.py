@@ -51,7 +51,7 @@ def owner_of(seq: Sequence) -> tuple[Lane, bytes]:
 
 
 class Laws:
-    """Watches a scheduler from outside: its events, its steps, and its choice of victims and admissions."""
+    """Watches a scheduler from outside: its events, its steps, and every start and preemption of a sequence."""
 
     def __init__(self, scheduler: Scheduler, engine: SimEngine, model: SimModel) -> None:
         self.scheduler = scheduler
