@@ -28,7 +28,7 @@ from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
 from octet.rpc.handlers import MAX_PENDING_READS
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
-from octet.supervisor.status import StatusReporter
+from octet.supervisor.process import StatusReporter
 from router.api.grpc.services import (
     INFERENCE_SERVICE,
     JOBS_SERVICE,

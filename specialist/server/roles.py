@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
 from octet.supervisor.placement import ReplicaPlacement
-from octet.supervisor.process import EXIT_USAGE, ProcessSpec
-from octet.supervisor.status import StatusReporter
+from octet.supervisor.process import EXIT_USAGE, ProcessSpec, StatusReporter
 from octet.telemetry.logs import set_up_logging
 from specialist.models.progress import Progress, bar
 from specialist.server.settings import ReplicaSettings, ServiceSettings

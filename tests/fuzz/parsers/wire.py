@@ -14,7 +14,7 @@ from octet.client.jobs import Job
 from octet.client.receipts import Receipt
 from octet.rpc.messages import message_to_json
 from octet.supervisor.console import _parse_log_object
-from octet.supervisor.status import parse_status
+from octet.supervisor.process import parse_status
 from octet.telemetry.distributions import BadSketch, Sketch
 from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
 from router.control.audit import DocumentCache

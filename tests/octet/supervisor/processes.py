@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from octet.backoff import BackoffDelays
 from octet.supervisor.console import NonBlockingWriter, open_console
-from octet.supervisor.process import ProcessSpec
-from octet.supervisor.status import StatusReporter
+from octet.supervisor.process import ProcessSpec, StatusReporter
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
@@ -157,7 +156,7 @@ def process_sets(events: EventFile) -> dict[str, Callable[[], ProcessSet]]:
         )
 
     program = (
-        "from octet.supervisor.status import StatusReporter; s = StatusReporter.from_environment(); s.ready('sent')"
+        "from octet.supervisor.process import StatusReporter; s = StatusReporter.from_environment(); s.ready('sent')"
     )
     wait = "; import time, sys; print('a program ready on time', flush=True); time.sleep(1000)"
     return {

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import ManualClock
 from octet.supervisor.console import LiveConsole, NonBlockingWriter
-from octet.supervisor.process import LineSplitter, ProcessSpec, printable_line
-from octet.supervisor.status import StatusReporter, parse_status
+from octet.supervisor.process import LineSplitter, ProcessSpec, StatusReporter, parse_status, printable_line
 
 
 @given(
