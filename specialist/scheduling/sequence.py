@@ -1,10 +1,10 @@
 """A request and its sequence."""
 
 import reprlib
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import Any, Literal, NamedTuple, Protocol
 
 from admission.policy import earliest_deadline, is_urgent, rank_request
@@ -274,40 +274,31 @@ _Order = tuple[float, ...]
 
 
 class WaitingQueue:
-    """A priority queue whose members can be removed from anywhere. Every operation is O(log n) amortised. Removal from
-    the middle only marks the entry dead; dead entries are dropped when they outnumber the others."""
+    """A sorted set. A member keeps the place that it had when it was pushed."""
 
     def __init__(self, order: Callable[[Sequence], _Order]) -> None:
-        """`order` is the sort key; the smallest comes first."""
+        """`order` is the sort key, different for each sequence; the smallest comes first."""
         self._order = order
-        self._heap: list[tuple[_Order, int, Sequence]] = []
-        self._members: dict[Sequence, int] = {}
-        self._num_pushed = 0
+        self._sorted: list[tuple[_Order, Sequence]] = []
+        self._places: dict[Sequence, _Order] = {}
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._sorted)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Iterate in order. O(n log n): for inspection, not for the hot path."""
-        return iter(sorted(self._members, key=self._order))
+        return (seq for _, seq in self._sorted)
 
     def __contains__(self, seq: Sequence) -> bool:
-        return seq in self._members
+        return seq in self._places
 
     def push(self, seq: Sequence) -> None:
-        self._num_pushed += 1
-        self._members[seq] = self._num_pushed
-        heappush(self._heap, (self._order(seq), self._num_pushed, seq))
+        self._places[seq] = place = self._order(seq)
+        insort(self._sorted, (place, seq))
 
     def peek(self) -> Sequence | None:
-        while self._heap:
-            _, number, seq = self._heap[0]
-            if self._members.get(seq) == number:
-                return seq
-            heappop(self._heap)
-        return None
+        return self._sorted[0][1] if self._sorted else None
 
     def discard(self, seq: Sequence) -> None:
-        if self._members.pop(seq, None) is not None and len(self._heap) > 2 * len(self._members) + 16:
-            self._heap = [item for item in self._heap if self._members.get(item[2]) == item[1]]
-            heapify(self._heap)
+        place = self._places.pop(seq, None)
+        if place is not None:
+            del self._sorted[bisect_left(self._sorted, (place,))]
