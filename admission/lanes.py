@@ -168,10 +168,7 @@ class SpecialistLanes:
 
     def lane(self, number: int) -> LaneRecord:
         """Raises KeyError for an unknown number."""
-        for lane in self.lanes:
-            if lane.number == number:
-                return lane
-        raise KeyError(number)
+        return {lane.number: lane for lane in self.lanes}[number]
 
     def wanted(self) -> tuple[AdapterRef, ...]:
         """The adapters that every replica should hold, without duplicates."""
