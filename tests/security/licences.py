@@ -18,4 +18,4 @@ OTHERWISE = {
     "shtab": "MPL: writes completion scripts for octet-serving[cli], and is not changed",
     "tqdm": "MPL and MIT: comes with what loads tokenizers, and is not changed",
 }
-"""Each such package's licence, and why it is permitted."""
+"""Packages with another licence: the licence, and why it is permitted."""

@@ -30,7 +30,7 @@ requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"
 
 
 def stored_counts(shared: SharedCounts, specialist: str, now: float) -> Counts:
-    """Return the sum of the counts within the span that a store would have."""
+    """Return the sum of the recorded counts within the span, as a store would compute it."""
     there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
 
