@@ -161,7 +161,7 @@ def _add_change_options(parser: argparse.ArgumentParser, *, reason_needed: bool 
     default: Any = {"required": True} if reason_needed else {"default": DEFAULT_REASON}
     about = "recorded in the audit log" + ("" if reason_needed else "; default: %(default)s")
     add_option(parser, "--reason", "TEXT", about, **default)
-    add_option(parser, "--as", "NAME", "who makes the change; default: your user and machine", dest="who", default=None)
+    add_option(parser, "--as", "NAME", "author of the change; default: your user and machine", dest="who", default=None)
 
 
 def add_breaker_commands(commands: Commands) -> None:
