@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import grpc
 
+from octet.background import cancel_tasks
 from octet.config.ensemble import JobsConfig
 from octet.rpc.refusal import Refusal, deadline_exceeded, internal_error
 from octet.v1 import error_pb2
@@ -99,9 +100,7 @@ class JobAttempt:
         try:
             await asyncio.wait({self._serving})
         finally:
-            for task in (self._serving, flushing):
-                task.cancel()
-            await asyncio.gather(self._serving, flushing, return_exceptions=True)
+            await cancel_tasks(self._serving, flushing)
         if not self._is_lost:
             await self._settle(self._serving)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from octet.background import run_forever
+from octet.background import cancel_tasks, run_forever
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from router.jobs.attempt import JobAttempt, JobContext
@@ -64,10 +64,7 @@ class JobWorkers:
 
     async def close(self) -> None:
         await self.drain()
-        tasks = [*self._tasks, *(() if self._loop_task is None else (self._loop_task,))]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks, *(() if self._loop_task is None else (self._loop_task,)))
 
     async def _run(self) -> None:
         seconds = min(TICK_SECONDS, self._context.config.lease / _RENEWALS_PER_LEASE)

@@ -119,23 +119,19 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:
     """Build a request from the model name and the `octet` object. Raises ApiError for an invalid option."""
-    request = wire.InferRequest()
-    if options is not None:
-        if model.adapter and options.adapters is not None:
-            raise errors.invalid_field("octet.adapters", "left out if the model names an adapter", model.adapter)
-        request.exclude_specialists.extend(options.exclude or ())
-        request.adapters.extend(options.adapters or ())
-        for name in ("intent", "session_id", "priority", "timeout_ms", "first_token_timeout_ms", "seed"):
-            value = getattr(options, name, None)
-            if value is not None:
-                setattr(request, name, value)
-        if options.structure is not None:
-            request.structure.CopyFrom(options.structure.to_wire("octet.structure"))
-    if model.specialist:
-        request.force_specialists.append(model.specialist)
-    if model.adapter:
-        request.adapters.append(model.adapter)
-    return request
+    force, adapters = [model.specialist] if model.specialist else [], [model.adapter] if model.adapter else []
+    if options is None:
+        return wire.InferRequest(force_specialists=force, adapters=adapters)
+    if adapters and options.adapters is not None:
+        raise errors.invalid_field("octet.adapters", "left out if the model names an adapter", model.adapter)
+    same = ("intent", "session_id", "priority", "timeout_ms", "first_token_timeout_ms", "seed")
+    return wire.InferRequest(
+        force_specialists=force,
+        exclude_specialists=options.exclude,
+        adapters=options.adapters or adapters,
+        structure=None if options.structure is None else options.structure.to_wire("octet.structure"),
+        **{name: getattr(options, name, None) for name in same},
+    )
 
 
 def octet_field_names(model: ModelName, options: type[OctetOptions]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from octet.background import cancel_tasks
 from octet.client.receipts import Receipt
 from octet.client.records import ToolCall
 from octet.rpc.handlers import CallerGone
@@ -225,7 +226,7 @@ class CompletionEndpoint:
         writer = self._writer(request, choices, request_id, self._service.wall_ms() // 1000)
         trace = get_trace_headers(connection)
         if not request.stream:
-            await run_while_connected(receive, run_choices(self._service, request, choices, trace, _ignore_event))
+            await run_while_connected(receive, run_choices(self._service, request, choices, trace))
             headers = {"x-octet-specialist": choices[0].specialist}
             await errors.JsonResponse(writer.complete(), headers=headers)(scope, receive, send)
             return
@@ -243,16 +244,12 @@ class CompletionEndpoint:
         await stream.run(work(), writer.fail)
 
 
-async def _ignore_event(choice: AnswerChoice, event: wire.InferEvent) -> None:
-    """Do nothing: the choice has already added the event."""
-
-
 async def run_choices(
     service: RequestServer,
     request: ApiRequest,
     choices: Sequence[AnswerChoice],
     trace: TraceHeaders,
-    handle: Callable[[AnswerChoice, wire.InferEvent], Awaitable[None]],
+    handle: Callable[[AnswerChoice, wire.InferEvent], Awaitable[None]] | None = None,
 ) -> None:
     """Run all choices concurrently; `handle` gets every event after its choice has added it. If one choice fails,
     cancel the others and raise its ApiError, or CallerGone."""
@@ -261,7 +258,8 @@ async def run_choices(
         async def write(raw: bytes) -> None:
             event = wire.InferEvent.FromString(raw)
             choice.add(event)
-            await handle(choice, event)
+            if handle is not None:
+                await handle(choice, event)
 
         await service.answer(message, None, trace, write)
 
@@ -278,9 +276,7 @@ async def run_choices(
                 if task.done():
                     task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
 
 
 @contextmanager

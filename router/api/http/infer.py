@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from octet.background import cancel_tasks
 from octet.client.jobs import Job
 from octet.client.options import TOOL_MODES
 from octet.client.receipts import Receipt
@@ -357,8 +358,7 @@ async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: c
                 while not (await asyncio.wait({coming}, timeout=_KEEPALIVE_SECONDS))[0]:
                     await stream.send(connection.KEEPALIVE_EVENT)
             finally:
-                coming.cancel()
-                await asyncio.gather(coming, return_exceptions=True)
+                await cancel_tasks(coming)
             event = coming.result()
             if event is None:
                 break
