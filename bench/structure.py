@@ -59,7 +59,9 @@ def main() -> None:
     arguments = parser.parse_args()
     clock = time.thread_time if arguments.cpu else time.perf_counter
     model = arguments.model or demo_model(cache_directory())
-    replica = create_native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
+    whole_prompts = 60.0  # a budget with which no prompt is split, so that all requests soon decode together
+    settings = ReplicaSettings(name="bench", model=model, max_running=max(BATCHES), itl_seconds=whole_prompts)
+    replica = create_native_replica(settings, SystemClock())
     board, names = Board("structure"), count()
     for number, batch in product(range(arguments.rounds + 1), BATCHES):
         found = {
