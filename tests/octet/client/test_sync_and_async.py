@@ -81,6 +81,12 @@ def has_receipt(answer: object) -> bool:
         return False
 
 
+def is_permanent(last: ScriptedCall, reason: str) -> bool:
+    """Return whether the client does not retry a refusal with this reason."""
+    is_hopeless = last.error is not None and not last.error.HasField("retry_after_ms")
+    return reason in ("below_floor", "demoted") or (reason == "deadline_unreachable" and is_hopeless)
+
+
 @settings(max_examples=40)
 @given(st.lists(acts(), min_size=1, max_size=4))
 def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: list[ScriptedCall]) -> None:
@@ -93,7 +99,7 @@ def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: 
     if result.num_calls <= len(script):
         last = script[result.num_calls - 1]
         assert result.text == "".join(last.words)
-        gave_up = result.error in (Busy, Unavailable) and not last.words
+        gave_up = result.error in (Busy, Unavailable) and not last.words and not is_permanent(last, result.reason)
         assert not gave_up or result.num_calls == MAX_RETRIES + 1
 
 
