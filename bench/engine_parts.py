@@ -100,7 +100,7 @@ def figures(times: Sequence[Sequence[float]], seconds: float) -> list[Figure]:
         Figure("offered", "requests/s", len(times) / seconds),
         Figure("refused", "%", 100 * (1 - len(answered) / len(times))),
         Figure("goodput", "requests/s", sum(good) / seconds),
-        Figure("goodput, of the offered", "%", 100 * sum(good) / len(good)),
+        Figure("goodput share", "%", 100 * sum(good) / len(good)),
     ]
     gaps = [b - a for mine in answered for a, b in pairwise(mine)]
     for metric, samples in (("TTFT", [mine[0] for mine in answered]), ("ITL", gaps)):

@@ -43,7 +43,7 @@ ENGINE = (
     View(r"(\d+) sequences?", "decode", "sequences at once", "decoded, tok/s"),
     View(
         r"open loop at (\d+) % of capacity",
-        "goodput, of the offered",
+        "goodput share",
         "asked for, % of the capacity",
         "answered well, % of the asked",
     ),

@@ -134,4 +134,4 @@ async def _relay(where: RouterSite, router: Any, words: int) -> list[tuple[str, 
     before = where.router_cpu()
     num_chunks, seconds = await router_site.at_once([lambda: generate(request)] * STREAMS)
     cpu = where.router_cpu() - before
-    return [("relayed", "tok/s", num_chunks / seconds), ("relayed a second of CPU", "tok/s", num_chunks / cpu)]
+    return [("relayed", "tok/s", num_chunks / seconds), ("relayed per CPU second", "tok/s", num_chunks / cpu)]

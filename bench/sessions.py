@@ -51,7 +51,7 @@ def _figures(turns: Mapping[int, Turn]) -> Iterator[tuple[str, str, float]]:
 
 
 def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, dict[int, Turn]]:
-    """Ask the same conversation with and without reuse; without reuse, ask only the measured turns."""
+    """Run the same conversation with and without cache reuse; without reuse, send only the measured turns."""
     messages: list[MessageDict] = []
     before: dict[int, list[MessageDict]] = {}
     computed_anew: dict[int, Turn] = {}

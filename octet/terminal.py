@@ -68,7 +68,7 @@ def format_error(error: Exception) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an extra, from this checkout or from the package index."""
+    """Return the command that installs an extra, for this checkout or for an installed wheel."""
     is_checkout = (_CHECKOUT / "pyproject.toml").is_file()
     return f"pip install -e '{_CHECKOUT}[{extra}]'" if is_checkout else f"pip install 'octet-serving[{extra}]'"
 

@@ -32,7 +32,7 @@ class SimulatedRequest:
 
     @property
     def long_round(self) -> float:
-        """The round in which an answer among the longest ends."""
+        """The round in which this request would end if its answer were among the longest."""
         return self.end_round + max(0.0, self.request.long_left - self.request.expected_left)
 
 

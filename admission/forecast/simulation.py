@@ -126,7 +126,7 @@ class Simulation:
         return times[i - 1] + (rounds - curve[i - 1]) / (curve[i] - curve[i - 1]) * (times[i] - times[i - 1])
 
     def _step(self) -> bool:
-        """Simulate a chunk and the round after it, or only rounds, one or many. Return False if there is no work."""
+        """Simulate the next chunks and the round after them, or only rounds. Return False if there is no work."""
         if self._num_chunked and self._owes_round():
             self._take_rounds(1.0, after_chunk=True)
             return True

@@ -30,9 +30,9 @@ TARGETS: Targets = {
     (f"{cases.SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
     **{(f"{case} vs {SGLANG}", P50): "<= 2 ms" for case in (cases.SERIAL, *_AT_ONCE)},
     (cases.SERIAL + cases.STOCK, STALL): "no stall: < 2 ms",
-    (f"{cases.SHORT_STREAMS} vs {LITELLM}", "streams a second of CPU"): ">= 10 x",
-    **{(f"{case} vs {LITELLM}", "tokens a second of CPU"): ">= 10 x" for case in (cases.LONG_STREAMS, cases.PACED)},
-    **{(f"{case} vs {SGLANG}", "tokens a second of CPU"): ">= 0.33 x" for case in (cases.LONG_STREAMS, cases.PACED)},
+    (f"{cases.SHORT_STREAMS} vs {LITELLM}", "streams per CPU second"): ">= 10 x",
+    **{(f"{case} vs {LITELLM}", "tokens per CPU second"): ">= 10 x" for case in (cases.LONG_STREAMS, cases.PACED)},
+    **{(f"{case} vs {SGLANG}", "tokens per CPU second"): ">= 0.33 x" for case in (cases.LONG_STREAMS, cases.PACED)},
 }
 
 
@@ -63,7 +63,7 @@ def added_p50(found: RoundResults, case: str, system: str) -> list[float]:
 
 
 def _added_p99(found: RoundResults, case: str, system: str) -> list[float]:
-    """Return milliseconds over the calls of all rounds, resampled with replacement."""
+    """Return bootstrap samples of the added p99 in milliseconds, drawn from the calls of all rounds."""
     mine, bare = (list(chain(*found.first[case, each])) for each in (system, _base(system)))
     random = Random(0)
     return [
@@ -104,9 +104,7 @@ def _flood_records(found: RoundResults, case: Flood, peers: Sequence[str]) -> It
         by_clock = [_amount(case, took) / took.seconds for took in rounds]
         yield summary(by_clock, BENCH, case.name, f"{case.counts} a second", unit, system)
         if system not in _LIMITS:
-            yield summary(
-                _by_cpu(found, case, system), BENCH, case.name, f"{case.counts} a second of CPU", unit, system
-            )
+            yield summary(_by_cpu(found, case, system), BENCH, case.name, f"{case.counts} per CPU second", unit, system)
             busy = [100 * took.cpu / took.seconds for took in rounds]
             yield summary(busy, BENCH, case.name, "of its core", "%", system)
         if case.counts == "tokens" and system not in peers:
@@ -127,7 +125,7 @@ def _comparisons(found: RoundResults, floods: Sequence[Flood], peer: str) -> Ite
         yield from _compare(ours, its, case, P50, "x" if peer == LITELLM else "ms")
     for flood in floods:
         ours, its = (_by_cpu(found, flood, system) for system in (OCTET, peer))
-        yield from _compare(ours, its, f"{flood.name} vs {peer}", f"{flood.counts} a second of CPU", "x")
+        yield from _compare(ours, its, f"{flood.name} vs {peer}", f"{flood.counts} per CPU second", "x")
 
 
 def _compare(ours: Sequence[float], its: Sequence[float], case: str, metric: str, unit: str) -> Iterator[BenchRecord]:

@@ -63,7 +63,7 @@ def _records(rounds: Sequence[LoadRound], name: str, figures: Sequence[_Figure])
 
 
 def _ratios(rounds: Sequence[LoadRound]) -> Iterator[BenchRecord]:
-    """Yield the first system divided by each other one, round by round."""
+    """Yield the ratio of the first system's goodput to that of each other system, paired by round."""
     first, *others = dict.fromkeys(each.system for each in rounds)
     ours = [each for each in rounds if each.system == first]
     for other in others:
@@ -159,7 +159,7 @@ _FIGURES: tuple[_Figure, ...] = (
     ("ended at their deadline", "requests", _ends("expired")),
     ("failed", "requests", _ends("failed")),
     ("within both deadlines", "requests", lambda _, answers: sum(answer.good for answer in answers)),
-    ("within both deadlines, of the offered", "%", _share_good),
+    ("share within both deadlines", "%", _share_good),
     (GOODPUT, "requests/s", _goodput),
     (f"{GOODPUT}, tokens", "tok/s", lambda each, answers: sum(a.tokens for a in answers if a.good) / each.seconds),
     ("throughput", "tok/s", lambda each, answers: sum(answer.tokens for answer in answers) / each.lasted),
@@ -211,7 +211,7 @@ def _draw_goodput(
     words = [f"{name}\n{mine[0].load.removesuffix(' of capacity')}".rstrip() for mine, name in cases]
     axes.set_xticks(range(len(cases)), words, fontsize=9 if len(cases) > len(names) else None)
     axes.set_ylim(0, 105)
-    axes.set_ylabel("within both deadlines, % of the offered")
+    axes.set_ylabel("within both deadlines, % of offered requests")
     axes.set_title("Goodput by class", loc="left", fontsize=12)
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(systems), borderaxespad=0)
 
@@ -234,5 +234,5 @@ def _draw_first(axes: Any, rounds: Sequence[LoadRound], systems: Sequence[str], 
     axes.set_xscale("log")
     axes.set_ylim(0, 105)
     axes.set_xlabel("ms to the first token (log scale)")
-    axes.set_ylabel("% of the offered")
+    axes.set_ylabel("% of offered requests")
     axes.set_title(f"First tokens {rounds[0].load}".rstrip(), loc="left", fontsize=12)

@@ -73,7 +73,7 @@ class ReplicaLost(OctetError):
 
 
 class CallerStalled(OctetError):
-    """The stream was not read for too long."""
+    """The caller went too long without reading the stream."""
 
 
 class DeadlineExceeded(OctetError):

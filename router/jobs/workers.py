@@ -183,7 +183,7 @@ class JobWatchers:
         if len(self) >= self._most:
             raise _too_many_watchers(self._most)
         if tenant and self._of_tenant[tenant] >= self._most_of_tenant:
-            raise _too_many_watchers(self._most_of_tenant, " of one tenant")
+            raise _too_many_watchers(self._most_of_tenant, " of this tenant")
         changed = asyncio.Event()
         self._events.setdefault(job_id, []).append(changed)
         self._of_tenant[tenant] += 1
@@ -212,6 +212,6 @@ class JobWatchers:
 
 def _too_many_watchers(most: int, scope: str = "") -> Refusal:
     """The retry time is an estimate, because the router cannot know when a watcher will leave."""
-    message = f"{most:,} callers{scope} already watch jobs here; get the job instead of watching it"
+    message = f"{most:,} callers{scope} are already watching jobs on this router; poll the job instead"
     limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
     return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

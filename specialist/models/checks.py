@@ -81,7 +81,7 @@ def check_vocabulary_ids(ids: Iterable[int], vocab_size: int, source: str) -> No
     highest = max(ids, default=-1)
     if highest >= vocab_size:
         raise ModelRefused(
-            f"{source}: the tokenizer has id {highest}, but the model has only {vocab_size} rows: "
+            f"{source}: the tokenizer has id {highest}, but the model has only {vocab_size} vocabulary rows: "
             "tokenizer and weights belong to different models"
         )
 

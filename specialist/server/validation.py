@@ -276,7 +276,11 @@ class GenerateValidator(FieldChecks):
             for each in biases
         )
         if len(dict(checked)) < len(checked):
-            raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(checked):,} biases")
+            raise invalid_field(
+                "sampling.logit_bias",
+                "a list with each token at most once",
+                f"{len(checked):,} biases of {len(dict(checked)):,} tokens",
+            )
         return checked
 
     def _optional(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str, default: float) -> float:

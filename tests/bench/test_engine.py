@@ -227,6 +227,6 @@ def test_good_answer_meets_the_limits_of_first_token_and_gaps() -> None:
     good, late, slow = [0.9, 1.0, 1.05], [1.1, 1.2], [0.1, 0.2, 0.31]
     found = {each.metric: each.value for each in figures([good, late, slow, good, []], seconds=2.0)}
     assert found["goodput"] == 1.0
-    assert found["goodput, of the offered"] == 40
+    assert found["goodput share"] == 40
     assert found["offered"] == 2.5
     assert found["refused"] == pytest.approx(20)

@@ -14,7 +14,7 @@ RECORDS = [
     record("1 sequence", "decode", "vllm", 40.0),
     record("1 sequence vs vllm", "decode", "octet", 5.0),
     record("1 sequence", "TTFT p50", "octet", 30.0),
-    record("open loop at 30 % of capacity", "goodput, of the offered", "octet", 100.0),
+    record("open loop at 30 % of capacity", "goodput share", "octet", 100.0),
     record("16 sequences, 4 adapters", "throughput", "octet", 400.0),
     record("16 sequences, 4 adapters vs interleaved", "throughput", "octet", 1.0),
 ]

@@ -87,9 +87,9 @@ def test_floods_are_counted_by_the_clock_and_by_cpu_time() -> None:
     found.floods[SHORT_STREAMS, "litellm"] = [FloodResult(80, 2.0, 0.5, 80), FloodResult(80, 2.0, 0.5, 80)]
     records = records_of(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
     assert _find(records, SHORT_STREAMS, "streams a second").low == 50
-    assert _find(records, SHORT_STREAMS, "streams a second of CPU").value == 200
+    assert _find(records, SHORT_STREAMS, "streams per CPU second").value == 200
     assert _find(records, SHORT_STREAMS, "of its core").high == 50
-    assert _find(records, f"{SHORT_STREAMS} vs litellm", "streams a second of CPU").value == 10
+    assert _find(records, f"{SHORT_STREAMS} vs litellm", "streams per CPU second").value == 10
     assert _find(records, "memory", "router").value == 90
 
 

@@ -206,7 +206,7 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     assert (found[ALL, "offered"], found[ALL, "answered"], found["hasty", "expired"]) == (4, 2, 2)
     assert found[ALL, GOODPUT] == found["slow", GOODPUT] == 2  # The round lasts one second.
     assert found["hasty", GOODPUT] == found["hasty", "in time"] == 0
-    assert found[ALL, "within both deadlines, of the offered"] == 50
+    assert found[ALL, "share within both deadlines"] == 50
     assert found[ALL, "throughput"] > 0
     assert found[ALL, "goodput, tokens"] == 8
     late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=999.0))) for each in rounds]

@@ -166,7 +166,7 @@ def test_weights_packed_for_another_model_are_refused(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(random_model("llama", **SIZES))
     prepared = pack_checkpoint(checkpoint, tmp_path)
     other = replace(checkpoint.config, intermediate_size=128)
-    with pytest.raises(ValueError, match=r"gate\+up is packed as 192 rows of 64"):
+    with pytest.raises(ValueError, match=r"gate\+up is packed as 192 rows x 64"):
         FusedDecoder(other, prepared, kernels(), num_blocks=4, block_size=8, max_tokens=8, threads=1)
 
 

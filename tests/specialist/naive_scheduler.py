@@ -150,8 +150,8 @@ class NaiveScheduler:
         ]
 
     def _end_chunk(self) -> None:
-        """Prompts of several adapter stacks share a budget, one after another, before the decoding sequences have a
-        step."""
+        """End the chunk once its budget is used or no prompt is left. Until then, prompts of several adapter stacks
+        share the budget, one stack after another."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget
         if self.num_chunked and not goes_on:

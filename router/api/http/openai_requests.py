@@ -185,8 +185,8 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
         raise unsupported_field("best_of", "every choice is returned; set n")
     texts = [completion.prompt] if isinstance(completion.prompt, str) else completion.prompt
     if len(texts) * num_choices > MAX_CHOICES:
-        limit = f"short enough for at most {MAX_CHOICES} choices (prompts times n)"
-        raise invalid_field("prompt", limit, f"{len(texts)} times {num_choices}")
+        limit = f"a list of at most {MAX_CHOICES // num_choices} prompts when n is {num_choices}"
+        raise invalid_field("prompt", limit, f"{len(texts)}")
     num_logprobs = completion.logprobs
     sampling = None if num_logprobs is None else wire.Sampling(num_logprobs=num_logprobs)
     prompts = [wire.InferRequest(prompt=text, sampling=sampling) for text in texts]

@@ -115,7 +115,7 @@ def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
     about = "1 if an operator holds the breaker open or closed."
     holds = (((info.specialist,), info.hold) for info in infos)
     yield state_family("octet_breaker_held", about, ("specialist", "hold"), HOLDS, holds)
-    about = "Whether the breaker is open, by its state or an operator's hold; fallback answers instead, empty for none."
+    about = "Whether the breaker is open, by state or by hold; fallback is the specialist that answers instead."
     rows = (((info.specialist, info.fallback), is_breaker_open(info)) for info in infos)
     yield gauge_family("octet_breaker_open", about, ("specialist", "fallback"), rows)
     yield from _breaker_gauges(_BREAKER_GAUGES, infos)

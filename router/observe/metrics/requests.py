@@ -214,7 +214,7 @@ _LABELLED_COUNTERS = (
     ),
     (
         *("misses", "octet_cache_misses_total", "reason"),
-        "Requests by reason for an incomplete cache hit; none: the cache held all it could.",
+        "Requests by the reason for an incomplete cache hit; none means a complete hit.",
     ),
 )
 _TOTALS = (
@@ -224,7 +224,7 @@ _TOTALS = (
     ),
     (
         *("replaced", "octet_stand_in_requests_total"),
-        "Requests that a fallback answered because this specialist was demoted, relieved, or had no usable replica.",
+        "Requests that a fallback answered because this specialist was demoted, overloaded or without usable replicas.",
     ),
     ("preempted", "octet_preempted_requests_total", "Requests that were preempted at least once."),
     ("preemptions", "octet_preemptions_total", "Preemptions of requests."),

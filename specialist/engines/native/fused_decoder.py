@@ -233,7 +233,7 @@ def _check_shapes(config: ModelConfig, prepared: PackedWeights) -> None:
         wanted = [shapes[f"{prefix}.{member}" if prefix else member] for member in members.split("+")]
         rows = sum(part.rows for part in parts)
         if rows != sum(shape[0] for shape in wanted) or {part.columns for part in parts} != {s[1] for s in wanted}:
-            raise ValueError(f"{name} is packed as {rows} rows of {parts[0].columns}; the model has {wanted}")
+            raise ValueError(f"{name} is packed as {rows} rows x {parts[0].columns} columns; the model has {wanted}")
     for name, vector in prepared.vectors.items():
         if vector.shape != shapes[name]:
             raise ValueError(f"{name} is packed with {len(vector)} numbers; the model has {shapes[name]}")

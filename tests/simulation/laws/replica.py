@@ -51,7 +51,7 @@ class ReplicaLaws:
         require(not getattr(replica.replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
     def forgotten(self, public_id: str) -> None:
-        """Check that a request is gone whose caller left some time ago."""
+        """Check that a request whose caller left some time ago is gone."""
         if self._replica.engine.num_unread:
             return  # The step in flight takes long; its end will be checked.
         live = self._scheduler.ledger.live
