@@ -1,4 +1,4 @@
-"""The pool: it shares cached blocks, allocates free ones, and takes them back."""
+"""The pool: it shares cached blocks, allocates free ones, takes them back, and checks that none is lost."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice

@@ -155,8 +155,8 @@ class AdmissionController:
     def _decide(self, request: BookedRequest, now: float) -> AdmissionDecision:
         is_shadow = request.booking.shadow
         if is_shadow and not self._has_room(request):
-            sentence = "a shadow does not wait, and too few slots or blocks are free"
-            return Refuse("would_delay_others", "a free slot and blocks", sentence, None)
+            sentence = "a shadow does not wait, and too many requests run or too few blocks are free"
+            return Refuse("would_delay_others", "room for another running request", sentence, None)
         crowded_out: tuple[str, ...] = ()
         if self.bookings.num_live >= self.capacity.max_booked:
             lower = [other for other in self._live() if other.yields_to(request)]

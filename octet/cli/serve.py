@@ -103,15 +103,15 @@ def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> 
     """Replace port 0 by a free port now, so that a restarted router listens on the same one."""
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
     if router.port == 0:
-        router = replace(router, port=_free_port(router.host))
+        router = replace(router, port=_free_port(router.host, "--port"))
     http = router.http if http_port is None else replace(router.http or HttpConfig(), port=http_port)
     if http is not None and http.port == 0:
-        http = replace(http, port=_free_port(http.host))
+        http = replace(http, port=_free_port(http.host, "--http-port"))
     return replace(ensemble, router=replace(router, http=http))
 
 
-def _free_port(host: str) -> int:
-    with listeners.bind_socket(Endpoint(host), "--port") as probe:
+def _free_port(host: str, option: str) -> int:
+    with listeners.bind_socket(Endpoint(host), option) as probe:
         return int(probe.getsockname()[1])
 
 

@@ -29,7 +29,7 @@ from octet.supervisor.signals import SignalPipe, Wakeup, signal_handlers
 from octet.terminal import ONE_LINE, terminal_width, write_output
 
 _HELP = f"""
-Current problems, and a row for each specialist: rates, queue, KV blocks,
+Current findings, and a row for each specialist: rates, queue, KV blocks,
 latencies against their targets, correctness against its floor, breaker and lane.
 The view updates as things change. If the router is silent or gone, it shows the
 age of the figures and keeps reconnecting. Without a terminal, or with --once, it

@@ -102,7 +102,7 @@ def _digested_value(field: SchemaField, value: Any) -> Any:
     return float(value) if field.kind is float else value
 
 
-_CLASSIFIER_TEXT = (".describe", ".examples")  # a specialist's texts from which an untrained classifier is made
+_CLASSIFIER_TEXT = ("describe", "examples")  # a specialist's texts from which an untrained classifier is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,36 +118,36 @@ class ConfigChanges:
 
 def compare_ensembles(old: Ensemble, new: Ensemble) -> ConfigChanges:
     """Return the changes, ignoring the file's name and the order of named entries."""
-    found = list(_table_changes(old, new, "", live=False))
-    if old.classifier.path is not None:
-        found = [(name, live or name.endswith(_CLASSIFIER_TEXT)) for name, live in found]
+    found = list(_table_changes(old, new, "", live=False, trained=old.classifier.path is not None))
     return ConfigChanges(
         reloadable=tuple(name for name, live in found if live),
         needs_restart=tuple(name for name, live in found if not live),
     )
 
 
-def _table_changes(old: Any, new: Any, where: str, live: bool) -> Iterator[tuple[str, bool]]:
+def _table_changes(old: Any, new: Any, where: str, live: bool, trained: bool) -> Iterator[tuple[str, bool]]:
     kind: type = type(old)
     for name, field in fields_of(kind).items():
         before, after = getattr(old, name), getattr(new, name)
         if before == after or (kind is Ensemble and name == "source"):
             continue
         here = f"{where}{name}"
-        alive = live or field.has(FieldFlag.LIVE)
+        alive = live or field.has(FieldFlag.LIVE) or (trained and name in _CLASSIFIER_TEXT)
         if field.is_table and not field.optional:
-            yield from _table_changes(before, after, f"{here}.", alive)
+            yield from _table_changes(before, after, f"{here}.", alive, trained)
         elif field.has(FieldFlag.BY_NAME):
-            yield from _named_changes(before, after, f"{here}.", alive)
+            yield from _named_changes(before, after, f"{here}.", alive, trained)
         else:
             yield here, alive
 
 
-def _named_changes(old: tuple[Any, ...], new: tuple[Any, ...], where: str, live: bool) -> Iterator[tuple[str, bool]]:
+def _named_changes(
+    old: tuple[Any, ...], new: tuple[Any, ...], where: str, live: bool, trained: bool
+) -> Iterator[tuple[str, bool]]:
     """Compare entries by name; an added or removed entry is reported by its name only."""
     before, after = {item.name: item for item in old}, {item.name: item for item in new}
     for name in before | after:
         if name not in before or name not in after:
             yield f"{where}{name}", live
         else:
-            yield from _table_changes(before[name], after[name], f"{where}{name}.", live)
+            yield from _table_changes(before[name], after[name], f"{where}{name}.", live, trained)

@@ -63,6 +63,10 @@ def to_shadow_request(request: wire.GenerateRequest, candidate: Candidate, seed:
     return request
 
 
+class ShadowTooLong(CallerGone):
+    """The shadow's answer exceeds the capture limit."""
+
+
 class ShadowStream:
     """Reads the stream of one shadow. It affects neither the replica's breaker nor its counters."""
 
@@ -114,7 +118,7 @@ class ShadowStream:
         if is_chunk(raw):
             self._num_chunks += 1
             if self._num_chunks > self.most_chunks or not self.captured.add(raw):
-                raise CallerGone  # the answer is longer than the capture limit
+                raise ShadowTooLong
 
     def accepted(self, accepted: wire.Accepted) -> bytes:
         self._lane = accepted.lane

@@ -80,7 +80,8 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
 def test_urgent_prompts_go_by_rank_and_no_prompt_waits_longer_for_its_stack(
     age_bound: int, seqs: list[Sequence], moves: list[int], most: int
 ) -> None:
-    """A prompt waits while its stack gets no turn. A prompt that leaves takes its waiting time with it."""
+    """A prompt waits while its stack gets no turn. A prompt that leaves takes its waiting time with it, so a stack
+    whose prompts are replaced before their turn can wait longer than any of its prompts."""
     turns, waits, present, num_stacks = Prompts(age_bound), PassedTurns(), set[Sequence](), 1
     for which in moves:
         come_or_go(seqs, which, present, turns)

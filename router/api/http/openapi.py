@@ -269,7 +269,7 @@ def _add_operator(paths: _Paths) -> None:
     entries = _json(_object_schema({"entries": _array_of(_ref("AuditEntry"))}))
     found = _json(_object_schema({"receipts": _array_of(_ref("Receipt"))}))
     request_id = {**_query("request_id", _STRING), "required": True}
-    overview = "current problems and the state of every specialist"
+    overview = "current findings and the state of every specialist"
     events = "the history, then an overview for every change, at most twice a second"
     history = "the last hour of every specialist, as this router remembers it"
     changes = "the author, subject, time and reason of every change, newest first"

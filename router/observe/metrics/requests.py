@@ -214,7 +214,7 @@ _LABELLED_COUNTERS = (
     ),
     (
         *("misses", "octet_cache_misses_total", "reason"),
-        "Requests by the reason for an incomplete cache hit; none means a complete hit.",
+        "Requests by the reason for an incomplete cache hit; none means that all reusable blocks were found.",
     ),
 )
 _TOTALS = (

@@ -234,7 +234,7 @@ def test_a_shadow_needs_free_blocks_and_a_free_slot() -> None:
     admit_all(controller, booking("a", prompt_tokens=500))
     run_at_once(controller, "a")
     shadow = booking("s", prompt_tokens=300, shadow=True, priority=-(2**62))
-    assert refused(controller, shadow).limit == "a free slot and blocks"
+    assert refused(controller, shadow).limit == "room for another running request"
     assert isinstance(controller.decide(replace(shadow, prompt_tokens=50), 0.0), Admit)
 
 

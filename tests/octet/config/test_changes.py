@@ -115,6 +115,13 @@ def test_descriptions_need_a_restart_without_a_trained_classifier() -> None:
     assert found.reloadable == ()
 
 
+@pytest.mark.parametrize("name", ["describe", "examples"])
+def test_a_new_specialist_needs_a_restart_even_if_it_has_the_name_of_a_live_key(name: str) -> None:
+    trained = replace(BASE, classifier=ClassifierConfig(path="classifier.safetensors"))
+    more = replace(trained, specialists=(*trained.specialists, replace(trained.specialists[0], name=name)))
+    assert compare_ensembles(trained, more).needs_restart == (f"specialists.{name}",)
+
+
 def test_added_and_removed_specialists_are_reported_by_name() -> None:
     first, second, *rest = BASE.specialists
     renamed = replace(BASE, specialists=(replace(first, name="new"), second, *rest), rules=(), intents=BASE.intents[1:])
