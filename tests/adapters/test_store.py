@@ -1,4 +1,5 @@
-"""A name changes atomically, an adapter in use stays loaded, and the number of copies never exceeds the limit."""
+"""A name is moved to a new adapter atomically, an adapter in use stays loaded, and the number of copies never exceeds
+the limit."""
 
 from collections.abc import Callable
 from pathlib import Path

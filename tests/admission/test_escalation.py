@@ -62,7 +62,7 @@ def steps(
     rules: EscalationConfig = RULES,
     top: int = TOP,
 ) -> tuple[EscalationLadder, list[EscalationMove]]:
-    """Advance the ladder once a second from `since` on, including the last second. Return it and its moves."""
+    """Advance the ladder once a second for `seconds` seconds, at both ends too. Return the ladder and its moves."""
     moves = []
     for i in range(seconds + 1):
         ladder, move = advance_ladder(ladder, counts, since + i, rules, top)
@@ -217,7 +217,7 @@ def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare
     assert len(late) <= 2 * (10_000 / (16 * RULES.relax) + 1)
     load.refused_at = lambda level: 0.0
     load.run(4000)
-    assert load.ladder.level == 0, "regretted steps back must not keep the level up forever"
+    assert load.ladder.level == 0, "steps back that had to be undone must not keep the level up forever"
     assert load.ladder.regrets == 0 or enough == 1
 
 

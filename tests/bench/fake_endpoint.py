@@ -17,7 +17,7 @@ class FakeEndpoint:
     models: tuple[str, ...] = ("small",)
     counts_tokens: bool = True
     spared: int = 2
-    """Number of requests at the start that are answered normally, whatever the reply."""
+    """Number of requests at the start that are answered normally, whatever reply is configured."""
     received: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     num_connections: int = 0

@@ -123,8 +123,8 @@ def test_step_durations_match_the_estimator(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """The median error of all refusals is bounded. Of single refusals only a third must be right, because the true wait
-    depends on later arrivals."""
+    """The median error over all refusals is bounded. Only a third of the individual hints must be accurate, because the
+    true wait depends on later arrivals."""
     followed_refusals = [
         refusal
         for seed in (2, 3, 4)

@@ -190,7 +190,7 @@ def test_needed_replicas_are_found_and_suffice(
     assert main([*words, "--replicas", same]) == 0
     ample = str(2 * max(needed.values()))
     assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, (
-        "two routers may choose replicas only slightly worse than one"
+        "two routers must choose replicas almost as well as one"
     )
 
 

@@ -26,7 +26,7 @@ SIM = ("--engine", "sim")
 
 @pytest.fixture
 def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the peers by fakes without environments of their own. The name of each fake is its fault."""
+    """Replace the peers with fakes that need no environment of their own. The name of each fake is its fault."""
 
     def start(spec: PeerSpec, place: PeerWorkspace, say: Any, *, try_all: bool) -> tuple[Peer, str]:
         name = spec.name

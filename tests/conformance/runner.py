@@ -51,7 +51,7 @@ class Run:
         return said
 
     def ends(self) -> dict[str, str]:
-        """Return how each request ended. Each must have ended once."""
+        """Return how each finished request ended. No request may end twice."""
         finished = [event for event in self.events if isinstance(event, Finished)]
         ends = {event.request_id: event.reason for event in finished}
         assert len(ends) == len(finished), "a request ended twice"

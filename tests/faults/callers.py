@@ -211,5 +211,5 @@ async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callab
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError("it never came true" if why is None else await why())
+            raise AssertionError("the condition never became true" if why is None else await why())
         await asyncio.sleep(0.02)

@@ -21,7 +21,7 @@ ASKED = Question("writer", "a harmless request", 8)
 
 
 async def p99(router: RouterClient, number: int) -> float:
-    """Return the 99th percentile of the seconds that a complete answer takes. The requests run one after another."""
+    """Return the 99th percentile of the time to a complete answer, in seconds. The requests run one after another."""
     seconds = []
     for _ in range(number):
         account = await router.ask(ASKED)
@@ -31,7 +31,7 @@ async def p99(router: RouterClient, number: int) -> float:
 
 
 async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float:
-    """Return for how long, in seconds, the server tolerates the connection."""
+    """Open a connection, send the bytes, and return how many seconds the server keeps the connection open."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     began = time.monotonic()

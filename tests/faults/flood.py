@@ -36,7 +36,8 @@ async def pings(connection: Connection, number: int) -> int:
 
 
 async def _each(number: int, send: Callable[[int], Awaitable[bool]]) -> int:
-    """Return how many were sent before the server closed the connection."""
+    """Call `send` with up to `number` stream ids. Return how many calls succeeded before the server closed the
+    connection."""
     for count in range(number):
         if not await send(2 * count + 1):
             return count

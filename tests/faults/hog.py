@@ -15,7 +15,7 @@ def main() -> None:
     while True:
         memory = read()
         if memory is None:
-            sys.exit("there is no limit")
+            sys.exit("the cgroup has no memory limit")
         if memory.used + _STEP < share * memory.limit:
             taken.append(bytearray(_STEP))
             taken[-1][:: 1 << 12] = b"x" * (_STEP >> 12)

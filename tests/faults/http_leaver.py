@@ -49,7 +49,8 @@ async def slam(http: str, seconds: float) -> None:
 
 
 async def half_close(http: str, seconds: float) -> None:
-    """Start a request, close the sending half of its connection after `seconds`, and the rest after as long again."""
+    """Start a request, close the sending half of its connection after `seconds`, and the rest after another
+    `seconds`."""
     made = await dial(http, 64)
     await asyncio.sleep(seconds)
     made.shutdown(socket.SHUT_WR)

@@ -78,7 +78,7 @@ class Nemesis:
 
 
 def _nothing() -> None:
-    """The undo of a fault that ends by itself."""
+    """Do nothing. This is the undo of a fault that ends by itself."""
 
 
 def of_process(name: str, process: Process) -> list[Fault]:

@@ -105,5 +105,5 @@ class Process:
 def wait_for(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, why() or "it never came true"
+        assert time.monotonic() < end, why() or "the condition never became true"
         time.sleep(0.02)

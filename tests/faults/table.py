@@ -61,7 +61,7 @@ class Finding:
         )
 
     def is_better_than(self, other: "Finding") -> bool:
-        """Compare two figures that have the same name and bound."""
+        """Return whether this figure is better than another with the same name and bound."""
         if self.held != other.held:
             return self.held
         direction = {"<": -1, ">": 1}.get(self.bound[:1], 0)
@@ -73,9 +73,10 @@ class Run:
     """The lines that one run of the suite wrote."""
 
     figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
-    """By row and name, in the order of their first line. If a figure was measured twice, the worse one counts."""
+    """Figures by row and name, in the order in which they first appear. If a figure was measured twice, the worse one
+    counts."""
     passed: dict[str, bool] = field(default_factory=dict)
-    """By test. A test that has failed once did not pass."""
+    """Whether each test passed. A test that failed once did not pass."""
     seeds: dict[int, int] = field(default_factory=dict)
     """The seeds of rows with random faults."""
     result: Result | None = None

@@ -56,7 +56,7 @@ def many_files(number: int) -> Iterator[None]:
 
 
 def _failure(tasks: Sequence["asyncio.Task[float]"]) -> BaseException | None:
-    """Return the first failure, or None."""
+    """Return the exception of the first failed task, or None."""
     return next((task.exception() for task in tasks if task.done() and task.exception() is not None), None)
 
 

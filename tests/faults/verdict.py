@@ -43,7 +43,8 @@ async def disagreement(router: RouterClient, account: Account) -> list[str]:
 
 
 async def count_leaks(router: RouterClient, seconds: float = 20.0) -> int:
-    """Return the blocks and requests that all replicas still hold, once this number is zero or the time is over."""
+    """Return how many blocks and requests the replicas still hold, as soon as the number is zero or the time is
+    over."""
     held = -1
 
     async def nothing() -> bool:

@@ -26,7 +26,8 @@ class _Hangs(BaseException):
 
 
 def check(parser: Parser, seeds: range) -> int:
-    """Return the number of refused inputs. Raises LawBroken for the first input that breaks the law."""
+    """Check the parser with the input of each seed. Return how many inputs were refused. Raises LawBroken for the first
+    input that breaks the law."""
     check_valid(parser, "before anything else")
     before = _peak()
     refused = 0

@@ -26,7 +26,8 @@ class Prompt:
 
 @st.composite
 def prompts(draw: st.DrawFn) -> Prompt:
-    """Draw zeros and a short tail. Repeated entries in the list of owners make these owners more likely."""
+    """Draw a prompt of zeros with a short tail. Repeated entries in the list of owners make these owners more
+    likely."""
     tokens = (0,) * draw(st.integers(1, 10)) + tuple(draw(few_tokens))
     return Prompt(
         owner=draw(st.sampled_from([0, 0, 0, 1, 2])),

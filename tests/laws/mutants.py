@@ -26,7 +26,7 @@ class Mutant:
     was: str
     becomes: str
     laws: tuple[str, ...] = ()
-    """The laws of the simulation that detect the bug first. Which one does depends on how it shows."""
+    """Laws of the simulation that may be the first to detect the bug. Its symptom decides which of them is first."""
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         original: FunctionType = getattr(self.owner, self.function)

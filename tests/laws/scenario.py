@@ -21,7 +21,7 @@ class Setup:
     max_running: int
     max_step_tokens: int
     chunk_tokens: int | None
-    """None if the budget of a step is measured time."""
+    """Limit on the tokens of a step, or None if measured time limits a step instead."""
     watermark: float
     age_bound: int
     prefix_cache: bool

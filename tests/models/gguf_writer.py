@@ -21,7 +21,7 @@ HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (2
 class Blob(NamedTuple):
     kind: str
     shape: tuple[int, ...]
-    """The number of rows comes first."""
+    """Dimensions; the number of rows comes first."""
     data: bytes
 
 
@@ -62,7 +62,7 @@ def _scalar(value: bool | int | float) -> tuple[int, str]:
 
 
 def random_blob(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Blob:
-    """Return a tensor of random integers with reasonable scales."""
+    """Return a random tensor: floats, or blocks of random integers with reasonable scales."""
     if kind not in BLOCKS:
         values = (rng.standard_normal(shape) * 0.1).astype(np.float32)
         raw = values.view(np.uint32) >> 16 if kind == "BF16" else values

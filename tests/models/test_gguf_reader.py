@@ -129,7 +129,7 @@ def test_flipped_bits_are_refused_or_harmless(
 
 def test_every_truncation_is_refused(tmp_path: Path, whole: Callable[[str], bytes]) -> None:
     content, path = whole("Q8_0"), tmp_path / "cut.gguf"
-    padding = 32  # The last tensor may end up to an alignment before the end of the file.
+    padding = 32  # The last tensor may end up to one alignment unit before the end of the file.
     lengths = [*range(0, 200), *range(200, len(content) - padding, 997)]
     for length in lengths:
         path.write_bytes(content[:length])

@@ -45,7 +45,7 @@ ROPES: list[dict[str, Any]] = [
 
 
 def written(tmp_path: Path, family: str, **overrides: Any) -> dict[str, Any]:
-    """Return the configuration that transformers writes for such a model."""
+    """Return the configuration that transformers writes for a model of this family."""
     config_class, _ = classes(family)
     config_class(**{**TINY, **overrides}).save_pretrained(tmp_path)
     content: dict[str, Any] = json.loads((tmp_path / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""A model directory is opened completely, or refused with a hint how to repair it."""
+"""A model directory is opened completely, or refused with a hint on how to repair it."""
 
 import json
 import os

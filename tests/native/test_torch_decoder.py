@@ -195,8 +195,8 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
 
 
 def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
-    """Return a checkpoint with the embedding and every v in the other width and every o in floats, mixed as in real
-    files."""
+    """Return a checkpoint with the embedding and every v in the other of the two widths, every o in floats, and the
+    other matrices in `bits`, mixed as in real files."""
     widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
     weights = dict(checkpoint.weights)
     for name, weight in checkpoint.weights.items():

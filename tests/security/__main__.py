@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     if "--online" in arguments:
         troubles += _known_holes(pins)
     print(*troubles, sep="\n")
-    print(f"{len(packages)} packages, {len(troubles)} troubles")
+    print(f"{len(packages)} packages, {len(troubles)} findings")
     return 1 if troubles else 0
 
 

@@ -174,12 +174,13 @@ def native_library(module: Module, node: ast.AST) -> bool:
 
 
 def assertion(_module: Module, node: ast.AST) -> bool:
-    """`python -O` removes assertions, so product code must not rely on them."""
+    """Return whether the node is an assertion. `python -O` removes assertions, so product code must not rely on
+    them."""
     return isinstance(node, ast.Assert)
 
 
 def debug_only(_module: Module, node: ast.AST) -> bool:
-    """`python -O` also removes code under `if __debug__`."""
+    """Return whether the node is `__debug__`. `python -O` removes the code under `if __debug__`."""
     return isinstance(node, ast.Name) and node.id == "__debug__"
 
 

@@ -114,4 +114,4 @@ class Nemesis:
 
 
 def _nothing() -> None:
-    """The undo of a fault that has none."""
+    """Do nothing. This is the undo of a fault that needs none."""

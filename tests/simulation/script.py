@@ -278,8 +278,8 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
-    """About half of the bursts have equal priorities: those with `failures` 1, a setting that has no effect in a
-    burst."""
+    """Draw a setup. Bursts with `failures` 1, about half of them, have equal priorities; `failures` has no other effect
+    in a burst."""
     size = random.choice((4, 4, 8))
     setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},

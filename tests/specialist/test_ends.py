@@ -184,7 +184,7 @@ def test_an_error_ends_the_request_it_belongs_to(fault: InjectedFault, moment: M
 
 @pytest.mark.parametrize("nonsense", [(), (1, 2), (-1,), (2**32,)], ids=["none", "two", "negative", "too large"])
 def test_an_invalid_result_for_one_row_ends_that_row(nonsense: tuple[int, ...]) -> None:
-    """The engine returns no token, too many or an invalid one for the doomed row, in which one token was due."""
+    """The engine returns no token, too many or an invalid one for the doomed row, for which one token was due."""
     replica = Replica()
     step = replica.bring_to(lambda seq: token_in_flight(seq) and replica.neighbour.num_scheduled > 0)
     assert step is not None

@@ -78,7 +78,7 @@ def test_a_fault_with_a_culprit_costs_that_one_only(fault: InjectedFault) -> Non
 
 
 def test_a_request_that_always_fails_is_the_only_one_lost() -> None:
-    """The engine cannot tell which request failed. Running the suspects alone can."""
+    """The engine cannot tell which request failed. The scheduler finds it by running each suspect alone."""
 
     def faults(step: Step) -> InjectedFault | None:
         poison = any(row.sequence.request.request_id == "b" for row in step.rows)

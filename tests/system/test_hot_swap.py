@@ -45,7 +45,7 @@ LENGTH = 96
 PROMPTS = tuple(f"{number:02}, say it again" for number in range(8))
 HOW: dict[str, Any] = {"intent": "tell", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "timeout": 60.0}
 Golden = Mapping[tuple[str, ...], Mapping[str, str]]
-"""The expected answers: adapter digests -> prompt -> answer."""
+"""The expected answers, by the digests of the adapters and by prompt."""
 
 
 @dataclass

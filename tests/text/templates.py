@@ -1,4 +1,4 @@
-"""Chat templates with the structure of those of the served model families."""
+"""Chat templates structured like those of the served model families."""
 
 CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
 {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\

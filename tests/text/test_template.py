@@ -95,8 +95,8 @@ def test_every_word_of_a_message_and_of_its_role_arrives(contents: list[str], ro
 
 
 def test_a_template_reads_in_a_message_what_transformers_reads() -> None:
-    """The Qwen3 template removes the reasoning of earlier answers. It finds it by the string `</think>`, which is also
-    a control token."""
+    """The Qwen3 template removes the reasoning of earlier answers. It finds the reasoning by the string `</think>`,
+    which is also a control token."""
     talk = [
         ChatTurn("user", "a"),
         ChatTurn("assistant", "<think>the quick</think>\n\nbrown"),

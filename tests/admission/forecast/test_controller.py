@@ -206,7 +206,7 @@ def test_cached_tokens_are_not_computed() -> None:
 
 
 def test_a_request_waits_for_blocks() -> None:
-    """Condition (a): a free running slot is not enough."""
+    """Condition (a) of admission: there must be enough blocks; a free running slot alone does not suffice."""
     controller = new_controller(num_blocks=40, headroom=0)
     admit_all(controller, booking("a", prompt_tokens=500, max_tokens=100))
     run_at_once(controller, "a")
@@ -347,7 +347,7 @@ def run_request_with_little_slack(controller: AdmissionController, priority: int
 
 
 def test_a_request_that_would_make_another_late_is_refused() -> None:
-    """Condition (c): no admitted request may be made late."""
+    """Condition (c) of admission: no admitted request may be made late."""
     controller = new_controller()
     run_request_with_little_slack(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))

@@ -61,7 +61,7 @@ def test_estimates_follow_answers_that_ended_on_their_own() -> None:
 
 
 def test_what_was_cut_would_have_been_longer() -> None:
-    """All answers would have 10 or 100 tokens, and half of the callers allow only 20."""
+    """Without a limit, every answer would have 10 or 100 tokens. Half of the callers allow only 20."""
     lengths, rng = AnswerLengths(), Random(5)
     for _ in range(400):
         natural, most = rng.choice([10, 100]), rng.choice([20, 200])

@@ -1,4 +1,4 @@
-"""Text from callers and models, which must have no other effect than text."""
+"""Text from callers and models, which must be treated as nothing but text."""
 
 from octet.rpc.refusal import Refusal
 from octet.terminal import replace_unprintable

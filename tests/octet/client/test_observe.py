@@ -27,7 +27,7 @@ KINDS: tuple[tuple[type[WireRecord], Any], ...] = (
 
 
 def unspecified_is_empty(found: Any) -> Any:
-    """Replace the label "unspecified" by an empty string, as the SDK does. The labels differ in no other way."""
+    """Replace the label "unspecified" with an empty string, as the SDK does. The labels differ in no other way."""
     if isinstance(found, dict):
         return {name: unspecified_is_empty(each) for name, each in found.items()}
     if isinstance(found, list):

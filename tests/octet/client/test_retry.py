@@ -55,7 +55,7 @@ def test_retries_stay_within_their_number_time_and_budget(
     assert num_waits <= max_retries and num_waits <= capacity
     left = min((each for each in effort.left() if each is not None), default=None)
     if isinstance(error, RETRIED) and error.retry_after is None and num_waits < max_retries and budget.left >= 1:
-        assert left is not None and left <= LONGEST_WAIT_S, "a further retry would have been allowed"
+        assert left is not None and left <= LONGEST_WAIT_S, "the client gave up although a retry was allowed"
 
 
 def test_priority_below_the_floor_is_not_retried() -> None:
@@ -123,7 +123,7 @@ def test_wait_beyond_the_timeout_fails_at_once(patience: dict[str, float], monke
 
 
 def test_client_stops_retrying_when_its_budget_is_spent() -> None:
-    """A hundred calls are refused. At most ten of them are retried, because the budget covers ten retries."""
+    """A hundred calls are refused. Only ten retries follow, because the budget covers ten."""
     with scripted(*[busy()] * 300) as script, Client(script.address) as client:
         for _ in range(100):
             with pytest.raises(Busy):

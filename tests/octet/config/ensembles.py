@@ -82,7 +82,7 @@ def _one(field: SchemaField) -> st.SearchStrategy[Any]:
 
 def _numbers(field: SchemaField) -> st.SearchStrategy[float]:
     limits = field.note(Range)
-    assert limits is not None, f"{field.name} has no range: nothing from a file is unbounded"
+    assert limits is not None, f"{field.name} has no range, but every number in a file must have one"
     if field.kind is int:
         return st.integers(int(limits.least), int(limits.most))
     drawn = st.floats(limits.least, limits.most, exclude_min=limits.open, allow_subnormal=False)

@@ -1,4 +1,4 @@
-"""Sets of processes that crash, hang, print much, or ignore signals: `python -m tests.octet.supervisor.processes`."""
+"""Sets of processes that crash, hang, print a lot, or ignore signals: `python -m tests.octet.supervisor.processes`."""
 
 import itertools
 import os

@@ -329,7 +329,7 @@ async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_draining_the_last_replica_is_allowed_and_reported(tmp_path: Path) -> None:
-    """The audit, the outlook and the refusals that callers get report it."""
+    """The audit, the outlook and the refusals of requests report that no replica is left."""
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         control = harness.control
         harness.replicas["algo-1"].linked = False

@@ -583,7 +583,7 @@ def test_a_lost_lane_waits_for_the_previous_lane(tmp_path: Path) -> None:
         harness.control._publish_status()
         status = harness.status("stl")
         assert status.unfit_reason and status.lane.load_names == (load_name,), (
-            "no other adapter must have been configured"
+            "the lane must keep its adapter until the previous lane is ready"
         )
         for _ in range(10):
             await harness.tick()
@@ -611,7 +611,8 @@ def test_other_content_under_a_configured_name_answers_at_once(tmp_path: Path) -
 
 
 def test_adapters_left_by_a_killed_router_are_unloaded_later(tmp_path: Path) -> None:
-    """The router was killed between a load and its lane. Configured adapters and those with other names are kept."""
+    """A router was killed after it loaded an adapter and before it stored the lane. Configured adapters and those whose
+    names have another form are kept."""
     ensemble = configured_anew("std", "mine.1-abcd")
     others = {"std": "d0", "mine.1-abcd": "d0", "by-hand": "d8", "by-hand.3": "d8", "by-hand.3-xyz0": "d8"}
 

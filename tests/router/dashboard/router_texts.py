@@ -1,4 +1,4 @@
-"""Texts for the sample state, written by the router's own code."""
+"""Text for the sample state, written by the router's own code."""
 
 from collections.abc import Mapping
 

@@ -66,7 +66,7 @@ USAGE = specialist_pb2.Usage(finish_reason=specialist_pb2.FINISH_REASON_STOP)
 
 
 def tapped(write: Any, captured: CapturedAnswer, order: Callable[[Any], None]) -> AnswerTap:
-    """Make a tap whose shadow is ordered by `order`."""
+    """Return a tap that calls `order` when it requests a shadow copy."""
     candidate = SimpleNamespace(lane_id="primary")
     plan: Any = SimpleNamespace(sample=True, candidate=lambda _: candidate)
     shadow: Any = SimpleNamespace(order=SimpleNamespace(candidate=SimpleNamespace(lane_id="shadow")))

@@ -39,7 +39,7 @@ def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(move
             if taken is not None:
                 assert taken[0].verifier not in busy
                 assert taken == next(each for each in waiting if each[0] == taken[0]), (
-                    "the first answer in the line must be taken first"
+                    "the answer that was queued first must be taken first"
                 )
                 waiting.remove(taken)
                 judged.append(taken[0])

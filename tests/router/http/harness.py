@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 SLOW = CostModel(0.02, 0.00001, 0.0, 0.02, 0.00002, 0.0, 0.0, 0.0)
-"""Costs with which an answer has fifty tokens a second."""
+"""Costs with which a replica generates fifty tokens a second."""
 HELLO = [{"role": "user", "content": "hello"}]
 
 

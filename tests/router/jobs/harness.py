@@ -20,7 +20,7 @@ QUICK = JobsConfig(lease=0.4)
 
 
 def answering(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) -> Behaviour:
-    """Answer with one chunk per word; then wait for `holds`, if given, and end."""
+    """Return a behaviour that answers with one chunk per word, then waits for `holds`, if given, and ends."""
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(ACCEPTED)

@@ -114,8 +114,8 @@ async def probe(
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """If timing reveals nothing, a sample of 500 probes differs from 0.5 by more than 0.07 in one of 150 cases. Only
-    then 500 more probes are taken, and all thousand must meet the same bound."""
+    """If timing reveals nothing, a sample of 500 probes differs from 0.5 by more than 0.07 in one of 150 cases. In that
+    case, 500 more probes are taken, and all thousand must meet the same bound."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:
         replicas = {}

@@ -1,4 +1,4 @@
-"""Overviews of fake sources, on manual clocks."""
+"""Overviews built from fake sources, on manual clocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

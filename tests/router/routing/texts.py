@@ -1,4 +1,4 @@
-"""Texts that a detector must recognise, and texts that it must not. The reports were written by the tools
+"""Text that a detector must recognise, and text that it must ignore. The reports were written by the tools
 themselves."""
 
 LINKER = {

@@ -19,7 +19,7 @@ _NO_LATENCY = re.compile(
 )
 """Names with a unit of time that are not latencies: points in time, requested or suggested waits, and rates."""
 _GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")
-"""The interval between the points of a history."""
+"""Names of the interval between the points of a history, which is not a latency."""
 METRIC = re.compile(
     r"(?!process_)[a-zA-Z_:]*"
     r"(?:ttft|itl|time_to_first_token|time_per_output_token|duration|latency|first_token|_milliseconds|_ms(?=_|$)"

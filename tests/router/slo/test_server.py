@@ -15,7 +15,7 @@ from tests.system.harness import ask, operate, router, running_replicas
 from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Costs with which an answer has twenty tokens a second."""
+"""Costs with which a replica generates twenty tokens a second."""
 CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 

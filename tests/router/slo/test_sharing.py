@@ -46,7 +46,7 @@ class SharingRouter(Router):
 
 
 async def round_about(*sharers: SharingRouter) -> None:
-    """Let every router write and then read."""
+    """Let every router exchange its figures twice, so that each has those of all others."""
     for _ in range(2):
         for each in sharers:
             await each.share()

@@ -27,7 +27,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make sync rounds faster than in production. The one test of their pace sets it itself."""
+    """Make sync rounds faster than in production. The only test of their pace sets the pace itself."""
     monkeypatch.setattr(sync, "_TICK_SECONDS", 0.03)
     monkeypatch.setattr(sync, "_DELAYS", BackoffDelays(first=0.03, most=0.5, healthy=0.0))
 

@@ -201,7 +201,7 @@ async def test_a_database_outage_is_logged_and_blocks_no_caller(
 
 
 async def test_the_audit_row_and_the_documents_are_written_together(shared_url: str) -> None:
-    """A change that fails between the two writes neither."""
+    """If a change fails between the two writes, neither takes effect."""
 
     class FailingAudit(FaultyConnection):
         def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:

@@ -97,7 +97,9 @@ def test_an_error_directive_never_excuses_an_answer(words: str, gap: str, hash_g
     shown = " ".join(words.split())
     for said in (f"{ANSWER_FILE}:2:2: error: {shown}\n", f"{ANSWER_FILE}:2:2: error: #error {shown}\n"):
         complaint = parse_compile_error(said, code)
-        assert complaint is not None and complaint.kind in ("wrong", "clash"), "both kinds must fail the answer"
+        assert complaint is not None and complaint.kind in ("wrong", "clash"), (
+            "an error of either kind must fail the answer"
+        )
 
 
 @given(words=words, code=st.sampled_from(["", "#include <vector>\n", "int main() {}"]))

@@ -273,7 +273,7 @@ class Laws:
             preempt(victim, cause, beneficiary)
             self._could_decode.discard(victim)
             self._owed.discard(victim)
-            self._passed_over.pop(victim, None)  # Counting starts again if it runs again before the next step.
+            self._passed_over.pop(victim, None)  # Counting starts again if the victim runs again before the next step.
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched

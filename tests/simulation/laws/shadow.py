@@ -24,7 +24,7 @@ class ShadowLaws:
         checker: LawChecker,
         now: Callable[[], float],
     ) -> None:
-        """`asks` are the requests by id. All began at time 0 of their clock or later."""
+        """`asks` are the scripted requests by id. Their times are relative to the current time."""
         self._shadows = shadows
         self._config = config
         self._asks = asks

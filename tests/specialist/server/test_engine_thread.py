@@ -22,7 +22,7 @@ from tests.specialist.server.harness import (
 
 DEADLINE_SECONDS = 600.0
 ANSWER_SECONDS = 60.0
-"""Far below the deadline, in seconds. A lost command would be answered only at the deadline."""
+"""Seconds within which a call must be answered. A lost command would be answered only at the deadline."""
 
 
 class HeldStep:

@@ -221,7 +221,7 @@ def test_message_above_the_transport_limit_is_not_received(background: Backgroun
 
 
 async def test_one_connection_cannot_use_all_call_slots() -> None:
-    """One connection has as many calls as it can, all waiting for a paused engine, while another caller is served."""
+    """One connection opens as many calls as it can, all waiting for a paused engine, while another caller is served."""
     async with (
         serving_simulated(QUICK, max_waiting=256) as (served, clock),
         grpc.aio.insecure_channel(served.address) as greedy,
@@ -238,7 +238,7 @@ async def test_one_connection_cannot_use_all_call_slots() -> None:
         clock.resume()
         await blocker
         codes = Counter([await call.code() for call in calls])
-        assert codes[grpc.StatusCode.OK] > 256, "no more calls may be served than the queue holds"
+        assert codes[grpc.StatusCode.OK] > 256, "there must be room for more calls than the queue holds"
         assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 

@@ -1,4 +1,4 @@
-"""Chat templates with tools, with the structure of those of the served model families, and some that differ."""
+"""Chat templates with tools, structured like those of the served model families, and some that differ."""
 
 QWEN = """{%- if tools %}
     {{- '<|im_start|>system\\n' }}

@@ -12,7 +12,7 @@ from tests.specialist.server.harness import running_replica, sim
 
 
 async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, str]:
-    """Return the exit status and the output."""
+    """Run the command. Return its exit status and its output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "octet.cli", *arguments, "--address", address),
         cwd=ROOT,
