@@ -30,7 +30,7 @@ first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine give
 
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
-    """The test stops the process, as a host may stop a virtual CPU."""
+    """The test stops the pacer's process, as a host may stop a virtual CPU."""
     with record_slow_periods() as slow_periods:
         pid, *_ = _pacers()
         time.sleep(0.1)

@@ -47,8 +47,8 @@ async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float
 
 
 async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
-    """Run a hostile caller in its own process until the server closes its connection. It runs at low CPU priority, as
-    if on another machine."""
+    """Run a hostile caller in its own process and return what it observed. It runs at low CPU priority, as if on
+    another machine."""
     words = ("nice", "-n", "19", sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:

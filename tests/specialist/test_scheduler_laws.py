@@ -289,7 +289,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         assert not self.scheduler.end(request_id, reason)
 
     def _outcome(self, step: Step, fate: Fate, which: int) -> Outcome:
-        """Return the engine's result for a step that failed at its end."""
+        """Return the engine's result for the step, changed as `fate` says."""
         [(_, outcome)] = self.engine.run(step)
         assert isinstance(outcome, StepOutcome)
         if fate == "loses a row":

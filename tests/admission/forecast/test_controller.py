@@ -537,7 +537,7 @@ def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float |
     admit_all(controller, urgent, booking("low", max_tokens=100, deadline=deadline))
     run_at_once(controller, "urgent", "low")
     assert controller.sweep(0.0) == QueueSweep()
-    sweep, why = controller.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
+    sweep, why = controller.sweep(0.3), "99 steps take 0.89 s with two requests and 0.64 s with one"
     assert (sweep.suspended, sweep.shed) == ((("low",), ()) if waits else ((), ("low",))), why
     assert sweep.beneficiary == "urgent" and not sweep.resumed
     assert [entry.booking.key for entry in controller.bookings.suspended] == list(sweep.suspended)

@@ -88,8 +88,7 @@ def test_lower_requests_are_displaced_for_a_first_token() -> None:
 
 
 def test_a_request_late_for_its_first_token_is_rescued() -> None:
-    """The lower of two requests is suspended, because it shares the steps in which the higher one's prompt is
-    computed."""
+    """A lower request is suspended, because it shares the steps in which the prompt of "urgent" is computed."""
     controller = new_controller(max_running=2)
     for each in (
         booking("urgent", priority=5, prompt_tokens=200, max_tokens=20, deadline=60.0, first_deadline=0.7),

@@ -21,7 +21,7 @@ _STRING, _MESSAGE, _ENUM, _DOUBLE = 9, 11, 14, 1
 
 
 def filled(kind: Any) -> Any:
-    """Return a message with a distinct value in every field."""
+    """Return a message in which every field is set, nearly all of them to distinct values."""
     message = kind()
     for number, field in enumerate(kind.DESCRIPTOR.fields, start=1):
         if field.message_type is not None:

@@ -64,7 +64,7 @@ async def test_too_few_samples_never_trip_a_breaker(tmp_path: Path) -> None:
 
 
 async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
-    """A demotion, the time below the floor, a hold and a knob are kept."""
+    """A demotion, the time below the floor, a hold, a knob, a drained replica and the samples are kept."""
     wall = FakeWallClock()
     async with running_control(tmp_path / "s", wall=wall) as harness:
         await harness.control.hold_breaker("stl", "open", **SIGNED)

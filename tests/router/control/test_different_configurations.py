@@ -120,7 +120,7 @@ async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
 
 
 async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
-    """The configuration of one router after another is changed, and then changed back."""
+    """The configuration of each router is changed, changed back, and changed again, one router after another."""
     wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(2)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,

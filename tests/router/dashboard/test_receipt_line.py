@@ -18,7 +18,8 @@ _LINES = """async (receipts) => {
 
 
 def ended() -> list[inference.Receipt]:
-    """Return receipts with every error reason, before and after the first token."""
+    """Return a normal receipt, receipts with every error reason before and after the first token, and sparse
+    receipts."""
     found = [sample_story.receipt("whole")]
     for reason, begun in product(error_pb2.ErrorReason.values(), (False, True)):
         one = sample_story.receipt(f"{reason} {begun}")

@@ -37,8 +37,8 @@ def typical(taken: list[float]) -> float:
 
 
 async def first_chunks(port: int) -> list[float]:
-    """Return the seconds from request to first chunk of consecutive requests on one connection without socket
-    options."""
+    """Return the seconds to the first chunk of consecutive requests on one connection, for which the client sets no
+    socket options."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
     for _ in range(REQUESTS):

@@ -48,7 +48,7 @@ async def fail(_: bytes, __: Any) -> None:
 
 
 async def said(ask: bytes, context: Any) -> bytes:
-    """Return the request's metadata."""
+    """Return the request, its `x-` metadata, and whether its deadline is less than 100 s away."""
     outcome_of = [f"{key}={value!r}" for key, value in context.invocation_metadata() if key.startswith("x-")]
     has_time = context.time_remaining() is not None and 0 < context.time_remaining() < 100
     return ask + " ".join([*sorted(outcome_of), str(has_time)]).encode()

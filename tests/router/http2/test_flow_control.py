@@ -45,7 +45,7 @@ class Server:
                     self.given_back += more
 
     def send(self, stream: int, most: int, padding: int) -> None:
-        """Send as much of the stream's data as the windows permit."""
+        """Send as much of the stream's data as the windows and `most` permit."""
         overhead = padding + 1 if padding else 0
         room = min(self.windows[stream], self.window, most) - overhead
         part, self.unsent[stream] = self.unsent[stream][: max(0, room)], self.unsent[stream][max(0, room) :]

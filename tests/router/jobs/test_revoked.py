@@ -27,7 +27,8 @@ ALONE = JobsConfig(lease=0.4, concurrency=1)
 async def running_holding_router(
     folder: Path, holds: asyncio.Event
 ) -> AsyncIterator[tuple[HttpHarness, SpyReplica, Any]]:
-    """Run a router with one job at a time, which ends when `holds` is set. Yield a client for every key."""
+    """Run a router that runs one job at a time; a job ends once `holds` is set. Yield the router, its replica, and a
+    function that makes a client for a key."""
     async with AsyncExitStack() as stack:
         spy = await stack.enter_async_context(running_spy(answering("word", holds=holds)))
         ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}", ALONE)

@@ -88,7 +88,7 @@ def test_rates_of_a_new_router_use_its_uptime() -> None:
 
 
 def test_refusals_without_a_callers_fault_are_counted() -> None:
-    """Invalid requests, key limits and cancellations are the caller's own doing and are not counted."""
+    """Invalid requests, key limits and cancellations are the caller's own doing and do not count as refused."""
     traffic = Traffic(ManualClock())
     for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
         traffic.ended(ASK, receipt_of("debug", reason))

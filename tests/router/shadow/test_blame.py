@@ -34,7 +34,7 @@ class BreakingStream:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """The shadow's own channel may still wait to reconnect."""
+    """Before the shadow is accepted, its stream may break only because its own channel has not reconnected yet."""
     connected = replica()
     connected.health_reported(is_serving=True)
     stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)

@@ -42,7 +42,7 @@ def all_messages() -> list[Descriptor]:
 
 
 def planted(fields: dict[str, str], name: str = "Offender") -> Descriptor:
-    """Return a message type with these fields, each a number or a message of slo.proto."""
+    """Return a message type with these fields, each a number, a string or a message of slo.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"planted/{name}.proto", package="planted", syntax="proto3", dependency=["octet/v1/slo.proto"]
     )
@@ -89,7 +89,7 @@ def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> N
 
 
 async def published(fronted: HttpHarness) -> dict[str, Any]:
-    """Return the body of every path that has no parameter."""
+    """Return the response of every GET route whose path has no parameter."""
     routes = [route for route in fronted.app.routes if isinstance(route, Route)]
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and "{" not in route.path]
     return {path: await fronted.get(path) for path in paths if path not in NO_ANSWER}

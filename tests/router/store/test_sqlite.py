@@ -199,7 +199,7 @@ asyncio.run(main())
 
 
 def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
-    """The store runs in a process without root, because root can write any file."""
+    """The store runs in a process without root rights, because root can write any file."""
     import tempfile
 
     async def fill() -> None:

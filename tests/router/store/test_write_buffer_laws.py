@@ -47,7 +47,7 @@ def test_a_buffered_receipt_is_found_and_the_oldest_row_is_dropped_first(events:
 
 @given(events)
 def test_buffered_counts_are_the_received_minus_the_written_and_dropped(events: list[tuple[str, int]]) -> None:
-    """Dropped counts never become negative, and a written batch removes only its own counts."""
+    """The counts of a key are dropped together or not at all, and a written batch removes only its own counts."""
     with patch.object(held_module, "MAX_BUFFER_COUNTS", MOST_COUNTS):
         held, here = WriteBuffer(MOST_ROWS), dict[str, int]()
         for kind, number in events:

@@ -33,7 +33,7 @@ class RequestLaws:
         self._checker = checker
 
     def ended(self, record: CallRecord) -> None:
-        """Check that the request ended exactly once and in time."""
+        """Check how the request ended: exactly once, in time, and with a correct answer or a valid refusal."""
         require, ask = self._checker.require, record.ask
         name = ask.request_id
         code = record.code
@@ -107,7 +107,7 @@ class RequestLaws:
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
     def _refused(self, record: CallRecord) -> None:
-        """Check that a refusal has a reason, and a retry-after if one is known."""
+        """Check that a refusal has a reason, and that its retry-after, if any, is within bounds."""
         require, error, name = self._checker.require, record.error, record.ask.request_id
         if error is None:
             late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED

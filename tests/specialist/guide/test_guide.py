@@ -30,7 +30,7 @@ def may_follow(mask: bytes | None) -> set[int]:
 
 
 def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
-    """A guide that answered queries in any order equals a fresh one."""
+    """A guide that has answered other queries answers like a fresh one."""
     texts = ['{"a":1,"b":"x"}', '{"a":-20,\n "b" : "yz"}', '{ "a":7,"b":""}']
     rng = Random(1)
     used = Guide(GRAMMARS.compile(PERSON))
@@ -45,7 +45,7 @@ def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
 
 @pytest.mark.parametrize("may_stop", [True, False])
 def test_a_token_that_is_taken_is_one_of_those_allowed(may_stop: bool) -> None:
-    """Every allowed token, except a stop token, is accepted."""
+    """Exactly the allowed tokens, except stop tokens, are accepted."""
     for structure, text in (
         (PERSON, '{"a":-20,\n "b" : "yz"}'),
         (Structure("regex", "[a-c]{2,9}(xyz|xyy)?"), "abcabxyz"),

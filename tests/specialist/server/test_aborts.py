@@ -90,7 +90,7 @@ async def abort_many(served: ReplicaHarness, rng: Random, count: int) -> None:
 
 
 def count_ends(served: ReplicaHarness) -> Counter[str]:
-    """Count how requests end, by reason."""
+    """Return a counter of the reasons for which requests end from now on."""
     ledger, ends = served.replica.scheduler.ledger, Counter[str]()
     finish = ledger.finish
 

@@ -146,7 +146,7 @@ async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() 
 
 
 def record_ends(served: ReplicaHarness) -> list[int]:
-    """Record the priorities of requests, in the order in which they end."""
+    """Return a list to which the priority of each request is added when the request ends."""
     ledger, ended = served.replica.scheduler.ledger, list[int]()
     finish = ledger.finish
 

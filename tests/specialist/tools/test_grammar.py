@@ -38,7 +38,8 @@ GRAMMARS = GrammarCache(WORDS, WORDS.tokenizer.get_vocab_size())
 
 
 def draw(calling: ToolCalling, seed: int, prefix: str = "", most: int = 400) -> tuple[ParsedText, bool]:
-    """Generate random allowed tokens. Half of the time, take a control token or the end if one is allowed."""
+    """Generate random allowed tokens. Half of the time, take a control token or the end if one is allowed. Return the
+    parsed text and whether it ended."""
     structure = calling.structure(64)
     assert structure is not None
     guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)

@@ -181,7 +181,7 @@ def test_fish_completes_words(shell: str, scripts: Path, files: Path) -> None:
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "zsh"])
 def test_zsh_completes_words(shell: str, scripts: Path, files: Path) -> None:
-    """Type the words and the completion key into zsh."""
+    """The test types the words and the completion key into zsh."""
     env = {"ZDOTDIR": str(scripts), "PS1": "", "TERM": "dumb"}
     with in_terminal(shell, "-f", "-i", env=env, program=_RUN_IN) as terminal:
         terminal.type(f"cd {files}; autoload -U compinit; compinit -u -D; source {scripts}/octet.zsh; echo o''k\n")
