@@ -104,8 +104,8 @@ BreakerState = Literal["closed", "shadow_only", "recovering"]
 BreakerHold = Literal["open", "closed"]
 BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
 BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
-"""The correctness breaker moves from closed to shadow-only to recovering, and back to closed. Only a rate over enough
-samples moves it. A state lasts at least a whole window, after which no earlier result is counted."""
+"""The correctness breaker moves from closed to shadow-only to recovering, then to closed or back. It needs enough
+samples to move and stays in each state for at least a window, so no result counts for two transitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class CorrectnessRules:
     floor: float | None  # a pass rate below the floor is a breach. None: the breaker never moves.
     min_samples: int
     window: float  # seconds
-    breach: float  # seconds that the rate must stay below the floor
+    breach: float  # seconds that the rate must stay below the floor before the breaker trips
 
 
 def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> CorrectnessRules:
@@ -181,8 +181,8 @@ def advance_breaker(
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
-    """Hold the breaker for an operator until it is released. Held open, the lane gets only shadow traffic; held closed,
-    it serves. The underlying state keeps updating."""
+    """Hold the breaker for an operator until it is released. While it is held open, the lane gets only shadow traffic;
+    while it is held closed, the lane serves. The underlying state keeps updating."""
     return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
 
 
@@ -223,9 +223,9 @@ def _timed(record: BreakerRecord, is_below: bool, now: float, rules: Correctness
 
 
 def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
-    """Return when the current condition began. A check is expected at least once per window, so a start longer ago than
-    the wait (or the window, if longer) plus a window means that checks were missed. A start more than a window in the
-    future comes from a wrong clock."""
+    """Return when the current condition began, or now if that time cannot be used. A check is expected at least once
+    per window, so a start longer ago than the wait (or the window, if longer) plus a window means that checks were
+    missed. A start more than a window in the future comes from a wrong clock."""
     if since is None or now - since > max(wait, rules.window) + rules.window or since - now > rules.window:
         return now
     return since

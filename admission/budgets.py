@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _NUM_BUCKETS = 288  # buckets in a window: a window of one day has buckets of five minutes
-_MAX_BUCKETS = 4096  # the maximum to keep: more than any window has, so a window survives a change of its bucket size
+_MAX_BUCKETS = 4096  # more than any window needs, so that a window stays complete if its bucket size changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def bucket_seconds(span: float) -> int:
 class RollingWindow:
     """Counts of the last `span` seconds in buckets of `grain` seconds. A bucket is counted until its start is `span`
     seconds old, so nothing older is counted. A bucket up to `span` seconds in the future is counted too: it comes from
-    another clock, or from this one before it was set back. Later ones are dropped."""
+    another clock, or from this one before it was set back. Buckets further in the future are dropped."""
 
     def __init__(self, span: float, grain: int | None = None) -> None:
         if not (isfinite(span) and span > 0):
@@ -72,7 +72,7 @@ class RollingWindow:
         return Counts(self._good, self._bad)
 
     def counts_since(self, since: float, now: float) -> Counts:
-        """Count the buckets that end after `since`. The first may begin up to `grain` seconds before `since`."""
+        """Return the sum of the buckets that end after `since`. The first may begin up to `grain` seconds earlier."""
         self.expire(now)
         return sum((counts for start, counts in self._buckets.items() if start + self.grain > since), Counts())
 
@@ -151,7 +151,7 @@ class RetryBudget:
         self.credit = min(self.credit, self._share * self._num_inflight)
 
     def take(self) -> bool:
-        """Return whether a retry may be sent. If so, it is charged."""
+        """Return whether a retry may be sent. If so, the retry is charged to the budget."""
         if self.tokens >= 1:
             self.tokens -= 1
         elif self.credit >= 1:
@@ -182,12 +182,12 @@ class ShadowBudget:
         return self._parts / _WHOLE
 
     def earn(self) -> None:
-        """Credit an answered request."""
+        """Add the credit for an answered request."""
         self._parts = min(self._parts + round(self._share * _WHOLE), self._cap)
 
     def take(self, *, counted: bool = True) -> bool:
         """Return whether a shadow may be sent now; if so, it is in flight until `done`. Shadows of fresh and of demoted
-        lanes do not count against the share, because their results are needed."""
+        lanes are not `counted` against the share, because their results are needed."""
         if self.inflight >= self._max_inflight or (counted and self._parts < _WHOLE):
             return False
         self.inflight += 1

@@ -57,7 +57,7 @@ def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig
 
 
 def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationConfig) -> tuple[float, int]:
-    """Return threshold and floor: at least the configured values, and at most the maxima unless configured higher."""
+    """Return the threshold and the floor, at least as configured and at most the maxima unless configured higher."""
     num_steps = _threshold_steps(base_threshold, rules)
     threshold, floor = base_threshold, base_floor
     if level >= num_steps > 0:
@@ -131,7 +131,7 @@ def _timed(
 
 
 def _begun(since: float | None, now: float, wait: float) -> float:
-    """Return when the condition began. A start further in the future than the wait comes from a wrong clock."""
+    """Return when the condition began, or now if that is further in the future than the wait (a wrong clock)."""
     return now if since is None or since - now > wait else since
 
 
@@ -140,7 +140,7 @@ def _has_lasted(since: float | None, wait: float, now: float) -> bool:
 
 
 def _is_settled(ladder: EscalationLadder, now: float, rules: EscalationConfig) -> bool:
-    """Whether all counted requests came after the last move. A move far in the future comes from a wrong clock."""
+    """Whether all counted requests came after the last move. A move time far in the future is wrong and is ignored."""
     return abs(now - ladder.since) >= rules.sustain + bucket_seconds(rules.sustain)
 
 
@@ -158,8 +158,8 @@ def _moved(
 
 def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
     """Return how many steps back were soon undone. A load that is too high on one level and calm on the next would make
-    the ladder oscillate: each such step delays the next one. Two steps back in a row, or one that lasts, reset the
-    count."""
+    the ladder oscillate: each such step back delays the next. Two steps back in a row, or a step back that lasts, reset
+    the count."""
     if not is_up:
         return 0 if ladder.fell else ladder.regrets
     if not ladder.fell:

@@ -17,7 +17,7 @@ _MAX_FLOOR = 9
 
 
 class KnobError(ValueError):
-    """The message names the invalid field and its limit."""
+    """An invalid knob name or value. The message names the field and its limit."""
 
     def __init__(self, field: str, limit: str, value: str) -> None:
         super().__init__(f"{field} must be {limit}, got {value}")
@@ -37,7 +37,7 @@ class KnobName:
 
     @classmethod
     def parse(cls, text: str) -> "KnobName":
-        """Names of intents and specialists may contain dots. Raises KnobError for an invalid name."""
+        """Parse a name, in which intents and specialists may contain dots. Raises KnobError for an invalid name."""
         owner, _, last = text.rpartition(".")
         knob = next((each for each in KNOBS if each == last), None)
         intent, slash, specialist = owner.partition("/")
@@ -66,7 +66,7 @@ class OperatorKnob:
 
 @dataclass(frozen=True, slots=True)
 class KnobSource:
-    by: str = ""  # empty for the configuration, else `escalation` or the operator who set it
+    by: str = ""  # empty for the configuration, otherwise `escalation` or the operator's name
     why: str = ""
     since: float = 0.0
 
@@ -84,7 +84,7 @@ class EffectiveKnobs:
 
     @property
     def by(self) -> str:
-        """The source of the last change."""
+        """The source of the more recent setting."""
         return max(self.threshold_turn, self.floor_turn, key=lambda turn: turn.since).by
 
     def setting(self, knob: Knob) -> tuple[float, KnobSource]:

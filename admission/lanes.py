@@ -11,7 +11,7 @@ from octet.config.ensemble import LanesConfig
 from octet.identity import digest_parts
 
 LaneState = Literal["serving", "candidate", "previous", "retired", "rolled_back"]
-HELD_STATES: tuple[LaneState, ...] = ("serving", "candidate", "previous")  # replicas keep the adapters of such lanes
+HELD_STATES: tuple[LaneState, ...] = ("serving", "candidate", "previous")  # replicas keep the adapters of these lanes
 _SHORT_DIGEST = 12
 
 
@@ -49,7 +49,7 @@ class LaneRecord:
 
 @lru_cache(256)
 def lane_id(specialist: str, lane: LaneRecord) -> str:
-    """Unique, and the same on every router that shares the store."""
+    """Return an id that is unique and the same on every router that shares the store."""
     digest = digest_parts(part.encode() for part in (lane.revision, *lane.digests)).hex()
     return f"{specialist}|{lane.number}|{digest[:_SHORT_DIGEST]}"
 
@@ -125,7 +125,7 @@ _MAX_LANES = 20  # lanes that are kept; the oldest that no replica holds are dro
 
 
 class LaneError(ValueError):
-    """The message is meant for the operator."""
+    """An operation that the lanes do not allow. The message is meant for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +178,8 @@ class SpecialistLanes:
     def load(
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
     ) -> tuple["SpecialistLanes", LaneMove]:
-        """Add a candidate on the serving model or on another; a former candidate is retired. Raises LaneError if this
-        content is already serving or a candidate, or if its `load_name` is in use for different content."""
+        """Add a candidate on the serving model or on `revision`; a former candidate is retired. Raises LaneError if
+        this content is already serving or a candidate, or if its `load_name` is in use for different content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
@@ -328,7 +328,8 @@ class SpecialistLanes:
         )
 
     def _with(self, lane: LaneRecord) -> "SpecialistLanes":
-        """Replace the lane, or add it at the end."""
+        """Replace the lane, or add it at the end. If there are too many lanes, drop the oldest that no replica
+        holds."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
         gone = [number for number, each in by_number.items() if each.status not in HELD_STATES]
         for number in gone[: max(0, len(by_number) - _MAX_LANES)]:
@@ -356,7 +357,7 @@ def configure_lanes(
 
 
 def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
-    """Make room for another serving lane. Lanes that cannot coexist with it are retired."""
+    """Make room for the coming serving lane. Lanes that cannot coexist with it are retired."""
     for lane in book.lanes:
         gone = lane.revision != coming.revision or has_name_clash(lane, coming.adapters)
         if lane.status == "previous" or (lane.status in HELD_STATES and gone):

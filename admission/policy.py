@@ -19,13 +19,13 @@ from typing import Generic, Protocol, TypeVar
 # 1. Rank
 
 Rank = tuple[int, float, float, int]
-"""(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
+"""(-priority, due time, arrival, order of submission). Smaller is served first. A rank never changes, so a preempted
 request keeps its place."""
 get_rank = attrgetter("rank")
 AdapterStack = tuple[str, ...]
 
 MAX_OVERTAKE_SECONDS = 30.0
-"""A request is never overtaken by an equal one that arrives this much later, regardless of their deadlines."""
+"""A request is never overtaken by one of equal priority that arrives this much later, regardless of their deadlines."""
 
 
 def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
@@ -36,7 +36,7 @@ def rank_request(priority: int, arrival: float, deadline: float | None, index: i
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the request is served before its equals, not in turns: with so little time, turns would make all late."""
+    """Whether the request is served by rank, not in turns: with so little time, turns would make all requests late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -68,13 +68,13 @@ def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: b
 # 3. Chunks
 
 MAX_IDLE_CHUNKS = 2
-"""Chunks in a step while nothing decodes: a request that arrives meanwhile waits for the end of the step."""
+"""The most chunks in a step while no request decodes: a request that arrives meanwhile waits until the step ends."""
 
 
 def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decodes: bool, holds: bool) -> int:
-    """Prompt tokens of the next step. `num_chunked` of the current chunk were computed since the last decode steps.
-    While requests decode, a step delays them by at most the rest of a chunk. Otherwise a step may be longer; if
-    `holds`, because the scheduler holds prompts for deadlines, it is still kept short."""
+    """Return the most prompt tokens of the next step; `num_chunked` of the current chunk were computed since the last
+    decode steps. While requests decode, a step delays them by at most the rest of a chunk. Otherwise a step may be
+    longer, but it is kept short if the scheduler holds prompts for deadlines (`holds`)."""
     if decodes:
         return chunk - num_chunked
     return min(max_step_tokens, MAX_IDLE_CHUNKS * chunk) if holds else max_step_tokens
@@ -91,7 +91,7 @@ def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
 
 _STALLED_CHUNKS = 3.0  # a chunk may take this many times its expected time
 _NEW_ROUND_WEIGHT = 0.2
-# Rank, deadline of the whole answer, and the decode step that ends the longest answer it may give.
+# Rank, deadline of the whole answer, and the number of the decode step that ends the longest answer allowed.
 DecodingRequest = tuple[Rank, float | None, float]
 
 
@@ -111,9 +111,9 @@ class PrefillHold:
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
-        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` left. If a
-        request holds the prompt already, the result is negative. A request that is late even without chunks holds no
-        prompt. `num_rounds` decode steps are done."""
+        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` chunks left.
+        If a request holds the prompt already, the result is negative. A request that is late even without chunks holds
+        no prompt. `num_rounds` decode steps are done."""
         chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:
             return inf

@@ -148,7 +148,7 @@ class BlockPool:
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
-        """Carry out the plan. Raises StalePlan or PoolExhausted without changing the pool."""
+        """Carry out the plan. Raises StalePlan if the pool has changed, or PoolExhausted; then nothing is changed."""
         if plan.pool is not self:
             raise StalePlan("planned by another pool")
         if plan.version != self._version:
@@ -174,7 +174,8 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted without changing the pool."""
+        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, adding none, if too few are
+        free."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):
@@ -366,7 +367,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """Return the number of blocks in use."""
+    """Check each block's count of references. Return the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:

@@ -35,9 +35,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    outlook: Outlook | None  # None until steps were measured or calibrated
-    displaced: tuple[str, ...] = ()  # requests of lower priority that are shed for this request
-    suspended: tuple[str, ...] = ()  # requests of lower priority that have time to wait until they are resumed
+    outlook: Outlook | None  # None until step prices are known
+    displaced: tuple[str, ...] = ()  # shadows and requests of lower priority that are shed for this request
+    suspended: tuple[str, ...] = ()  # requests of lower priority with time to wait, to be resumed later
     estimate: AnswerEstimate | None = None  # the figures behind the outlook, to be compared with the real answer
 
 
@@ -47,7 +47,7 @@ class Refuse:
     limit: str
     arithmetic: str  # the calculation, as a sentence
     retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
-    deadline: DeadlineKind = "end"  # the request's own deadline that cannot be reached
+    deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which of the request's own deadlines
 
 
 AdmissionDecision = Admit | Refuse
@@ -61,9 +61,9 @@ class ReplicaCapacity:
     max_waiting: int
     num_blocks: int
     block_size: int
-    headroom: int = 0  # blocks that an admission leaves free once something runs
-    max_step_tokens: int = 512  # prompt tokens in a step while nothing decodes
-    age_bound: int = 8  # turns of others for which a prompt or an adapter stack may have to wait
+    headroom: int = 0  # blocks that an admission leaves free while other requests run
+    max_step_tokens: int = 512  # the most prompt tokens in a step while no request decodes
+    age_bound: int = 8  # how many turns a prompt or an adapter stack may be passed over
 
     @property
     def max_booked(self) -> int:
@@ -92,7 +92,7 @@ class Booking:
     exact: bool = False  # whether the answer has exactly `max_tokens` tokens
     shadow: bool = False
     adapters: tuple[str, ...] = ()
-    shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they take no more room while it holds them
+    shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they need no further slots while it holds them
     holder: str = ""
     caller: str = ""  # the same string for repeated attempts by the same caller; empty if unknown
     first_deadline: float | None = None  # of the first token
@@ -113,7 +113,7 @@ class BookedRequest:
         self.was_preempted = False
         self.generated = 0
         hit_tokens = min(booking.hit_tokens, booking.prompt_tokens - 1)
-        # Tokens to compute before the next one can be sampled; 0 while it decodes.
+        # Tokens to compute before the next one can be sampled; 0 while the request decodes.
         self.prompt_left = booking.prompt_tokens - hit_tokens
         self.holder = holder
         # Prompt tokens in blocks of the holder, and pool slots that the request fills once its prompt is computed.
@@ -121,10 +121,10 @@ class BookedRequest:
         self.slots: float = booking.prompt_tokens - self.shared
         self.expected_left = 0.0  # answer tokens still expected
         self.long_left = 0.0  # answer tokens still expected if the answer is among the longest
-        self.is_unsure = False  # nothing is known about the length of the answer, except that it may be short
+        self.is_unsure = False  # whether the length is unknown: it is not exact, and no lengths are learnt yet
         self.estimate: AnswerEstimate | None = None
         self.num_higher = 0  # requests of higher priority that were admitted later
-        self.recheck_at = -inf  # until then the request, while suspended, is assumed to be able to meet its deadline
+        self.recheck_at = -inf  # until this time, a suspended request is assumed to be able to meet its deadline
 
     def start(self, num_tokens: int, hit_tokens: int) -> None:
         self.is_running = True
@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this request may be shed for the other: a shadow for a real one, or a lower priority for a higher."""
+        """Whether this request may be shed for the other: a shadow for a caller, or a lower priority for a higher."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)
@@ -206,7 +206,7 @@ def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iter
 
 
 class BookedRequests:
-    """All booked requests. Each waits in line, runs, or is suspended for a more important one."""
+    """All booked requests. Each waits in the queue, runs, or is suspended for a more important request."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -231,7 +231,7 @@ class BookedRequests:
 
     @property
     def active(self) -> Collection[BookedRequest]:
-        """Requests that wait in line or run."""
+        """Requests that wait in the queue or run."""
         return self._active.values()
 
     @property
@@ -267,14 +267,14 @@ class BookedRequests:
         return callers
 
     def suspend(self, key: str) -> None:
-        """Suspend the request. Its estimate no longer holds."""
+        """Suspend the request and drop its estimate, which no longer holds."""
         request = self._active.pop(key)
         request.estimate = None
         self._suspended[key] = request
         self._leave(request)
 
     def resume(self, key: str) -> None:
-        """Return the request to the running requests if the scheduler had not stopped it yet, otherwise to the line."""
+        """Return the request to the running ones if the scheduler had not stopped it yet, otherwise to the queue."""
         request = self._active[key] = self._suspended.pop(key)
         if request.is_running:
             self._seat(request)
@@ -301,7 +301,7 @@ class BookedRequests:
         return request
 
     def take_turn(self, keys: Collection[str]) -> None:
-        """Record that a step computes a chunk of these prompts."""
+        """Record that a step computes a chunk of each of these prompts."""
         served = [each for key in keys if (each := self._running.get(key)) is not None and each in self.prompts]
         if served:
             self.prompts.served(served)
@@ -312,7 +312,7 @@ class BookedRequests:
             self.prompts.add(request)
 
     def _leave(self, request: BookedRequest) -> None:
-        """Remove the request from the line or from the running requests."""
+        """Remove the request from the queue or from the running requests."""
         if self._running.pop(request.booking.key, None) is not None:
             self.prompts.discard(request)
             self._pass_on(request)
@@ -325,8 +325,8 @@ class BookedRequests:
         return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
 
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Transfer the blocks that others share with the leaver to a running sharer. If none runs, the blocks stay in
-        the cache, and the first sharer to start holds them again."""
+        """Transfer the blocks that other requests share with the leaver to a running sharer. If none runs, the blocks
+        stay in the cache, and the first sharer to start holds them again."""
         sharers = self._sharers(leaver)
         if running := [each for each in sharers if each.booking.key in self._running]:
             pass_on_blocks(leaver, running, sharers)
@@ -335,7 +335,7 @@ class BookedRequests:
                 share_blocks(each, leaver.holder, leaver.shared)
 
     def _hold_cached(self, request: BookedRequest) -> None:
-        """Hold the blocks shared with a request that has left, unless another request holds them."""
+        """If the holder of the shared blocks no longer runs, let this request hold them."""
         holder = request.holder
         if holder is not None and holder.booking.key not in self._running:
             pass_on_blocks(holder, [request], self._sharers(holder))
@@ -366,7 +366,7 @@ class ExpectedArrivals(NamedTuple):
 
 NO_ARRIVALS = ExpectedArrivals()
 _KEPT_PER_STEP = 0.98  # the weight that past steps keep after each step
-_MAX_HIGHER = 0.9  # at most this share of the time: some is always left for lower priorities
+_MAX_HIGHER = 0.9  # the most that higher priorities are expected to take: some time is always left for lower ones
 
 
 class WorkRate:
@@ -442,6 +442,6 @@ class ExpectedDemand:
         return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
 
     def _higher(self, now: float, priority: int) -> float:
-        """The share of time that admitted work of higher priorities takes, while more of it is in demand."""
+        """The share of time that admitted work of higher priorities takes, at most the share in demand now."""
         admitted = self._admitted.from_priority(now, priority + 1)
         return min(_MAX_HIGHER, admitted, self.load(now, priority + 1))

@@ -53,15 +53,15 @@ _MAX_RETRY_KINDS = 512
 _MAX_CALLERS = 512  # how many recent callers are remembered
 _KEPT_FOR_HIGHER = 0.5
 """Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
-_STALE_SECONDS = 5.0  # an older measurement may no longer be true
+_STALE_SECONDS = 5.0  # a measurement older than this may no longer be true
 
 
 class AdmissionController:
     """Keeps the bookings of all live requests and decides on each new one.
 
-    A request is admitted if it meets its own deadline and makes no booked request late, except for lower priorities:
-    as few of them as necessary are displaced, and only if that is enough. A displaced request with time to spare is
-    suspended until it blocks no other; one without is shed. Owned by one thread; reads no clock."""
+    A request is admitted if it meets its own deadline and makes no booked request late, except for lower priorities: as
+    few of them as necessary are displaced, and only if that is enough. A displaced request with time to spare is
+    suspended until it would delay no other; the rest are shed. Owned by one thread; reads no clock."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class AdmissionController:
         *,
         jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`jitter` draws from [0, 1)."""
+        """`jitter` returns a random number in [0, 1)."""
         self.capacity = capacity
         self.bookings = BookedRequests(capacity.age_bound)
         self.estimator = estimator
@@ -85,9 +85,9 @@ class AdmissionController:
         self._refused_at = -inf
         self._has_suspended = False  # whether a request was suspended since the last sweep
         self._hopeless: frozenset[str] = frozenset()  # requests that seemed hopeless at the last sweep
-        self._callers: dict[str, None] = {}  # that asked recently: a repeated attempt is not new demand
+        self._callers: dict[str, None] = {}  # recent callers: a repeated attempt by the same caller is not new demand
         self._retry_hints: dict[tuple[int, bool], tuple[float, float | None]] = {}
-        """When the last hint was given, and its seconds, by (priority, whether there is a deadline)."""
+        """The time and the seconds of the last hint, by (priority, whether the request has a deadline)."""
 
     # Decisions
 
@@ -117,7 +117,7 @@ class AdmissionController:
         self.bookings.add(request)
 
     def refuse_if_full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
-        """Return a refusal if the line is full and holds no request that yields to this priority."""
+        """Return a refusal if all places are taken and no booked request yields to this priority."""
         if self.bookings.num_live < self.capacity.max_booked:
             return None
         request = self._new_request(Booking("", priority, now, None, 1, 0, 1, exact=True, shadow=shadow))
@@ -140,7 +140,7 @@ class AdmissionController:
     def forecast(
         self, now: float, bookings: BookedRequests | None = None, prices: StepPrices | None = None
     ) -> Forecast | None:
-        """Return None until prices are known."""
+        """Return the forecast for the bookings; None until prices are known."""
         prices = prices or self.estimator.prices
         if prices is None:
             return None
@@ -202,7 +202,7 @@ class AdmissionController:
 
     def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
         """Return the arrivals to allow for. The highest priority in demand must meet its deadline despite all arrivals.
-        Lower ones are refused in favour of higher ones only if those arrive steadily: a burst may end sooner."""
+        Lower ones are refused in favour of higher ones only if those arrive steadily: a burst may end soon."""
         if not len(forecast.bookings):
             return NO_ARRIVALS
         if self.demand.is_topmost(forecast.now, request.priority):
@@ -211,7 +211,7 @@ class AdmissionController:
         return ExpectedArrivals(higher=_KEPT_FOR_HIGHER * share)
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
-        """Whether to admit the request only to measure again: refused requests take no steps, so prices would not
+        """Whether to admit the request only to measure again: refused requests take no steps, so prices would never
         change. An idle replica without a recent measurement admits a request that is on time at the best prices."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
@@ -224,8 +224,8 @@ class AdmissionController:
     def _shadows_in_the_way(
         self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return the shadows that must leave so that the request can run. If shadows would make any request late,
-        return all of them."""
+        """Return the shadows that must be shed so that the request can run. If the others would make any request late,
+        return all shadows."""
         if not self.bookings.num_shadows or request.booking.shadow:
             return ()
         keys = shadows_to_displace(request, displaced, self.bookings, self.capacity)
@@ -284,8 +284,8 @@ class AdmissionController:
         return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
 
     def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
-        """Seconds until a displaced request may be retried with its original time limit. If the line is full, at least
-        the seconds until a place in it is free."""
+        """Seconds until a displaced request may be retried with its original time limit. If all places are taken, at
+        least the seconds until one is free."""
         forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
         if forecast is None:
             return None

@@ -15,7 +15,7 @@ class StepShape(NamedTuple):
     prefill: bool
     tokens: int  # computed in the step
     pairs: int  # pairs of a computed token and a token it attends to, itself included
-    switched: bool = False  # whether the previous step had other adapters
+    switched: bool = False  # whether the previous step had different adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class StepInFlight:
 
 
 class StepPace(NamedTuple):
-    """How the scheduler currently takes its steps."""
+    """The chunk size and the holding of prompts that the scheduler currently uses."""
 
     chunk: int  # prompt tokens in a step while requests decode
-    hold: PrefillHold | None = None  # None if the scheduler holds no prompts
+    hold: PrefillHold | None = None  # None if the scheduler holds no prompts back
 
 
 class RecentValues:
-    """The most recent of many values, and their quantiles."""
+    """The most recent values, at most `most`, and their quantiles."""
 
     def __init__(self, most: int) -> None:
         self._values: deque[float] = deque(maxlen=most)
@@ -91,7 +91,7 @@ _PREFILL_UNITS: Vector = (1.0, 64.0, 64.0 * 512.0)
 _DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
 _ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
 _OUTLIER = 4.0  # a step whose error is this many times the usual error counts for less
-_STRETCH = 16  # steps whose errors may cancel out: the time of a request is a sum of many steps
+_STRETCH = 16  # steps per measured sum: a request takes many steps, whose errors partly cancel out
 _UNMEASURED_MARGIN = 0.1
 _MARGINS = (0.02, 0.5)
 
@@ -149,7 +149,7 @@ class Estimator:
         self._prices = None
 
     def _record_error(self, expected: float, seconds: float) -> float:
-        """Record the error and return the weight of the step."""
+        """Record the error and return the weight of the step in the fit."""
         error = abs(expected - seconds) / seconds
         usual = self._last_errors.quantile(0.5)
         self._errors.add(error)
@@ -188,7 +188,7 @@ _SUBSETS = [subset for size in (3, 2, 1) for subset in combinations(range(3), si
 
 class PriceFit:
     """Non-negative least squares of relative errors over decaying sums. Prices that the measurements cannot determine,
-    because all had the same shape, stay at the prior."""
+    because all steps had the same shape, stay at the prior."""
 
     def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.98, trust: float = 0.02) -> None:
         """`units` are usual sizes of the three features. The prior weighs as much as `trust` measurements."""
@@ -263,7 +263,7 @@ def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Solve by elimination; None if there is no unique solution."""
+    """Solve by elimination. Return None if there is no unique solution."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(size):
@@ -304,7 +304,7 @@ class AnswerLengths:
         self._num_new = 0
         self._at: list[int] = []  # lengths at which answers ended, ascending
         self._left: list[float] = []  # the share of answers that are longer than each of these lengths
-        self._area: list[float] = []  # mean tokens up to each of these lengths
+        self._area: list[float] = []  # mean tokens if all answers were cut at each of these lengths
 
     def add(self, length: int, *, cut: bool) -> None:
         if cut and self._at and length < self._at[0]:
@@ -320,7 +320,7 @@ class AnswerLengths:
         return bool(self._at)
 
     def mean(self, most: int, so_far: int = 0) -> float:
-        """Expected tokens of an answer that has `so_far` tokens and may have `most`."""
+        """The expected length of an answer that has `so_far` tokens and may have at most `most`."""
         if not self._at:
             return float(min(most, so_far + _MODEST))
         alive = self._survivors(so_far)
@@ -329,7 +329,7 @@ class AnswerLengths:
         return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
 
     def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
-        """The length that `share` of such answers do not exceed."""
+        """The length that `share` of the answers that already have `so_far` tokens do not exceed."""
         if not self._at:
             return min(most, so_far + _MODEST)
         alive = self._survivors(so_far)
@@ -359,7 +359,7 @@ class AnswerLengths:
             return
         answers = sorted([(length, False) for length in self._ends] + [(length, True) for length in self._cuts])
         left, area, last = 1.0, 0.0, 0
-        for i, (length, cut) in enumerate(answers):  # an answer that ended at a length comes before one cut there
+        for i, (length, cut) in enumerate(answers):  # at equal lengths, answers that ended come first
             if cut:
                 continue
             area += left * (length - last)
@@ -377,7 +377,7 @@ _LOADS = (0.5, 1.0, 2.0, 4.0)
 _HORIZONS = (0.5, 1.5, 4.0)  # seconds
 _ENOUGH_SAMPLES = 4
 _MAX_SHARE = 1.5
-_MIN_SPREAD = 0.05  # bounds that are relatively closer together are not used for learning
+_MIN_SPREAD = 0.05  # nothing is learnt from bounds that differ by less than this share
 
 
 class EstimateBound(NamedTuple):
@@ -385,7 +385,7 @@ class EstimateBound(NamedTuple):
 
     wait: float
     first: float  # seconds to the first token
-    pace: float  # seconds for each token after it
+    pace: float  # seconds for each token after the first
 
     def total(self, num_tokens: float) -> float:
         return self.first + self.pace * max(0.0, num_tokens - 1)
@@ -443,7 +443,7 @@ class LoadCorrection:
 
 @dataclass(frozen=True, slots=True)
 class EstimateErrors:
-    """Relative errors."""
+    """Quantiles of the relative errors of estimates."""
 
     step_p50: float
     step_p90: float

@@ -1,4 +1,4 @@
-"""The times of every booked request if another is admitted or some leave, and which requests have to leave."""
+"""Forecast times of all booked requests if a request is admitted or displaced, and the requests to displace."""
 
 from bisect import insort
 from collections.abc import Collection
@@ -56,7 +56,7 @@ class ForecastCheck(NamedTuple):
 
 
 class Forecast:
-    """All simulations of one decision, with the same bookings, prices and time. Deadlines include a margin."""
+    """All simulations of one decision, with the same bookings, prices and time. Deadlines are checked with a margin."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Forecast:
         arrivals: ExpectedArrivals = NO_ARRIVALS,
         until: BookedRequest | None = None,
     ) -> Simulation:
-        """Outcomes after the end of `until` may be unknown. An earlier simulation is continued, not repeated."""
+        """Simulate at least to the end of `until`. An earlier simulation of the same requests is continued."""
         without = frozenset(without)
         key = (extra, without, arrivals.rows, arrivals.prefill)
         if key in self._simulations:
@@ -151,7 +151,7 @@ class Forecast:
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
         """Whether the first token decides if the deadline of the whole answer is met: nothing is known about the
-        length, or the request is alone and its answer may be short, so that refusing it helps no other."""
+        length, or the request is alone and its answer may be short, so that refusing it helps no other request."""
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
@@ -159,7 +159,7 @@ class Forecast:
         return min(self.left(request.first_deadline, times.first), self.left(request.booking.deadline, times.end))
 
     def left(self, deadline: float | None, at: float = 0.0) -> float:
-        """Seconds between `at` seconds from now and the deadline."""
+        """Seconds left before the deadline, `at` seconds from now."""
         return inf if deadline is None else deadline - self.now - at
 
     def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
@@ -203,7 +203,7 @@ class Forecast:
         return min(ends, default=0.0)
 
     def work(self, request: BookedRequest) -> float:
-        """Seconds of work that are saved if the request leaves."""
+        """Seconds of work that are saved if the request is displaced."""
         return request.prompt_left * self._prices.prefill_token + request.expected_left * self._prices.decode_token
 
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
@@ -273,8 +273,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
-    """Seconds until this fraction of the others has gone. A request in line waits for their work, which shrinks
-    steadily; a running request shares its steps with them until they end."""
+    """Seconds until this fraction of the booked requests has ended. A request in line waits for their work, which
+    shrinks steadily; a running request shares its steps with them until they end."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -290,25 +290,25 @@ def add_jitter(seconds: float | None, draw: float) -> float | None:
 
 
 SWEEP_SECONDS = 0.1  # between two sweeps of the waiting requests
-MAX_RESUMED = 4  # suspended requests that one sweep resumes: each costs a decision
+MAX_RESUMED = 4  # suspended requests that one sweep tries to resume: each costs a decision
 RECHECK_SECONDS = 1.0  # maximum seconds between two checks whether a suspended request can still meet its deadline
 SUSPEND_SLACK_FACTOR = 3.0  # a request that has this many times the time it needs alone can wait for others
 _MAX_SIMULATIONS = 14
 _MIN_SIMULATIONS = 7
 _MAX_SIMULATED = 2000  # requests simulated for one decision: a limit on the time that the decision takes
-_HASTE = 6.0  # if few simulations are left, each step is this much larger than the one before
+_HASTE = 6.0  # with few simulations allowed, each attempt displaces this many times as much work as the one before
 _MAX_RESCUED = 4  # late requests that a sweep tries to rescue: each costs some simulations
-_MAX_SUCCESSIONS = 4  # attempts to find which requests take the places of those that leave
+_MAX_SUCCESSIONS = 4  # attempts to find which requests would take the places of displaced ones
 
 
 class Displacement(NamedTuple):
-    """Finds the fewest requests that have to leave for a new one."""
+    """Finds as few requests as possible to displace for a new one."""
 
     request: BookedRequest
     forecast: Forecast
     arrivals: ExpectedArrivals
-    already: tuple[str, ...]  # requests that leave in any case
-    check: ForecastCheck  # the consequences if no other request leaves
+    already: tuple[str, ...]  # requests that are displaced in any case
+    check: ForecastCheck  # the consequences if no other request is displaced
 
     def find(self) -> tuple[str, ...] | None:
         """Return keys in `shed_order`; None if displacing all candidates would not be enough."""
@@ -325,7 +325,7 @@ class Displacement(NamedTuple):
         return self.forecast.check(self.request, keys, self.arrivals).is_fine
 
     def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
-        """Return the first candidates, at least as many as make up for the delay; None after `most` simulations."""
+        """Return candidates whose displacement makes up for the delay; None after `most` simulations."""
         chosen, check, effort = self.already, self.check, 1.0
         while not check.is_fine:
             if self.forecast.num_simulations >= most:
@@ -342,15 +342,15 @@ class Displacement(NamedTuple):
         return chosen
 
     def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
-        """Return the candidates to leave next: requests that would be late if that is the only obstacle, otherwise
-        those that begin before the new request is done."""
+        """Return the candidates to displace next: the requests that would be late, if their lateness is the only
+        obstacle, otherwise those that begin before the new request is done."""
         late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
         if check.own_late <= 0 and len(late) == len(check.delayed):
             return [each for each in lower if each in late] or lower
         return [each for each in lower if check.timeline[each].begun_at < check.due] or lower
 
     def _drop_unneeded(self, chosen: tuple[str, ...], most: int) -> tuple[str, ...]:
-        """Return the chosen requests without those that need not leave; the most valuable are kept first."""
+        """Return the chosen requests without those that need not be displaced. The most valuable are spared first."""
         for key in reversed(chosen):
             if key in self.already or self.forecast.num_simulations >= most:
                 continue
@@ -371,7 +371,7 @@ def remaining_shadows(displaced: tuple[str, ...], bookings: BookedRequests) -> t
 def shadows_to_displace(
     request: BookedRequest, displaced: tuple[str, ...], bookings: BookedRequests, capacity: ReplicaCapacity
 ) -> tuple[str, ...]:
-    """Return the shadows that must leave, besides the displaced requests, so that the request can run."""
+    """Return the shadows that must be shed, besides the displaced requests, so that the request can run."""
     staying = [each for each in bookings.active if each.booking.key not in displaced]
     num_free = capacity.max_running - len(staying)
     slots = capacity.entry_slots - sum(each.slots for each in staying)
@@ -399,7 +399,7 @@ def split_departures(
 
 
 class QueueSweep(NamedTuple):
-    """Changes between two decisions."""
+    """Changes to the bookings between two admission decisions."""
 
     shed: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()  # suspended in the bookings already
@@ -413,8 +413,8 @@ def sweep_queue(
     forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
 ) -> QueueSweep:
     """Rescue the best-ranked late request that can be helped. If there is none, shed requests that were hopeless at the
-    previous sweep too. A request is hopeless if it cannot meet a deadline; unless the length of its answer is known
-    exactly, its first token counts as the end of the answer. A forecast may shrink by `least_factor`."""
+    previous sweep too. A request is hopeless if it cannot meet a deadline even if all times shrink by `least_factor`;
+    unless the length of its answer is known exactly, its first token counts as the end of the answer."""
     rescue = find_rescue(forecast, bookings)
     if rescue is not None:
         beneficiary, displaced = rescue
@@ -439,8 +439,8 @@ def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
 
 
 def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
-    """Return the best-ranked request that would be late and can be helped, and the requests that have to leave so that
-    it meets its deadline; None if there is none."""
+    """Return the best-ranked request that would be late and can be helped, and the requests to displace so that it
+    meets its deadline. Return None if no request can be helped."""
     timeline = forecast.unchanged
     late = [each for each in bookings.active if forecast.late_by(each, expected_times(timeline, each)) > 0]
     above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
@@ -453,7 +453,8 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the lower requests that begin before it ends, then those that would take their places, in `shed_order`."""
+    """Return the lower requests that begin before `request` ends, in `shed_order`, then those that would replace
+    them."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

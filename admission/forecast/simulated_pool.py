@@ -1,4 +1,4 @@
-"""The requests and the block pool of a simulation: which blocks are free, and which requests share some."""
+"""The requests and the block pool of a simulation: which blocks are free, and which requests share blocks."""
 
 from bisect import bisect_right
 from math import ceil, inf
@@ -27,7 +27,7 @@ class SimulatedRequest:
         self.slots = request.slots  # for all tokens except shared ones; while it decodes, for those computed at `since`
         self.shared = request.shared
         self.left: float = request.prompt_left  # prompt tokens to compute
-        self.to_go = request.expected_left  # answer tokens to come when it last was not decoding
+        self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
         self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
 
     @property
@@ -47,7 +47,7 @@ class SimulatedPool:
         prompts: list[SimulatedRequest],
         decoding: list[tuple[float, int, SimulatedRequest]],
     ) -> None:
-        """`prompts` and `decoding` are the running requests. Their owner changes them in place."""
+        """`prompts` and `decoding` are the running requests. The simulation changes both lists in place."""
         self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
         self._block_size, self._num_blocks = capacity.block_size, capacity.num_blocks
         self._entry_blocks = capacity.num_blocks - capacity.headroom
@@ -102,7 +102,7 @@ class SimulatedPool:
             self.used_slots += sum(each.slots for each in sharers) - before
 
     def share_blocks(self, job: SimulatedRequest) -> None:
-        """If no running request holds the blocks that this one shares, it takes them from the cache and holds them."""
+        """Let the request share blocks with their holder. If no holder runs, it takes them from the cache."""
         holder, shared = self._find_holder(job)
         self.used_slots += share_blocks(job, holder, shared)
         if holder is not None:

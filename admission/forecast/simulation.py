@@ -1,8 +1,8 @@
 """The known work, simulated to its end under the scheduling policy.
 
 The simulation jumps from event to event instead of from step to step: a prompt ends, an answer ends, a request enters.
-A round is one decode step of every adapter stack. The distant future is approximated: turns between long prompts become
-shares of the chunks, and the far end of the line becomes a steady stream of requests.
+A round is one decode step of every adapter stack. The distant future is approximated: turns of long prompts become
+shares of the chunks, and the far end of the queue becomes a steady stream of requests.
 """
 
 from bisect import bisect_left
@@ -32,7 +32,7 @@ from admission.policy import (
 )
 
 _EPSILON = 1e-9
-_EXACT_LINE = 32  # waiting requests that are simulated individually; those behind them are a stream
+_EXACT_LINE = 32  # waiting requests that are simulated individually; those behind them form a stream
 _EXACT_CHUNKS = 20  # chunks assigned individually, usually two turns of every prompt; later ones are assigned by shares
 
 
@@ -75,7 +75,7 @@ class Simulation:
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
         self._may_enter = True  # whether a place or slots became free since the first in line did not fit
-        self._lowest = -inf  # negated priority: no running request has a lower one
+        self._lowest = -inf  # negated priority; no running request has a lower priority
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
@@ -176,7 +176,7 @@ class Simulation:
             self._lowest = job.rank[0]
 
     def _enter(self) -> None:
-        """Let the first in line run if a place and its slots are free, or if lower priorities can be preempted."""
+        """Let requests run in queue order while places and slots are free or lower priorities can be preempted."""
         self._may_enter = False
         while self._next < len(self._line):
             job = self._line[self._next]
@@ -195,7 +195,7 @@ class Simulation:
             self._turns.add(job)
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first victim, if it ranks below the head or there is no head. Return whether it was preempted."""
+        """Preempt the first victim if its priority is below the head's or there is no head. Return whether it was."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
             self._lowest = victim.rank[0]
@@ -221,14 +221,14 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """Return `PrefillHold.margin`."""
+        """Return `PrefillHold.margin` for the prompt now; infinite if no request can hold it."""
         if self._hold is None or not self._timed:
             return inf
         now, num_chunks = self._start.now + self._now * self._slowdown, ceil(prompt.left / self._chunk)
         return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
-        """How many of `count` rounds are taken before the prompt goes on."""
+        """How many of `count` rounds are taken before the held prompt continues."""
         if self._hold is None or count <= 1:
             return count
         hold, num_stacks, seconds = self._hold, len(self._stacks), self._round_seconds(1.0, after_chunk=False)
@@ -246,7 +246,7 @@ class Simulation:
         return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
     def _take_chunks(self, prompts: Sequence[SimulatedRequest], margin: float) -> None:
-        """Simulate one chunk, or several with a round after each, if meanwhile no prompt ends or is held."""
+        """Simulate one chunk; or several, with a round after each, if no prompt ends or is held meanwhile."""
         most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
         tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
         first = self._prompts[0]
@@ -353,7 +353,7 @@ class Simulation:
             self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
 
     def _round_seconds(self, count: float, *, after_chunk: bool) -> float:
-        """Seconds of each of `count` rounds."""
+        """Mean seconds per round over the next `count` rounds."""
         step, token, pair = self._decode
         num_rows, num_stacks = len(self._decoding), len(self._stacks)
         rows = num_rows if num_rows > self._expected_rows else self._expected_rows
@@ -364,7 +364,7 @@ class Simulation:
         return seconds if self._prompts else seconds * self._stretch
 
     def _stop_decoding(self, job: SimulatedRequest) -> float:
-        """Return the tokens generated since the request began to decode."""
+        """Free what the decoding request holds. Return the tokens generated since it began to decode."""
         num_grown = self._rounds - job.since
         self._context -= job.size + num_grown
         self._timed.pop(job, None)
@@ -385,13 +385,13 @@ class Simulation:
             a_round += num_stacks * prices.switch / steps_between_switches(self._capacity.age_bound, after_chunk=False)
         a_round += max(num_rows, self._expected_rows) * (prices.decode_token + prices.decode_pair * look_back)
         prompt_token = prices.prefill_step / self._chunk + prices.prefill_token + prices.prefill_pair * look_back / 2
-        slow_token = prompt_token + a_round / self._chunk  # with the rounds between chunks
-        answer_token = a_round / num_rows  # its share of a round
+        slow_token = prompt_token + a_round / self._chunk  # with the rounds between the chunks
+        answer_token = a_round / num_rows  # an answer's share of a round
         prompts = answers = 0.0
         for job in rest:
             prompts += job.left * prompt_token
             answers += job.to_go * answer_token
-        # From one token of an answer to its next, with the prompts between them.
+        # Seconds from one token of an answer to the next, with the prompts between them.
         cycle = max(a_round, _EPSILON) * (1 + prompts / max(answers, _EPSILON))
         work, at, last = 0.0, now, now
         for end, _, job in self._decoding:

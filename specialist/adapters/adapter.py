@@ -44,7 +44,7 @@ MAX_ALPHA = 1_000_000
 
 _Number = TypeVar("_Number", int, float)
 
-# Without effect at inference: training settings and names.
+# Fields without effect at inference: training settings and names.
 _HARMLESS = frozenset(
     {"task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"}
     | {"lora_dropout", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_core"}
@@ -64,7 +64,7 @@ class AdapterConfig:
     rank: int
     alpha: float
     rslora: bool  # divide alpha by the square root of the rank instead of the rank
-    rank_pattern: Mapping[str, int]  # ranks of modules whose path ends with the key; the first match counts
+    rank_pattern: Mapping[str, int]  # ranks of modules whose path ends with the key; the first match applies
     alpha_pattern: Mapping[str, float]
     targets: tuple[str, ...]  # path suffixes of the modules that the adapter changes
     layers: frozenset[int] | None  # None for all
@@ -81,7 +81,7 @@ class AdapterConfig:
 
 
 def parse_adapter_config(fields: Mapping[str, object]) -> AdapterConfig:
-    """Check the fields. Raises AdapterRefused unless the adapter is plain LoRA, scale * b @ a."""
+    """Check and parse the fields. Raises AdapterRefused unless the adapter is plain LoRA, scale * b @ a."""
     if fields.get("peft_type") != "LORA":
         raise AdapterRefused("peft_type", f"only LORA is supported, got {fields.get('peft_type')!r:.40}")
     for name, value in fields.items():

@@ -40,11 +40,11 @@ class AdapterCatalog(ABC):
 
     @abstractmethod
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
-        """Return the digest, which must equal `pinned` if that is given. Raises AdapterRefused; the name then keeps its
-        previous adapter."""
+        """Load the adapter under the name and return its digest, which must equal `pinned` if given. Raises
+        AdapterRefused if the adapter is not usable; the name then keeps its previous adapter."""
 
     def unload(self, name: str) -> None:
-        """Forget the name. Requests that use its weights keep them. Raises UnknownAdapter for an unknown name."""
+        """Remove the name. Requests that use its weights keep them. Raises UnknownAdapter for an unknown name."""
         with self._lock:
             digest = self._names.pop(name, None)
             if digest is None:
@@ -52,14 +52,14 @@ class AdapterCatalog(ABC):
         self._report_if_unused(digest)
 
     def resolve(self, name: str) -> str:
-        """Return the current digest of the name. Raises UnknownAdapter."""
+        """Return the current digest of the name. Raises UnknownAdapter for an unknown name."""
         with self._lock:
             if name not in self._names:
                 raise UnknownAdapter(f"no adapter is loaded as {name!r:.80}")
             return self._names[name]
 
     def acquire(self, digest: str) -> None:
-        """Keep these weights, even if their name changes, until each acquisition is released. Raises UnknownAdapter."""
+        """Keep these weights until `release`, even if their name changes. Raises UnknownAdapter if they are gone."""
         with self._lock:
             self._require(digest)
             self._pins[digest] = self._pins.get(digest, 0) + 1
@@ -105,7 +105,7 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 class SimAdapters(AdapterCatalog):
-    """Adapters of the engine without weights: only the digest of their files matters."""
+    """Adapters for the engine without weights: only the digest of their files matters."""
 
     def __init__(self, max_adapters: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def _acquire(adapters: AdapterCatalog, name: str) -> str:
 
 
 def resolve_below(root: Path | None, path: str) -> Path:
-    """Return the directory that a caller names. It and all its files must be below the root. Raises Refusal."""
+    """Return the directory that a caller names. Raises Refusal unless it and all its files are below the root."""
     if root is None:
         raise adapter_refused("path", "this replica has no adapter root, so it cannot load adapters while serving")
     try:

@@ -13,7 +13,7 @@ from specialist.models.checkpoint import ModelConfig
 
 class DeviceSlots:
     """Keeps the most recently used adapters on a device. Only the engine's thread uses it. An adapter that loses its
-    slot during a step lives until the step ends."""
+    slot during a step stays valid until the step ends."""
 
     def __init__(self, num_slots: int, device: torch.device, dtype: torch.dtype) -> None:
         if num_slots < 1:
@@ -40,7 +40,7 @@ class DeviceSlots:
 
 
 def copy_to(adapter: Adapter, device: torch.device, dtype: torch.dtype) -> Adapter:
-    """Copy the adapter, unless it already has that device and type."""
+    """Copy the adapter, unless it is already on that device and of that type."""
     targets = {
         name: LowRank(low.a.to(device, dtype), low.b.to(device, dtype), low.scale)
         for name, low in adapter.targets.items()

@@ -77,7 +77,7 @@ class Vocabulary:
     bos_id: int | None  # precedes a plain prompt; None if the model was trained without it
     eos_ids: frozenset[int]
     chat_template: str | None  # Jinja source, untrusted
-    bos_token: str | None = None  # the control token that a template calls by this name, if the files state it
+    bos_token: str | None = None  # the control token that a template refers to by this name, if the files define it
     eos_token: str | None = None
 
 

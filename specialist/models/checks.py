@@ -1,4 +1,4 @@
-"""Checks that every model must pass, and its revision."""
+"""Checks that every model must pass, and the model's revision."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ SCANNED_AT_ONCE = 1 << 22  # elements; limits the memory of a scan
 
 
 class TensorNames(NamedTuple):
-    """Maps a file format's names of tensors to Octet's names."""
+    """Maps a file format's tensor names to Octet's names."""
 
     families: str
     top: Mapping[str, str]

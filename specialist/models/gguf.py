@@ -141,7 +141,7 @@ def _read(name: str, stored: GgufTensor, config: ModelConfig) -> Weight:
 
 
 def split_rotary_pairs(rows: int, head_dim: int) -> Tensor:
-    """Reorder rows: GGUF stores the two halves of a Llama rotary pair side by side; here they are half a head apart."""
+    """Return the order of rows: GGUF stores the halves of a Llama rotary pair side by side, Octet half a head apart."""
     return torch.arange(rows).view(-1, head_dim // 2, 2).transpose(1, 2).flatten()
 
 
@@ -172,7 +172,7 @@ def _with_rope_factors(config: ModelConfig, file: Gguf, source: str) -> ModelCon
     return replace(config, rope=llama3_rope(config.rope, config.head_dim, dense(read_weight(stored)), source))
 
 
-# Control tokens that end an answer, although the file names only one of them.
+# Control tokens that end an answer even if the file names only one of them.
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 MAX_PIECE = 512  # maximum characters of a SentencePiece token, because it is split into merges

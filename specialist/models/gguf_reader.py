@@ -1,9 +1,9 @@
 """GGUF files: metadata, the position of every tensor, and quantised blocks converted to groups of 32.
 
-Every count, length and offset is checked. A group has separate integers, a scale and a minimum. Q4_0, Q4_1 and Q8_0 are
-converted exactly. In Q4_K a scale is the product of a half and a six-bit integer, rounded to a half (an error below 1 %
-of a step). Q6_K has a scale for every 16 columns and is requantised to 8 bits in groups of 32. Values that overflow
-become infinite or NaN, which the check of the scales refuses.
+Every count, length and offset is checked. A group has an integer for each column, a scale and a minimum. Q4_0, Q4_1 and
+Q8_0 are converted exactly. In Q4_K a scale is the product of a float16 and a six-bit integer, rounded to float16 (an
+error below 1 % of a step). Q6_K has a scale for every 16 columns and is requantised to 8 bits in groups of 32. Values
+that overflow become infinite or NaN, which the check of the scales refuses.
 """
 
 import struct
@@ -223,7 +223,7 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 @np.errstate(all="ignore")
 def read_weight(stored: GgufTensor) -> Weight:
-    """Return floats as a view of the file, and blocks converted to an Affine."""
+    """Return floats as a view of the file, and quantised blocks as an Affine."""
     if stored.kind.name in PLAIN:
         return _view(stored)
     blocks, rows = _blocks(stored), stored.shape[0]
@@ -254,7 +254,7 @@ def _blocks(stored: GgufTensor) -> Bytes:
 
 
 def _halves(blocks: Bytes, start: int) -> Floats:
-    """Return the half at byte `start` of each block, as float32 [blocks, 1]."""
+    """Return the float16 at byte `start` of each block, as float32 [blocks, 1]."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view(np.float16).astype(np.float32)
 
 

@@ -111,7 +111,7 @@ class ShardTensor(NamedTuple):
 
 
 def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
-    """Return every tensor of every shard by Octet's name. Nothing is read yet."""
+    """Return every tensor of every shard by Octet's name. No weights are read yet."""
     tensors: dict[str, ShardTensor] = {}
     for shard in directory.shards():
         for stored in _tensors_of(directory, shard):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of a task, the part that is done, and the total, in bytes or tensors."""
+"""Called with the name of a task, the amount done, and the total, in bytes or tensors."""
 
 WIDTH = 30
 

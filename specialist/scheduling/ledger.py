@@ -57,7 +57,7 @@ class PureAttention:
         """React to a commit that moved `num_computed`, or that rolled a step back to it."""
 
     def save(self, seq: Sequence) -> None:
-        """Prepare for preemption of the sequence."""
+        """Save what the sequence needs to resume after a preemption."""
 
     def drop(self, seq: Sequence) -> None:
         """Drop all state of a sequence that has ended."""
@@ -114,8 +114,8 @@ class Hybrid(PureAttention):
             raise SnapshotUnusable(f"{seq.request.request_id}: {error}") from error
         self._forget_saved(seq)
         seq.state, seq.table, seq.num_computed = state, table, state.num_tokens
-        # A later prompt may resume after the last block that a lookup can cover, or where this one diverged from blocks
-        # that are cached but have no snapshot.
+        # A later prompt may resume after the last block that a lookup can cover, or at the end of the blocks that were
+        # already cached.
         seq.snapshot_at = (plan.num_cached * size, (seq.num_tokens - 1) // size * size)
 
     def _forget(self, seq: Sequence, plan: AdmissionPlan) -> None:
@@ -185,8 +185,8 @@ class Hybrid(PureAttention):
 
 
 class RunningSet:
-    """The sequences that hold blocks. Next, each must prefill, decode or, as the suspected cause of a failed step, run
-    alone."""
+    """The sequences that hold blocks. Each is next to prefill, to decode or, if it is suspected of causing a failed
+    step, to run alone."""
 
     def __init__(self, age_bound: int) -> None:
         self._members: dict[Sequence, None] = {}
@@ -198,7 +198,7 @@ class RunningSet:
         return len(self._members)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """In order of admission."""
+        """Iterate in order of admission."""
         return iter(self._members)
 
     def __contains__(self, seq: Sequence) -> bool:
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Raises SnapshotUnusable; the sequence then still waits, without blocks, and its snapshot is dropped."""
+        """Start the sequence. Raises SnapshotUnusable; it then still waits, without blocks and without its snapshot."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -285,7 +285,7 @@ class Ledger:
         self.waiting.discard(seq)
 
     def resume(self, seq: Sequence) -> None:
-        """Put the sequence back into the line, where it has kept its rank."""
+        """Return the sequence to the queue, with its old rank, unless it still runs."""
         seq.suspended_for = None
         del self.suspended[seq]
         if seq not in self.running:
@@ -333,7 +333,7 @@ class Ledger:
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()
     ) -> Rollback | None:
-        """Apply the success of a row: keep its computed tokens, register full blocks, emit the sampled tokens."""
+        """Apply a row's result: keep its computed tokens, register full blocks, emit the sampled tokens."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
@@ -412,7 +412,7 @@ class Ledger:
         return True
 
     def _release(self, seq: Sequence) -> None:
-        """Free everything that a finished sequence holds, or leave it to the commit of a step that uses its blocks."""
+        """Free what a finished sequence holds. If a step uses its blocks, the commit of that step does so instead."""
         if seq.num_scheduled:
             return
         if seq.table is not None:

@@ -21,7 +21,7 @@ from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Preem
 
 class CommittedStep(NamedTuple):
     shape: StepShape
-    seconds: float  # since the previous step, if there was no pause between them
+    seconds: float  # since the end of the previous step, or since its own start after a pause
     keys: tuple[str, ...]
     prompts_left: tuple[tuple[str, int], ...]  # prompt tokens that remain to be computed, by request
     pace: StepPace
@@ -35,7 +35,7 @@ class SchedulerReport(NamedTuple):
     events: tuple[Event, ...]
 
     def apply(self, controller: AdmissionController) -> None:
-        """Apply changes in the order in which they happened: sequences enter or leave, the step's turn, its outcome."""
+        """Report the changes in the order in which they occurred: sequences enter or leave, turn, outcome."""
         for event in self.events:
             match event:
                 case Admitted():
@@ -83,7 +83,7 @@ class StepReporter:
 
 
 def step_pace(scheduler: Scheduler) -> StepPace:
-    """Return the present pace. Later steps do not change it, so another thread may use it."""
+    """Return the present pace as a copy, so that another thread may use it."""
     return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
 
 
@@ -165,7 +165,7 @@ def prices_from_cost_model(cost: CostModel) -> StepPrices:
 
 
 def load_calibrated_prices(file: Path | None) -> StepPrices | None:
-    """Return None without a file: prices are then learnt from steps. Raises CalibrationInvalid or OSError."""
+    """Return None without a file: prices are then learnt. Raises CalibrationInvalid or OSError for a bad file."""
     return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
 
 
@@ -257,7 +257,7 @@ class ReplicaCore:
         self._events: list[Event] = []
 
     def submit(self, request: Request, *, shadow: bool = False) -> AdmissionDecision:
-        """Decide on a request. Raises RequestRefused for a request that could never run here."""
+        """Decide on a request and schedule it if admitted. Raises RequestRefused if it could never run here."""
         if shadow:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)

@@ -43,10 +43,10 @@ class SchedulerConfig:
     lane: Lane  # the bare lane of the replica: specialist and model revision
     kv_dtype: str = "float32"
     max_running: int = 32
-    max_step_tokens: int = 2048  # prompt tokens in a step while nothing decodes
+    max_step_tokens: int = 2048  # the most prompt tokens in a step while no request decodes
     watermark: float = 0.05
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
-    age_bound: int = 8  # turns of others for which a prompt or an adapter stack may have to wait
+    age_bound: int = 8  # how many turns a prompt or an adapter stack may be passed over
 
     def __post_init__(self) -> None:
         if self.lane.adapters:
@@ -134,7 +134,7 @@ class Scheduler:
         return replace(plan, shortage=plan.shortage + 1) if fault_injected("pool.shortage") else plan
 
     def _start(self, head: Sequence, plan: AdmissionPlan) -> None:
-        """Start the sequence. If its snapshot is unusable, it stays in line and is planned again without it."""
+        """Start the sequence. If its snapshot is unusable, it stays in the queue and is planned again without it."""
         try:
             if fault_injected("pool.apply"):
                 raise PoolExhausted(fault_message("pool.apply"))
@@ -147,7 +147,8 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Choose pending decode steps; else a suspect of a failed step, alone; else a chunk; else decode steps."""
+        """Choose decode steps that are owed; else a suspect of a failed step, alone; else a chunk; else decode
+        steps."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:

@@ -216,7 +216,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.suspended_for: str | None = None  # the request for which it is suspended; None if it is not suspended
         self.suspect = False
-        """Whether it was in a step that failed for an unknown reason. It then runs alone until such a step succeeds."""
+        """Whether it was in a step that failed for an unknown reason. It then runs alone until a step succeeds."""
         self.state: SequenceState | None = None
         self.saved: Snapshot | None = None
         self.snapshot_at: tuple[int, ...] = ()
@@ -250,7 +250,7 @@ class Sequence:
 
     @property
     def reserve(self) -> int:
-        """Slots that it needs before it may run: for all known tokens, the next one, and the whole draft window."""
+        """Slots that the sequence needs before it may run: known tokens, the next one, and the draft window."""
         return self.num_tokens + 1 + self.draft_window
 
     def running_table(self) -> BlockTable:
@@ -277,7 +277,7 @@ class WaitingQueue:
     """A sorted set. A member keeps the place that it had when it was pushed."""
 
     def __init__(self, order: Callable[[Sequence], _Order]) -> None:
-        """`order` is the sort key, different for each sequence; the smallest comes first."""
+        """`order` is the sort key, unique for each sequence; the smallest comes first."""
         self._order = order
         self._sorted: list[tuple[_Order, Sequence]] = []
         self._places: dict[Sequence, _Order] = {}

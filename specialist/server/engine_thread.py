@@ -90,7 +90,7 @@ class EngineThread:
         self._post(SchedulerCall(self._scheduler.resume, request_id))
 
     def _post(self, command: Command) -> bool:
-        """Return False if the thread is dead."""
+        """Pass the command to the thread. Return False if the thread is dead."""
         with self._wake:
             if not self._dead:
                 self._inbox.append(command)

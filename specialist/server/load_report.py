@@ -156,7 +156,7 @@ class LoadSnapshot(NamedTuple):
 
 
 def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
-    """Call it only between steps, on the thread that runs them."""
+    """Measure the load. Call this only between steps, on the thread that runs them."""
     pool = scheduler.pool
     cached = sum(1 for block in pool.index.values() if block.ref_count == 0)
     free = pool.num_free - cached

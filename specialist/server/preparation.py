@@ -63,7 +63,7 @@ class RequestPreparer:
         self._structures.close()
 
     async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
-        """Fill in the scheduler's request and the answer. `seconds_left` counts to the deadline. Raises Refusal."""
+        """Fill in `served`; `seconds_left` is the time to its deadline. Raises Refusal if it cannot be served."""
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)
@@ -80,7 +80,7 @@ class RequestPreparer:
             raise
 
     async def count_tokens(self, served: ServedRequest) -> int:
-        """Return the number of prompt tokens, even if they exceed the context. Raises Refusal."""
+        """Return the number of prompt tokens, even if they exceed the context. Raises Refusal for an invalid prompt."""
         await self._tool_calling(served)
         _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()
@@ -208,7 +208,7 @@ class StructureCompiler:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
-        """Return None if the request has no structure. Raises Refusal."""
+        """Return the guide; None without a structure. Raises Refusal if the structure cannot be compiled."""
         try:
             structure = served.structure if calling is None else calling.structure(self._grammars.limits.depth)
         except InvalidValue as refused:

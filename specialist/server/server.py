@@ -107,14 +107,14 @@ class ReplicaServer(SpecialistService):
         await self.open(await asyncio.to_thread(warm_up, self.replica, self.engine.step_loop))
 
     async def stop(self, grace: float) -> None:
-        """Give callers `grace` seconds to read their streams to the end. Watchers get no such time."""
+        """Stop the server. Callers get `grace` seconds to read their streams to the end; watchers get none."""
         self.handler.close()
         await self.publish_health()
         self.publisher.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.handler.wait_flushed(), grace)
         if grace > 0:
-            # Until then, late calls are refused immediately and retried on another replica.
+            # Until the server is quiet, late calls are refused immediately and retried on another replica.
             await self._drain_gate.wait_until_quiet()
         await self._server.stop(min(grace, _STATUS_SECONDS))
         if self.metrics is not None:

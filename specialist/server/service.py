@@ -90,7 +90,7 @@ class GenerateHandler:
         return wire.CountTokensResponse(prompt_tokens=await self._preparer.count_tokens(served))
 
     def _start_trace(self, message: wire.GenerateRequest, context: Context) -> ReplicaTrace | None:
-        """Set the ids for every log line of this call. Return None if its trace is not collected."""
+        """Start the call's trace and set the ids for its log lines. Return None if its trace is not collected."""
         parent, state = read_trace_context(context)
         set_request(message.request_id, "" if parent is None else parent.trace_id)
         if self._tracing is None or parent is None or not parent.is_sampled:
@@ -101,7 +101,7 @@ class GenerateHandler:
         self._check_open()
         served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
-        # Refused before it is tokenised, if the queue is full and the request outranks no request in it.
+        # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
         refuse = self._controller.refuse_if_full(served.priority, self._clock.now(), shadow=served.shadow)
         if refuse is not None:
             self._refuse(served, refuse)
@@ -311,7 +311,7 @@ class SpecialistService:
         return wire.DrainResponse(finished=await self.drain())
 
     async def drain(self) -> int:
-        """Refuse new requests and finish the others. Return the number of the others."""
+        """Refuse new requests and finish the live ones. Return the number of live ones."""
         self.publisher.is_draining = True
         self.publisher.notify()
         self.handler.close()

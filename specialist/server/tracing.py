@@ -1,4 +1,4 @@
-"""Spans of a request inside the replica: admission, queue, prefill and decode. They are built after it has ended."""
+"""Spans of a request inside the replica: admission, queue, prefill and decode, built after the request has ended."""
 
 import asyncio
 from collections.abc import Callable, Iterator

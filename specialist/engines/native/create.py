@@ -42,7 +42,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Time every kernel on `weight` with one thread; choose the kernel with the least total time over BATCHES."""
+    """Return the configured kernel or, on a CPU, the kernel with the least total time over BATCHES, on one thread."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
@@ -132,7 +132,7 @@ def create_native(
 
 
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:
-    """Time the kernels unless one is configured. Other load on the machine may affect the choice."""
+    """Choose the kernel: time all of them unless one is configured. Other load on the machine may affect the choice."""
     library = _library(settings)
     choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
     _log.info("matrix kernel: %s; tried: %s", choice.kernel, choice.why)

@@ -111,7 +111,7 @@ class FusedDecoder:
         kv_dtype: KVType = "float32",
         adapter_bytes: int = 1 << 29,
     ) -> None:
-        """`max_tokens` limits a step. The weights stay mapped while this object lives."""
+        """`max_tokens` is the maximum for a step. The weights stay mapped while this object lives."""
         _check_shapes(config, prepared)
         self.config = config
         self.num_blocks = num_blocks
@@ -175,7 +175,7 @@ class FusedDecoder:
         return logits
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
-        """Multiply by every matrix once and do nothing else, to measure the lower bound of such a step."""
+        """Multiply by every matrix once and do nothing else, to measure the least time that such a step can take."""
         if not 0 < num_tokens <= self.max_tokens:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
         logits = self._logits_buffer(num_outputs)

@@ -1,4 +1,4 @@
-"""How a model runs on this machine."""
+"""Settings for running a model on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -44,7 +44,7 @@ class CalibrationInvalid(ValueError):
 
 
 def cost_model_to_json(cost: CostModel, about: Mapping[str, Any]) -> str:
-    """Write a calibration. `about` describes the origin of the figures, for human readers."""
+    """Return a calibration as JSON. `about` describes the origin of the figures, for human readers."""
     return json.dumps({"cost": asdict(cost), "about": about}, indent=2, allow_nan=False) + "\n"
 
 
@@ -225,8 +225,8 @@ class SimState:
         self.num_tokens, self._staged = snapshot.num_tokens, [snapshot.value]
 
 
-# Raise before or after writing; lose one row; take `factor` times as long; complete only with the next step; complete
-# again with the next step.
+# In order: raise before or after writing; fail one row; take `factor` times as long; complete only with the next
+# step; complete again with the next step.
 FaultKind = Literal["fail_before", "fail_after", "fail_row", "slow", "late", "duplicate"]
 
 

@@ -103,7 +103,7 @@ class PackedWeights:
 
 
 def open_packed(file: Path) -> PackedWeights | None:
-    """Return None if the file does not exist or is damaged."""
+    """Map the packed file. Return None if it does not exist or is damaged."""
     try:
         with file.open("rb") as opened:
             content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)

@@ -54,7 +54,7 @@ def _fits_guide(drawn: SampledToken | RowFault, row: SampleRow) -> bool:
 
 class _PreparedDraw:
     def __init__(self, logits: Tensor, row: SampleRow) -> None:
-        """logits: [vocab]. Raises ValueError for a token outside the vocabulary, and GuideExhausted."""
+        """logits: [vocab]. Raises ValueError for a token outside the vocabulary, GuideExhausted if none is allowed."""
         want, vocab = row.sampling, logits.shape[0]
         fits = sampling.allowed_bits(row, vocab)
         counts_tokens = want.repetition_penalty != 1.0 or want.presence_penalty or want.frequency_penalty

@@ -157,8 +157,8 @@ def _attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, view: ContextView) -> T
 
 
 def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """On CUDA, repeat keys and values for every head: of the fast kernels that accept a mask, only cuDNN's share them,
-    and those spend about 40 ms on planning at every new length."""
+    """Return the attention output. On CUDA, keys and values are repeated for every head: of the fast kernels that
+    accept a mask, only cuDNN's share them, and those spend about 40 ms on planning at every new length."""
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
     with sdpa_kernel(_BACKENDS):

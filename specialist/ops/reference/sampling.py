@@ -1,5 +1,4 @@
-"""Samples the next token of each row: adjusts logits, filters candidates and draws. On a GPU, only the result is
-synced."""
+"""Samples the next token of each row: adjusts logits, filters candidates and draws. Only the results leave a GPU."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -19,7 +18,7 @@ from specialist.scheduling.step import RowFault
 class SampleRow(NamedTuple):
     sampling: Sampling
     seed: int
-    tokens: Sequence[int]  # prompt and answer so far, possibly an array that is not copied. Not kept.
+    tokens: Sequence[int]  # prompt and answer so far; may be the sequence's own memory, so it must not be kept
     num_prompt: int
     stop_ids: frozenset[int] = frozenset()
     guide: TokenGuide | None = None
@@ -34,7 +33,7 @@ class SampleRow(NamedTuple):
         return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
 
     def allowed(self) -> bytes | None:
-        """One bit per token; None if every token may be drawn. Raises GuideExhausted."""
+        """One bit per token; None if every token may be drawn. Raises GuideExhausted if the guide cannot continue."""
         if self.guide is None:
             return None
         known = len(self.tokens) - self.num_guessed
@@ -70,8 +69,8 @@ class SampledToken(NamedTuple):
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
     """Sample float32 logits [len(rows), vocab] on any device, without modifying them, with one transfer to the host. A
-    row's result is bit-identical for the same logits and SampleRow. A row is a RowFault if its logits contain NaN or
-    +inf, or nothing above -inf, or if its own bias and bans leave nothing to draw."""
+    row's result is bit-identical for the same logits and SampleRow. It is a RowFault if its logits contain NaN or +inf,
+    or nothing above -inf, or if its own bias and bans leave nothing to draw."""
     if all(row.is_plain_greedy for row in rows):
         largest = argmax_rows(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
@@ -94,13 +93,13 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | Row
 
 
 def _part(logits: Tensor, row: SampleRow) -> Tensor | RowFault:
-    """Return float64: the largest logit before and after adjustment, the token, and the requested log probabilities."""
+    """Return float64 values: the largest logit before and after adjustment, the token, and the requested logprobs."""
     try:
         changed = adjust_logits(logits, row)
         raw = logits.amax()
         peaks = torch.stack((raw, raw if changed is logits else changed.amax())).double()
         if is_on_cpu(peaks) and (fault := logits_fault(*peaks.tolist())):
-            return fault  # on a device it is found after the transfer, and the drawn token is dropped
+            return fault  # on a GPU the fault is found after the transfer, and the drawn token is dropped
         token = _token(changed, row)
         return torch.cat((peaks, token.double(), *_logprobs(logits, token, row.sampling.num_logprobs)))
     except Exception as error:  # a row's own settings must not break other rows
@@ -114,7 +113,8 @@ def _token(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def logits_fault(raw: float, peak: float) -> RowFault | None:
-    """`raw` and `peak` are the largest logit before and after adjustment; NaN if any logit is NaN."""
+    """Return the fault of the largest logit before (`raw`) or after adjustment (`peak`); it is NaN if any logit is
+    NaN."""
     if not isfinite(raw):
         return RowFault(f"the model's logits are not usable: the largest is {raw}")
     if not isfinite(peak):
@@ -200,14 +200,14 @@ def stop_id_array(row: SampleRow) -> NDArray[np.int64]:
 
 
 def _mask(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
-    """Mask on a CPU with numpy, which does not wake other threads."""
+    """Mask the logits; on a CPU with numpy, which does not wake other threads."""
     if is_on_cpu(logits):
         return torch.from_numpy(np.where(bits.view(np.bool_), logits.numpy(), np.float32(-np.inf)))
     return logits.masked_fill(_move(bits == 0, logits), -torch.inf)
 
 
 def merge_biases(bias: tuple[tuple[int, float], ...]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Add up the biases of a repeated token."""
+    """Return the distinct tokens and their biases. The biases of a repeated token are added up."""
     total: dict[int, float] = {}
     for token, value in bias:
         total[token] = total.get(token, 0.0) + value
@@ -226,7 +226,7 @@ def _ids_on_device(tokens: NDArray[np.generic], logits: Tensor) -> Tensor:
 
 
 def check_token_ids(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64]:
-    """Raises ValueError for a token outside the vocabulary."""
+    """Return the ids as int64. Raises ValueError for a token outside the vocabulary."""
     ids = tokens.astype(np.int64, copy=False)
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
         raise ValueError(f"token ids must be below {vocab} and not negative, got ids from {ids.min()} to {ids.max()}")
@@ -237,7 +237,7 @@ def _move(values: NDArray[Any], logits: Tensor) -> Tensor:
     return torch.from_numpy(values).to(logits.device, non_blocking=True)
 
 
-_COLDEST = 1e-300  # a GPU divides by multiplying by the inverse, which must be finite
+_COLDEST = 1e-300  # the lowest temperature: a GPU divides by multiplying by the inverse, which must be finite
 
 
 class Candidates(NamedTuple):
