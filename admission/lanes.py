@@ -328,8 +328,7 @@ class SpecialistLanes:
         )
 
     def _with(self, lane: LaneRecord) -> "SpecialistLanes":
-        """Replace the lane, or add it at the end. If there are too many lanes, drop the oldest that no replica
-        holds."""
+        """Replace the lane, or add it at the end. If there are too many, drop the oldest that no replica holds."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
         gone = [number for number, each in by_number.items() if each.status not in HELD_STATES]
         for number in gone[: max(0, len(by_number) - _MAX_LANES)]:

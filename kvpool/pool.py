@@ -174,8 +174,8 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, adding none, if too few are
-        free."""
+        """Append blocks until the table has `num_tokens` slots. If too few are free, raises PoolExhausted, adding
+        none."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):

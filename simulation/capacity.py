@@ -1,4 +1,4 @@
-"""How many replicas a trace needs: simulate it, compare with the objectives, search for the fewest."""
+"""How many replicas a trace needs: simulates it, compares it with the objectives, and searches for the fewest."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ from simulation.replica import ReplicaSpec
 from simulation.results import BenchRecord, percentile, summary
 from simulation.traces import TraceRequest
 
-_PAUSE_SECONDS = 1e-3  # after the last request
+_PAUSE_SECONDS = 1e-3  # simulated seconds to wait after the last request
 _MOST_SHARE = 0.7  # the share of a core that a router may use; bursts and uncounted work need the rest
 _CHECK_SECONDS, _PROGRESS_SECONDS = 0.05, 20.0  # simulated seconds between checks, real seconds between progress lines
 _GENERATE = "/octet.v1.Inference/Generate"
@@ -40,7 +40,7 @@ class SimulatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SpecialistFigures:
-    """Figures of one specialist over a whole trace. The times are the 50th, 95th and 99th percentiles."""
+    """Figures for one specialist over a whole trace. The times are the 50th, 95th and 99th percentiles, in seconds."""
 
     specialist: str
     replicas: int
@@ -57,7 +57,7 @@ class SpecialistFigures:
         return "; ".join(self.misses) or ("met" if self.is_promising else "no objectives")
 
     def records(self) -> list[BenchRecord]:
-        """Figures of one run, without a spread."""
+        """Return the figures as records of a single run, without a spread."""
         found = [(name, "", float(getattr(self, name))) for name in ("replicas", "requests", "refused", "failed")]
         times = zip(("TTFT p50", "TTFT p95", "TTFT p99", "ITL p95"), (*self.ttft, self.itl[1]), strict=True)
         found += [(metric, "ms", 1000 * seconds) for metric, seconds in times]
@@ -111,11 +111,11 @@ ReplicaTrial = Callable[[Mapping[str, int]], Figures]
 class CapacityAnswer:
     replicas: Mapping[str, int]
     figures: Figures
-    trials: tuple[Figures, ...]  # everything that was tried, in order
+    trials: tuple[Figures, ...]  # the figures of every trial, in order
 
 
 class NotEnough(RuntimeError):
-    """The largest allowed number of replicas is not enough. `found` is the last trial."""
+    """The largest allowed number of replicas is not enough. `found` has the figures of the last trial."""
 
     def __init__(self, most: int, trials: Sequence[Figures]) -> None:
         figures = trials[-1]
@@ -125,8 +125,8 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Search all specialists together, each between too few replicas and enough: doubling, then halving. Specialists
-    share load, so the result is simulated again as a whole, and increased where it fails. Raises NotEnough."""
+    """Search for all specialists together, each between too few replicas and enough: by doubling, then by bisection.
+    Specialists share load, so the result is simulated as a whole and increased where it fails. Raises NotEnough."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []
     while any(enough[name] - too_few[name] > 1 for name in names):
@@ -164,7 +164,7 @@ class SimulationSetup:
 
     @classmethod
     def from_config(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
-        """Build the setup for an ensemble; answers are not verified. Raises OSError and CalibrationInvalid."""
+        """Build the setup for an ensemble; answers are not verified. Raises OSError or CalibrationInvalid."""
         unverified = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
         specs = {each.name: replace(ReplicaSpec.from_config(each), engine=TimedEngine) for each in unverified}
         return cls(replace(ensemble, specialists=unverified), specs, routers, seed, most_refused)
@@ -177,14 +177,14 @@ class SimulationSetup:
 @dataclass(frozen=True, slots=True)
 class SimulationRun:
     figures: Figures
-    seconds: float  # simulated: from the first request to the last
-    cpu_seconds: float  # of this computer
+    seconds: float  # simulated seconds from the first request to the last
+    cpu_seconds: float  # CPU seconds of this computer
     num_events: int
     router_shares: tuple[float, ...]  # CPU of each router, as a share of one core of this computer
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Problems that more replicas cannot solve."""
+        """Missed limits that more replicas cannot fix."""
         if max(self.router_shares) <= _MOST_SHARE:
             return ()
         count = len(self.router_shares)
@@ -197,7 +197,7 @@ class SimulationRun:
         return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
 
     def records(self) -> list[BenchRecord]:
-        """Figures of one run, without a spread."""
+        """Return the figures as records of a single run, without a spread."""
         found = [record for figures in self.figures.values() for record in figures.records()]
         whole = (
             ("busiest router", "% of a core", 100 * max(self.router_shares)),
@@ -215,7 +215,7 @@ def play(
     replicas: Mapping[str, int],
     report: Report = lambda line: None,
 ) -> SimulationRun:
-    """`report` receives progress messages."""
+    """Simulate the trace. `report` receives progress messages."""
     before = process_time()
     with SimulatedCluster(setup.ensemble, setup.specs, replicas, routers=setup.routers, seed=setup.seed) as cluster:
         answers, first, last = cluster.run(_play(cluster, requests, report))

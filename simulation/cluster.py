@@ -52,14 +52,14 @@ class Machine:
         self.replica: SimulatedReplica | None = None  # the current process; None while there is none
         self.on_start: list[Callable[[Machine], None]] = []
         self._num_starts = 0
-        self._killed: list[Process] = []  # keeps the callbacks of killed processes, which must not be collected
+        self._killed: list[Process] = []  # keeps killed processes, whose callbacks must not be garbage-collected
 
     def channel(self) -> Channel:
-        """A channel to the process that runs when a call is made."""
+        """Return a channel to whichever process runs when a call is made."""
         return Channel(self._loop, self.link, self._address, self._random)
 
     def start(self) -> None:
-        """Start a process; no effect if one is running."""
+        """Start a process unless one is running."""
         if self.replica is None:
             self.process = Process(f"{self.name}/{self._num_starts}")
             self._num_starts += 1
@@ -107,7 +107,7 @@ class Machine:
 
 
 class TimedEngine:
-    """Takes the time of the cost model and computes nothing."""
+    """An engine that takes the time of the cost model and computes nothing."""
 
     def __init__(self, cost: CostModel, clock: Clock) -> None:
         self._cost = cost
@@ -120,14 +120,14 @@ class TimedEngine:
         return [Completion(step, StepOutcome(tuple((_TOKEN,) * row.num_samples for row in step.rows)))]
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
-        """Do nothing: there is no KV memory to zero."""
+        """Does nothing: there is no KV memory to zero."""
 
 
 class BusyTimes(NamedTuple):
     """Busy seconds until `time`."""
 
     time: float
-    engines: dict[str, float]  # simulated seconds of all replicas of each specialist together
+    engines: dict[str, float]  # simulated seconds, summed over the replicas of each specialist
     routers: tuple[float, ...]  # CPU seconds of this computer
 
 
@@ -169,7 +169,7 @@ class SimulatedCluster:
         return self._by_address[target.address].channel()
 
     async def start(self) -> None:
-        """Return once every router knows a serving replica of every specialist."""
+        """Start all processes. Return once every router knows a serving replica of every specialist."""
         for machine in self._by_address.values():
             machine.start()
         for process in self._processes:
@@ -194,7 +194,7 @@ class SimulatedCluster:
             await self.loop.create_task(router.close(), context=process.context.copy())
 
     def busy_times(self) -> BusyTimes:
-        """Return the busy times since the beginning."""
+        """Return the busy times since the cluster was created."""
         engines = {
             name: sum(each.replica.engine.busy_seconds for each in machines if each.replica is not None)
             for name, machines in self._machines.items()

@@ -20,7 +20,7 @@ State = Literal["up", "stopped", "dead"]
 
 class Process:
     """A simulated process. Its callbacks run while it is up, wait while it is stopped, and never run once it is dead.
-    As after kill -9, no handler sees the end and no `finally` runs."""
+    As after kill -9, no handler sees its end and no `finally` block runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,7 +33,8 @@ class Process:
         self.context.run(PROCESS.set, self)
 
     def takes(self, handle: TimerHandle) -> bool:
-        """Return whether the callback may run now. If not, it is kept until the process resumes, or for good."""
+        """Return whether the callback may run now. If not, it is kept until the process resumes, or for good if it is
+        dead."""
         if self.state == "up":
             return True
         (self._held if self.state == "stopped" else self._dropped).append(handle)
@@ -59,14 +60,14 @@ class Process:
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _Do: TypeAlias = Callable[[Unpack[_Ts]], object]
-_THREAD_SECONDS = 2e-4  # simulated seconds to pass work to a thread and get its result
+_THREAD_SECONDS = 2e-4  # simulated seconds to hand work to a thread and get its result
 _MOST_ROUNDS = 5
 _ROUND_SECONDS = 30.0
 ErrorContext = dict[str, Any]
 
 
 class LoopStuck(RuntimeError):
-    """A task waits, and no event is left."""
+    """A task waits, but no event is left."""
 
 
 class _Due(TimerHandle):
@@ -100,11 +101,11 @@ class _Due(TimerHandle):
 
 class HeapLoop(asyncio.BaseEventLoop):
     """Callbacks run in the order of their times, and those due at the same time in the order in which they were
-    scheduled: the same callbacks give the same history. There are no threads: their work is done on the loop. Only
-    asyncio's futures and tasks are used, not its loop."""
+    scheduled: the same callbacks give the same history. Work for threads is done on the loop. Only asyncio's futures
+    and tasks are used, not its loop."""
 
     def __init__(self, start: float = 1000.0) -> None:
-        """`start` is not zero, so that no code can depend on it."""
+        """`start` is not zero, so that code that assumes zero fails."""
         self._now = start
         self._ready: deque[_Due] = deque()
         self._timers: list[tuple[float, int, _Due]] = []
@@ -117,7 +118,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         self.num_events = 0
         self.after_event: Callable[[], None] | None = None  # called after every callback
         self.cpu_seconds: dict[str, float] | None = None  # real CPU seconds by process; None if they are not measured
-        self.collected_seconds = 0.0  # CPU seconds of the garbage collector, which no process is charged for
+        self.collected_seconds = 0.0  # CPU seconds of the garbage collector, which are charged to no process
 
     def time(self) -> float:
         return self._now
@@ -159,7 +160,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         return future
 
     def run_until_complete(self, future: Any) -> Any:
-        """Raises LoopStuck if the future can never complete."""
+        """Run until the future is done. Raises LoopStuck if it can never be done."""
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(lambda _: self.stop())
         self.run_forever()
@@ -209,7 +210,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         self.collected_seconds += time.process_time() * (1 if phase == "stop" else -1)
 
     def _next_moment(self) -> bool:
-        """Advance to the next event. Returns False if there is none."""
+        """Advance to the next event. Return False if there is none."""
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -234,8 +235,8 @@ class HeapLoop(asyncio.BaseEventLoop):
         return self._closed
 
     def cancel_all(self) -> None:
-        """Cancel every pending task, including those of dead processes, so that none runs when it is collected. This is
-        not part of the history."""
+        """Cancel every pending task, including those of dead processes, so that none runs when it is garbage-collected.
+        This is not part of the simulated history."""
         self._is_over, self.after_event = True, None
         for _ in range(_MOST_ROUNDS):
             tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
@@ -291,7 +292,7 @@ class EngineClock:
 
 
 class WallClock:
-    """Unix time, which a script may set."""
+    """A Unix clock that a script may set."""
 
     START = 1_700_000_000.0
 

@@ -18,13 +18,13 @@ from simulation.event_loop import PROCESS, HeapLoop, Process
 Arrive: TypeAlias = Callable[[], None]
 Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 Parse: TypeAlias = Callable[[bytes], Any]
-KEEPALIVE_SECONDS = 15.0  # seconds after which both ends give up a connection that is cut
-WINDOW_BYTES = 64 << 10  # bytes in flight or unread before a handler's writes wait
+KEEPALIVE_SECONDS = 15.0  # seconds after which both ends give up a cut connection
+WINDOW_BYTES = 64 << 10  # bytes in flight or unread beyond which a handler's writes wait
 _LOSS_SECONDS = 1e-3
 _REFUSED_SECONDS = 1e-3
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.1, 0.5  # as configured for the router's channels
 _OK = grpc.StatusCode.OK
-_OUTSIDE = Process("outside")  # callers that belong to no process; they are always up
+_OUTSIDE = Process("outside")  # for callers that belong to no process: it is always up
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Delays:
 
 
 class Link:
-    """A connection that delivers the messages of each direction in order."""
+    """A connection that delivers messages in order in each direction."""
 
     def __init__(self, loop: HeapLoop, random: Random, delays: Delays | None = None) -> None:
         self._loop = loop
@@ -102,10 +102,10 @@ class Port:
         self._generic.extend(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Do nothing: these handlers are registered already."""
+        """Does nothing: these handlers are registered already."""
 
     def find(self, method: str) -> Any:
-        """Return a grpc.RpcMethodHandler; None if the method is not served."""
+        """Return the grpc.RpcMethodHandler; None if the method is not served."""
         if method not in self._known:
             details = SimpleNamespace(method=method, invocation_metadata=())
             found = (handler.service(details) for handler in self._generic)
@@ -115,7 +115,7 @@ class Port:
 
 @dataclass(slots=True, eq=False)
 class Address:
-    """A network address. The process that listens there may end, and another may take its place."""
+    """A network address. The process that listens there may end, and another may replace it."""
 
     process: Process | None = None
     port: Port | None = None
@@ -125,7 +125,7 @@ class Address:
 
     @property
     def is_open(self) -> bool:
-        """Whether the machine accepts connections, even for a stopped process."""
+        """Whether connections are accepted, even for a stopped process."""
         return self.process is not None and self.process.state != "dead"
 
 
@@ -205,7 +205,7 @@ class Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Raises AioRpcError or CancelledError."""
+        """Return the next message, or EOF. Raises AioRpcError or CancelledError if the call failed or was cancelled."""
         while not self._messages:
             if self._cancelled:
                 raise asyncio.CancelledError
@@ -242,7 +242,7 @@ class Call:
 
 
 class Handling:
-    """The server's end: the grpc.aio.ServicerContext of a handler."""
+    """The server's end of a call: the grpc.aio.ServicerContext of a handler."""
 
     def __init__(
         self, loop: HeapLoop, link: Link, call: Call, process: Process, deadline: float, metadata: Pairs
@@ -312,7 +312,7 @@ class Handling:
         return self._metadata
 
     async def send_initial_metadata(self, metadata: Pairs) -> None:
-        """Not used in a simulation."""
+        """Does nothing: not used in a simulation."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Pairs = ()) -> None:
         self._end(code, details, tuple(trailing_metadata))
@@ -411,7 +411,7 @@ class Channel:
         self._waiting.pop(call, None)
 
     def _lost(self) -> None:
-        """Handle the loss of the connection: callers and remaining handlers are notified soon."""
+        """Handle the loss of the connection: soon end the open calls and cancel their handlers."""
         for call in tuple(self._open):
             if call.handling is not None:
                 call.handling.lose()

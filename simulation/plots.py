@@ -24,7 +24,7 @@ _COLUMNS = 4
 
 
 class PlotUnavailable(RuntimeError):
-    """Drawing needs a package that is not part of the base install."""
+    """Plotting needs a package that is not part of the base install."""
 
     def __init__(self) -> None:
         super().__init__(f"plotting needs matplotlib: {install_hint('bench')}")
@@ -33,7 +33,7 @@ class PlotUnavailable(RuntimeError):
 @contextmanager
 def open_figure(path: Path, width: float = 7, height: float = 4) -> Iterator[Any]:
     """Yield a figure that is written on exit: as PNG if the file name ends in `.png`, otherwise as SVG. The same
-    drawing gives the same bytes. Raises PlotUnavailable."""
+    drawing gives the same bytes. Raises PlotUnavailable without matplotlib."""
     try:
         from matplotlib import rc_context  # heavy, and not part of the base install
         from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def open_figure(path: Path, width: float = 7, height: float = 4) -> Iterator[Any
 
 
 def plot_capacity(path: Path, tried: Sequence[SpecialistFigures], targets: dict[str, float | None], title: str) -> None:
-    """Draw a panel per specialist: the p95 of its TTFT by number of replicas, and the target."""
+    """Draw a panel for each specialist: the p95 of its TTFT by number of replicas, and the target."""
     names = list(dict.fromkeys(figures.specialist for figures in tried))
     columns = min(_COLUMNS, len(names))
     rows = -(-len(names) // columns)

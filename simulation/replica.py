@@ -58,7 +58,7 @@ def adapter_digest(name: str) -> str:
 
 
 class SimCodec(VocabularyCodec):
-    """Encodes printable text without the tokenizer, which is slower, and conversations without another process."""
+    """Encodes printable text faster than the tokenizer does, and conversations without another process."""
 
     def __init__(self) -> None:
         vocabulary = sim_vocabulary()
@@ -84,7 +84,7 @@ class SimCodec(VocabularyCodec):
 
 @lru_cache(maxsize=1)
 def sim_codec() -> SimCodec:
-    """Return the codec, which is kept between runs: neither it nor its grammars hold the state of a run."""
+    """Return the codec, which is shared between runs: neither it nor its grammars hold the state of a run."""
     return SimCodec()
 
 
@@ -122,7 +122,7 @@ class EnginePump(EngineThread):
         return True
 
     def _look(self) -> None:
-        """Read the inbox once the current step has ended."""
+        """Schedule a reading of the inbox, unless a step is running: its end schedules one."""
         if self._is_stepping or self._dead:
             return
         if self._next is not None:
@@ -201,7 +201,7 @@ class ReplicaSpec:
 
 
 class SimulatedReplica(SpecialistService):
-    """A replica built and used in the context of its process, and dropped with it."""
+    """A replica that is created and used in the context of its process, and dropped with it."""
 
     engine: EnginePump
 
@@ -224,10 +224,10 @@ class SimulatedReplica(SpecialistService):
         self.port = Port()
         self.port.add_generic_rpc_handlers((self.grpc_handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.port)
-        self.on_failure: Callable[[], None] = lambda: None  # the engine has died or cannot start
+        self.on_failure: Callable[[], None] = lambda: None  # called when the engine has died or cannot start
 
     async def start(self) -> None:
-        """Start the replica. If the warm-up fails, the process ends."""
+        """Start the replica. If the warm-up fails, call `on_failure`."""
         await self.publish_health()
         try:
             reports = warm_up(self.replica, self.engine.step_loop)

@@ -14,11 +14,11 @@ from time import monotonic
 from typing import Self
 
 _STAT = Path("/proc/stat")
-_STEAL, _NUM_KINDS = 7, 8  # ticks: user, nice, system, idle, iowait, irq, softirq, steal; guests repeat some
+_STEAL, _NUM_KINDS = 7, 8  # ticks: user, nice, system, idle, iowait, irq, softirq, steal; later ones are part of these
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write so that readers see the old file or the new one, never a part; a failure leaves the old file."""
+    """Write so that readers see the old file or the new one, never part of it. A failure leaves the old file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(content)
@@ -111,9 +111,9 @@ class MachineInfo:
     memory_gib: float
     kernel: str
     python: str
-    commit: str  # commit of this project, with a plus if files differed from it
+    commit: str  # commit of this project, with a plus sign if files differed from it
     load: float  # load average over the minute before the bench began
-    stolen: float | None = None  # share of the CPU time that other guests of the host took; None if unknown
+    stolen: float | None = None  # share of CPU time taken by the hypervisor for other guests; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def write_result(path: Path, result: Result) -> None:
 
 
 def _cpu() -> str:
-    """Return the kernel's name for the CPU, or else the architecture."""
+    """Return the kernel's name for the CPU; if there is none, the architecture."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -118,7 +118,7 @@ class SimulatedRouter(RouterCore):
         self.port.add_generic_rpc_handlers((InferenceService(self.service, self.slos.header).handler(),))
 
     async def warm(self, seconds: float) -> None:
-        """Return once every specialist has a warm replica. Raises TimeoutError."""
+        """Return once every specialist has a warm replica. Raises TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds):
             while self.fleet.waiting_for:
                 self.fleet.changed.clear()

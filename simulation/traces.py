@@ -50,7 +50,7 @@ class MooncakeRequest:
 
 
 def read_trace(path: Path) -> list[MooncakeRequest]:
-    """Raises TraceError for a malformed line and for an empty file."""
+    """Read a Mooncake trace. Raises TraceError for a malformed line or an empty file."""
     requests = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -91,8 +91,8 @@ class LengthShape(NamedTuple):
 
 
 def read_azure(path: Path) -> list[LengthShape]:
-    """Read a trace. The first request follows the last after an average gap, as if the trace repeated. Raises
-    TraceError for a malformed line, and for a trace of fewer than two requests."""
+    """Read an Azure trace. The first request has the average gap, as if it followed the last. Raises TraceError for a
+    malformed line, and for a trace of fewer than two requests."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         try:
@@ -133,7 +133,7 @@ class Arrival:
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
-    """Read JSON lines in Mooncake's format or CSV in Azure's, detected by the first character. Raises TraceError."""
+    """Read JSON lines in Mooncake's format or CSV in Azure's, as detected. Raises TraceError for an invalid file."""
     with path.open("rb") as file:
         is_json = file.read(64).lstrip().startswith(b"{")
     if is_json:
@@ -152,10 +152,10 @@ def read_arrivals(path: Path) -> list[Arrival]:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One request. Its prompt consists of pieces; pieces with the same name have the same text."""
+    """One request. Its prompt consists of pieces; pieces with the same name begin with the same text."""
 
     at: float  # seconds since the beginning
-    prompt: tuple[int, ...]  # tokens of each piece
+    prompt: tuple[int, ...]  # number of tokens of each piece
     names: tuple[int, ...]
     answer_tokens: int
     specialist: str = ""  # empty until a specialist is drawn
@@ -165,7 +165,7 @@ class TraceRequest:
         return sum(self.prompt)
 
     def text(self) -> str:
-        """Return one character per token. A piece begins with its name, so that no two pieces are alike."""
+        """Return one character per token. A piece begins with its name, so that pieces with different names differ."""
         pieces = []
         for name, length in zip(self.names, self.prompt, strict=True):
             own = f"{name:x}."
@@ -174,7 +174,7 @@ class TraceRequest:
 
 
 def read_demand(path: Path) -> list[TraceRequest]:
-    """Read an Azure or a Mooncake trace; times count from its first request. Raises TraceError."""
+    """Read an Azure or a Mooncake trace; times count from its first request. Raises TraceError for an invalid file."""
     demand = []
     for number, arrival in enumerate(read_arrivals(path)):
         size = TRACE_BLOCK_SIZE if arrival.blocks else arrival.prompt_tokens
@@ -190,8 +190,8 @@ def request_rate(demand: Sequence[TraceRequest]) -> float:
 
 
 def scale_demand(demand: Sequence[TraceRequest], rate: float | None, seconds: float | None) -> list[TraceRequest]:
-    """Scale the trace to the rate, keep its bursts, and repeat it for the requested time. Repeated requests get new
-    prompts."""
+    """Scale the trace to the rate, keeping its bursts, and repeat it for the requested time. Repeated requests get new
+    prompts. Raises DemandRefused if the rate is too far from that of the trace."""
     own_rate = request_rate(demand)
     speed = 1.0 if rate is None else rate / own_rate
     if not 0 < speed <= _MOST_SPEED:
@@ -211,7 +211,7 @@ def scale_demand(demand: Sequence[TraceRequest], rate: float | None, seconds: fl
 
 
 def assign_specialists(demand: Sequence[TraceRequest], mix: Mapping[str, float], rng: Random) -> list[TraceRequest]:
-    """Draw a specialist for every request by its share; requests that share a prefix get the same one."""
+    """Draw a specialist for every request according to the mix, the same one for requests that share a prefix."""
     names, bounds = list(mix), list(accumulate(mix.values()))
     drawn: dict[int, str] = {}
     for each in demand:
@@ -221,7 +221,7 @@ def assign_specialists(demand: Sequence[TraceRequest], mix: Mapping[str, float],
 
 
 def fit_to_context(request: TraceRequest, context: int) -> TraceRequest:
-    """Cut a request to the context: the answer to at most half of it, then the end of the prompt."""
+    """Cut a request to fit the context: the answer to at most half of it, then the end of the prompt."""
     answer = min(request.answer_tokens, max(1, context // 2))
     room, prompt = context - answer, list(request.prompt)
     while sum(prompt) > room:

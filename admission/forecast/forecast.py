@@ -453,8 +453,8 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the lower requests that begin before `request` ends, in `shed_order`, then those that would replace
-    them."""
+    """Return the lower requests that begin before `request` ends, then those that would replace them; in
+    `shed_order`."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

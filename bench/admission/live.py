@@ -1,4 +1,4 @@
-"""Loads in real time: a replica behind a socket, optionally with a router in front."""
+"""Runs loads in real time: on a replica behind a socket, optionally with a router in front."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
 def _failure(
     offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float, accepted: bool
 ) -> OfferOutcome:
-    """Before the request is accepted, only lack of capacity is a refusal; any other error is a failure."""
+    """Return the outcome. Before acceptance, only lack of capacity is a refusal; any other error is a failure."""
     detail = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error) or wire.Error()
     reason = wire.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_").lower().replace("_", " ")
     if accepted or error.code() not in _CAPACITY:
@@ -72,7 +72,7 @@ def _usage(event: Any) -> wire.Usage | None:
 
 
 def _text(offer: Offer) -> str:
-    """Return a prompt. A byte is a token, and no two prompts begin alike."""
+    """Return a prompt in which a byte is a token. No two prompts begin alike."""
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
 
 
@@ -94,8 +94,8 @@ def live_site(setup: ReplicaSetup, *, routed: bool) -> Iterator[LiveSite]:
 
 
 _PATIENT = 600.0
-_MIDDLE = (0.2, 0.8)  # shares of a crowd's answers between which the replica counts as full
-_BREATH = 1.0  # seconds between two loads
+_MIDDLE = (0.2, 0.8)  # the replica counts as full between these shares of a crowd's answers
+_BREATH = 1.0  # seconds to pause between two loads
 
 
 def play_live(plan: Plan, *, routed: bool) -> tuple[float, list[Run]]:
@@ -149,7 +149,7 @@ async def submit_on_time(asked: Iterable[Offer], stream: Stream) -> list[OfferOu
 
 
 async def _capacity(plan: Plan, stream: Stream) -> float:
-    """Return the seconds of lone work done per second, with as many requests as may wait and run."""
+    """Return the seconds of lone work done per second while as many requests as allowed wait and run."""
     setup = plan.setup
     work = plan.seconds * 2
     asked = offers(plan.source, plan.mix, setup.cost, 1.0, work, seed=-1)[: setup.max_running + setup.max_waiting]

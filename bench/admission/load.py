@@ -28,7 +28,7 @@ _PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
 
 def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
-    """Return a Poisson stream. Lengths are lognormal, by median and sigma: many are short, a few are very long."""
+    """Return a Poisson stream. Lengths are lognormal with a median and a sigma: many are short, a few are very long."""
 
     def shapes(rng: Random) -> Iterator[LengthShape]:
         while True:
@@ -43,12 +43,12 @@ def _lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
 
 
 def recorded(trace: Sequence[LengthShape]) -> Source:
-    """Return a trace from a random offset, repeated from its beginning."""
+    """Return a source that starts at a random position of the trace and repeats the trace."""
     return lambda rng: islice(cycle(trace), rng.randrange(len(trace)), None)
 
 
 def fitted(trace: list[LengthShape], context: int) -> list[LengthShape]:
-    """Scale all prompts by one factor, so that the longest leaves room for an answer; cut answers to the room left."""
+    """Scale all prompts by the same factor, so that the longest leaves room for an answer; cut answers to fit."""
     shrink = min(1.0, _PROMPTS * context / max(shape.prompt_tokens for shape in trace))
     prompts = [max(1, round(shape.prompt_tokens * shrink)) for shape in trace]
     return [
@@ -64,7 +64,7 @@ class Offer:
     priority: int
     prompt_tokens: int
     answer_tokens: int  # length at which the model ends the answer
-    max_tokens: int  # the caller's limit; the replica knows no other
+    max_tokens: int  # the caller's limit, the only length that the replica knows
     patience: float  # seconds from arrival to the deadline
     work: float  # seconds on an idle replica
 
@@ -104,11 +104,11 @@ _Value = TypeVar("_Value", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    classes: tuple[tuple[int, float], ...] = ((9, 0.05), (6, 0.15), (3, 0.3), (1, 0.5))  # priorities and shares
+    classes: tuple[tuple[int, float], ...] = ((9, 0.05), (6, 0.15), (3, 0.3), (1, 0.5))  # (priority, share)
     deadlines: tuple[tuple[float, float], ...] = ((4.0, 0.2), (10.0, 0.5), (30.0, 0.3))
-    """Tight, normal and loose: multiples of the lone work, and shares."""
+    """Tight, normal and loose: (multiple of the lone work, share)."""
     least_patience: float = 0.5
-    early: float = 0.0  # share of answers that end before the limit, which is then up to four times as long
+    early: float = 0.0  # share of answers that end before their limit, which is up to four times their length
 
     @property
     def priorities(self) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate:
     """Return a load of `seconds` with `work_rate` seconds of lone work per second.
 
     Gaps are scaled by the same factor to fill the time, so that bursts stay bursts. The load depends only on the
-    arguments and the seed, and its priorities do not depend on its rate."""
+    arguments, and its priorities do not depend on its rate."""
     rng = Random(seed)
     drawn_shapes, shapes, work = source(Random(rng.random())), list[LengthShape](), seconds * work_rate
     while work > 0:
@@ -148,7 +148,7 @@ def _pick(rng: Random, shares: tuple[tuple[_Value, float], ...]) -> _Value:
 
 
 End = Literal["in time", "late", "given up", "shed", "refused", "cancelled", "failed"]
-"""shed: displaced by a higher priority; given up: ended because it, or a higher priority, would have been late."""
+"""shed: displaced by a higher priority; given up: ended to avoid being late, or making a higher priority late."""
 ENDS: tuple[End, ...] = get_args(End)
 MISSED: frozenset[End] = frozenset({"late", "given up"})
 """Ends of requests that were admitted, not displaced, and not answered in time."""
@@ -158,9 +158,9 @@ MISSED: frozenset[End] = frozenset({"late", "given up"})
 class OfferOutcome:
     offer: Offer
     end: End
-    at: float  # when the end was known
-    reason: str = ""  # reason of a refusal
-    stated_wait: float | None = None  # seconds, if the refusal states them
+    at: float  # seconds since the load began until the end was known
+    reason: str = ""  # of a refusal or an error
+    stated_wait: float | None = None  # the retry-after of a refusal in seconds, if it states one
     latency: float | None = None  # seconds, if measured
     cpu: float | None = field(default=None, compare=False)
     """CPU seconds that the refusal took, if measured; they differ from run to run."""
@@ -168,7 +168,7 @@ class OfferOutcome:
     """When the caller sent the request, on the monotonic clock, if measured."""
     behind: float | None = None  # seconds that the load generator was late, if measured
     beside_lower: bool | None = None
-    """Whether a lower priority was running at that moment, if known."""
+    """Whether a lower priority was running when this request ended, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,9 @@ class Tally:
     offered: int
     ends: Counter[str]  # by end; the counts add up to `offered`
     refusals: Counter[str]  # by reason
-    answers: float  # in time, per second
-    tokens: float  # per second, prompts and answers
-    work: float  # lone work per second: the unit of capacity
+    answers: float  # answers in time per second
+    tokens: float  # tokens per second of prompts and answers, in time
+    work: float  # seconds of lone work per second, in time: the unit of capacity
 
     @property
     def admitted(self) -> int:
@@ -186,7 +186,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes of one priority, or of all. Rates are those of the answers within the window."""
+    """Count the outcomes of one priority, or of all if None. Rates count the answers in time within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
@@ -201,7 +201,7 @@ def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priorit
 
 
 class ArrivalClock(ManualClock):
-    """A clock whose `sleep` is instant; requests that arrive meanwhile are submitted in order, at their time."""
+    """A clock whose `sleep` is instant. Requests that arrive during a sleep are submitted in order, on time."""
 
     def __init__(self, offers: Iterable[Offer] = (), submit: Callable[[Offer], object] = lambda offer: None) -> None:
         super().__init__()
@@ -258,11 +258,11 @@ class _Unsteady:
 
 
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
-"""With admission control, or with only a bounded queue: first come, first served, with the length of a replica's queue
-or the best length; or by priority."""
+"""octet has admission control; the others have only a bounded queue: first come, first served with the queue of a
+replica, the same with the best queue length, or by priority."""
 SYSTEMS: tuple[System, ...] = get_args(System)
 QUEUE = 256  # the maximum number of waiting requests
-LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # tried for "fcfs tuned"
+LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)  # queue lengths tried for "fcfs tuned"
 QUICK_LENGTHS = (8, 32, QUEUE)
 
 
@@ -272,10 +272,10 @@ class Plan:
     source: Source
     mix: Mix
     loads: tuple[float, ...]  # multiples of the capacity
-    seconds: float  # duration of each load, or of the highest one
+    seconds: float  # duration of each load; if compressed, of the highest one
     seeds: Sequence[int]
-    compressed: bool = False  # whether all loads have the same requests, in less time
-    followed: int = 40  # about this many refusals of a run are followed
+    compressed: bool = False  # whether all loads consist of the same requests, sent in less time
+    followed: int = 40  # about how many refusals of a run are followed
     lengths: tuple[int, ...] = LENGTHS
 
     def seconds_at(self, load: float) -> float:
@@ -295,8 +295,8 @@ class Plan:
 class FollowedRefusal(NamedTuple):
     priority: int
     stated_wait: float | None  # seconds
-    wait: float  # seconds after which it would have been admitted, had it kept its place in the queue
-    is_admitted_again: bool  # whether it is admitted when it comes back after the stated wait
+    wait: float  # seconds after which the request would have been admitted, had it kept its place in the queue
+    is_admitted_again: bool  # whether the request is admitted when it is sent again after the stated wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +312,10 @@ class Run:
     most_admitted: int | None = None  # the maximum number of requests admitted at one time, if known
     length: int | None = None  # length of the queue, if there is one
     slow_periods: SlowPeriods | None = field(default=None, compare=False)
-    """Slow periods of the machine, if time is real."""
+    """Slow periods of the machine, if the run is in real time."""
 
 
-_LIVE_SPEED = 4  # times as fast as the simulated replica, because callers share its cores
+_LIVE_SPEED = 4  # a live replica is this many times as fast as the simulated one, because callers share its cores
 
 
 def make_plan(

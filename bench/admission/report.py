@@ -1,4 +1,4 @@
-"""Runs as figures: goodput, refusals, and how accurate retry-after was."""
+"""Figures of runs: goodput, refusals, and the accuracy of retry-after."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -12,7 +12,7 @@ from simulation.results import BenchRecord, format_figure, percentile, summary
 
 BENCH = "admission"
 MUST_SHOW = (3.0, 10.0)  # loads at which goodput is compared
-WITHIN = 2.0  # the factor within which a retry-after is right
+WITHIN = 2.0  # a retry-after is right within this factor
 
 
 def load_case(load: float) -> str:
@@ -56,7 +56,7 @@ def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
 
 
 def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
-    """Yield Octet's goodput divided by that of every other system, for each seed."""
+    """Yield, for each other system, Octet's goodput divided by that system's, over the seeds."""
     goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
     for load, system, group in _grouped(runs):
         if system == "octet":
@@ -74,8 +74,8 @@ _BROKEN: frozenset[End] = MISSED | {"shed"}
 
 
 def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
-    """Return admitted requests that missed their deadline although a lower priority was running at that moment, or was
-    answered in the second half of their time."""
+    """Return the admitted requests that missed their deadline although a lower priority was running at that moment, or
+    was answered in the second half of their time."""
     inside = [each for each in outcomes if each.end != "refused"]
     return [
         missed
@@ -94,7 +94,7 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Return the share of followed refusals whose retry-after was right."""
+    """Return the share of followed refusals whose retry-after was right; None if there are none."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None
@@ -106,7 +106,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Return, by seed, the tally of the load with the best median over all seeds."""
+    """Return, by seed, the tally of the load with the best median work over all seeds."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }

@@ -137,7 +137,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class GenerateValidator(FieldChecks):
-    """Validates requests. Every method raises Refusal, which names the field, its limit and the value."""
+    """Validates requests. Every method raises Refusal, which names an invalid field, its limit and the value."""
 
     def __init__(self, limits: GenerateLimits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())
@@ -175,7 +175,7 @@ class GenerateValidator(FieldChecks):
         )
 
     def seconds(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str) -> float | None:
-        """Return the seconds of a field in milliseconds; None if it is not set."""
+        """Return a field in milliseconds as seconds; None if it is not set."""
         return self.in_range(field, getattr(message, field)) / 1000 if message.HasField(field) else None
 
     def check_prompt_length(self, num_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Prompts to tokens and tokens to text, for the server.
+"""Converts prompts to tokens and tokens to text, for the server.
 
 A conversation is turned into tokens by the model's chat template, which is untrusted and runs in a child process.
 """
@@ -139,12 +139,12 @@ class RendererProcess:
         self._fault: str | None = None
 
     def variables(self) -> frozenset[str]:
-        """Return the variables that the template uses. Raises TemplateRefused, as `render` does."""
+        """Return the variables that the template uses. Raises TemplateRefused if it is unusable."""
         self._live_child()
         return self._variables
 
     def render(self, variables: Mapping[str, Any], now: str, *, marked: bool) -> str:
-        """With `marked`, every control token in the template's own text is replaced by its alias."""
+        """Return the text. With `marked`, control tokens in the template's own text are replaced by aliases."""
         request = {"variables": variables, "now": now, "marked": marked}
         return str(self._exchange(self._live_child(), request, self._limits.seconds)["text"])
 
@@ -346,26 +346,26 @@ class VocabularyCodec:
         self._template = ChatTemplate(vocabulary, self._encoder) if has_template else None
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Raises ValueError for text that this vocabulary cannot encode."""
+        """Return the tokens. Raises ValueError for text that this vocabulary cannot encode."""
         return self._encoder.prompt(text, "text")
 
     def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
-        """Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
+        """Return the tokens. Raises TemplateRefused if there is no usable template, or if it rejects the messages."""
         return self._require_template().render(messages, tools)
 
     def tool_calling(self, offer: ToolOffer) -> ToolCalling:
-        """Return how the model calls these tools. Raises ToolsUnsupported or TemplateRefused."""
+        """Return how the model calls these tools. Raises ToolsUnsupported or TemplateRefused if it cannot."""
         dialect = self._require_template().dialect()
         control = {marker: self._control_ids[marker] for marker in dialect.markers if marker in self._control_ids}
         return ToolCalling(offer, dialect, control)
 
     def detokenizer(self, visible: Mapping[int, str] | None = None) -> Detokenizer:
-        """`visible` maps control tokens that are to be written out to their text."""
+        """`visible` maps control tokens that are written out to their text."""
         return Detokenizer(self._pieces, visible)
 
     def warm_up(self) -> None:
         """Do the one-time work that would make the first call slow."""
-        with suppress(TemplateRefused):  # the requests that need the template report what is wrong with it
+        with suppress(TemplateRefused):  # requests that need the template report its fault
             self.render([ChatTurn("user", "warm up")])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Prompts, messages, tools and answer structure of a request, already validated, and the errors about them."""
+"""Validated prompts, messages, tools and answer structures of requests, and the errors that they can cause."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ StructureKind = Literal["json_object", "json_schema", "regex", "choice", "calls"
 class OfferedTool(NamedTuple):
     name: str
     description: str
-    parameters: str  # a JSON Schema of an object, as JSON; empty for a tool without parameters
+    parameters: str  # a JSON Schema of an object, as a JSON string; empty for a tool without parameters
     strict: bool
 
     def to_template(self) -> dict[str, Any]:
@@ -24,7 +24,7 @@ class OfferedTool(NamedTuple):
 class MessageToolCall(NamedTuple):
     call_id: str
     name: str
-    arguments: str  # a JSON object, as JSON
+    arguments: str  # a JSON object, as a JSON string
 
     def to_template(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": json.loads(self.arguments)}
@@ -33,7 +33,7 @@ class MessageToolCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFragment:
-    """Part of a tool call while it is generated; the first fragment carries its id and name."""
+    """Part of a tool call while it is generated; the first fragment carries the call's id and name."""
 
     index: int
     call_id: str

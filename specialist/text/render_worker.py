@@ -44,7 +44,7 @@ class Generation(Extension):
 
 
 def create_environment() -> Environment:
-    """Use the same whitespace rules, filters and functions as transformers."""
+    """Return an environment with the same whitespace rules, filters and functions as that of transformers."""
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = _tojson
     env.globals["raise_exception"] = _refuse
@@ -66,7 +66,7 @@ def _refuse(message: object) -> None:
 
 
 def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces every control token in a string by its alias, the longest first."""
+    """Return a function that replaces every control token in a string with its alias, the longest first."""
     if not aliases:
         return lambda text: text
     longest_first = sorted(aliases, key=lambda text: (-len(text), text))
@@ -101,7 +101,7 @@ class TemplateRenderer:
         env = create_environment()
         self.variables = sorted(meta.find_undeclared_variables(env.parse(source)))
         self._plain = env.from_string(source)
-        # folds constants, so that a control token is in one piece
+        # optimising folds constants, so that a control token is in one piece
         tree = cast(nodes.Template, optimize(env.parse(source), env))
         mark_control_tokens(tree, alias_marker(aliases))
         self._marked = env.from_string(tree)

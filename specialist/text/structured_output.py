@@ -22,7 +22,7 @@ from specialist.text.tokenization import SPACE, ByteLevel, Metaspace, TokenPiece
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-_JSON_OPTIONS = {  # the whitespace of ordinary JSON and no more: a model that may write endless whitespace does
+_JSON_OPTIONS = {  # only the whitespace of ordinary JSON: a model that may write endless whitespace does so
     "item_separator": ",",
     "key_separator": ":",
     "whitespace_flexible": True,
@@ -56,9 +56,9 @@ def _parser_limits() -> "LLParserLimits":
 class GrammarLimits:
     depth: int = 64  # maximum nesting of brackets in a schema
     seconds: float = 1.0  # time to compile a grammar
-    compiling: int = 16  # grammars that are being compiled or are queued
+    compiling: int = 16  # grammars that may be compiling or queued at the same time
     kept: int = 64  # grammars in the cache
-    kept_bytes: int = 1 << 20  # bytes of the structures from which they were compiled
+    kept_bytes: int = 1 << 20  # total bytes of the structures that the cached grammars were compiled from
 
 
 class GrammarVocabulary:
@@ -74,8 +74,8 @@ class GrammarVocabulary:
         self.drops_space = pieces.spelling.drops_space  # whether one space before an answer is not part of its text
         ends = sorted(vocabulary.eos_ids) or [vocab_size]
         wrapper = _TokenizerAdapter(vocabulary, pieces, vocab_size, ends)
-        # One bit per token, as in the library's masks: tokens that may begin an answer, None if all may; all tokens
-        # but stop tokens.
+        # One bit per token, as in the library's masks: `first` has the tokens that may begin an answer, None if all may;
+        # `but_stops` has all tokens except stop tokens.
         self.first = _first_tokens(pieces, len(wrapper.tokens))
         self.but_stops = _pack_bits(token not in vocabulary.eos_ids for token in range(len(wrapper.tokens)))
         self.tokenizer = LLTokenizer(cast(TokenizerWrapper, wrapper), n_vocab=len(wrapper.tokens), eos_token=ends)
@@ -120,7 +120,8 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return the allowed first tokens. If the vocabulary drops all spaces in them, only a leading one is allowed."""
+    """Return the tokens that may begin an answer. If the vocabulary drops their spaces, only a leading one may
+    occur."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
@@ -135,7 +136,7 @@ def _pack_bits(kept: Iterable[bool]) -> NDArray[np.uint8]:
 
 
 class Grammar:
-    """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
+    """A structure compiled for one vocabulary. Compiling is slow; then every request only copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> None:
         """Raises InvalidValue for an invalid structure, or for one that no text can satisfy."""
@@ -173,7 +174,7 @@ def _requirement(structure: Structure) -> str:
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
-    """If the vocabulary drops a space before an answer, the grammar requires that space; in JSON it is optional."""
+    """Return the rules. If the vocabulary drops a space before an answer, they require it; in JSON it is optional."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark
@@ -191,7 +192,7 @@ def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: Gra
 
 
 def json_schema_rule(text: str, depth: int) -> str:
-    """Return the right-hand side of a rule. Raises InvalidValue for an invalid schema."""
+    """Return the right-hand side of a grammar rule. Raises InvalidValue for an invalid schema."""
     return _json_rule(parse_json_object(text, depth))
 
 
@@ -270,7 +271,7 @@ class Guide:
             return False
         if self._vocabulary.first is not None and not self._followed:
             return False
-        forced = self._matcher.compute_ff_tokens()  # of several ways to tokenize forced text, the mask allows one
+        forced = self._matcher.compute_ff_tokens()  # the mask allows only one tokenization of forced text
         fits = forced[0] == token if forced else self._matcher.validate_tokens([token]) == 1
         return fits and not self._matcher.is_error()
 

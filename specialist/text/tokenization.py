@@ -128,7 +128,7 @@ class Encoder:
         self._tokenizer, self._id_of_alias = _without_control_text(vocabulary, self.aliases)
 
     def encode(self, text: str, field: str = "prompt") -> tuple[int, ...]:
-        """Return the tokens. Raises TextTooLong, NotText or ControlText, each naming the field."""
+        """Return the tokens. Raises TextTooLong, NotText or ControlText for invalid text, naming the field."""
         check_text(text, self.max_bytes, field)
         return self.encode_marked(text, field)
 
@@ -168,7 +168,7 @@ class Encoder:
 
 
 def check_text(text: str, max_bytes: int, field: str) -> int:
-    """Return the number of bytes. Raises TextTooLong or NotText."""
+    """Return the number of bytes. Raises TextTooLong or NotText for invalid text."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -201,7 +201,7 @@ class Detokenizer:
     together. Only whole characters are returned; control tokens write nothing."""
 
     def __init__(self, pieces: TokenPieces, visible: Mapping[int, str] | None = None) -> None:
-        """`visible` maps control tokens that are to be written out to their text."""
+        """`visible` maps control tokens that are written out to their text."""
         self._pieces = pieces
         self._visible = {token: pieces.spelling.piece(text) for token, text in (visible or {}).items()}
         self._writer = pieces.spelling.writer()
@@ -225,7 +225,7 @@ class Detokenizer:
 
 
 class _ByteWriter:
-    """Joins the pieces of one answer, as the other writers do. Only whole characters are returned."""
+    """Joins the pieces of one answer. Like the other writers, it returns only whole characters."""
 
     def __init__(self) -> None:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
@@ -238,7 +238,7 @@ class _ByteWriter:
 
 
 class _FallbackWriter:
-    """A run of byte tokens is held back until it ends: one invalid byte makes every byte of the run U+FFFD."""
+    """Joins text and runs of byte tokens. If a byte of a run is invalid, each byte of the run becomes U+FFFD."""
 
     def __init__(self, num_dropped: int) -> None:
         self._run = bytearray()
@@ -301,7 +301,7 @@ class StopStrings:
         self._automaton = _Automaton(stops) if stops else None
         self._node = 0
         self._held = ""
-        self._match: tuple[int, int] | None = None  # where in the held text the earliest match begins, and its length
+        self._match: tuple[int, int] | None = None  # start of the earliest match in the held text, and its length
 
     def push(self, text: str) -> tuple[str, bool]:
         """Return text that is safe to send, and whether a stop string was found; after it, no text is returned."""

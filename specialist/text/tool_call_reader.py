@@ -21,7 +21,7 @@ class ToolCalling:
 
     @property
     def is_guided(self) -> bool:
-        """Whether a grammar must prevent errors that a free-running model may make."""
+        """Whether a grammar must prevent errors that the model may make without one."""
         offer = self.offer
         return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
 
@@ -53,10 +53,10 @@ class CallReader:
         self._new_id = new_id
         self._guided = guided
         self._blanks: list[str] = []  # whitespace that may precede a call
-        self._held = ""  # after the whitespace: text that may be the beginning of a marker
+        self._held = ""  # text after the blanks that may be the beginning of a marker
         self._block: CallBlock | None = None
         self._num_calls = 0
-        self._is_text_only = False  # for a dialect without a marker: whether no call can begin any more
+        self._is_text_only = False  # whether no call can begin any more, in a dialect without a marker
         self._trims_blanks = False  # whether the text directly follows a call
 
     def push(self, text: str) -> ParsedText:
@@ -94,7 +94,7 @@ class CallReader:
         return behind
 
     def _read_start(self, text: str, parsed: ParsedTextBuilder) -> str:
-        """Read the start of an answer without a marker: if it begins with a bracket it is a call, otherwise text."""
+        """Read the start of an answer without a marker: if it begins with `{` it is a call, otherwise text."""
         content = text.lstrip(BLANK)
         if self._is_text_only:
             parsed.texts.append(text)
@@ -129,7 +129,7 @@ class CallReader:
 
 
 def _marker_start(text: str, marker: str) -> int:
-    """Return the position from which the text may be the beginning of the marker."""
+    """Return the position from which the rest of the text may be the beginning of the marker."""
     longest = min(len(text), len(marker) - 1)
     return len(text) - next((size for size in range(longest, 0, -1) if text.endswith(marker[:size])), 0)
 
@@ -151,7 +151,7 @@ class CallBlock(ABC):
         self._num_matched = 0
 
     def step(self, character: str, parsed: ParsedTextBuilder) -> bool:
-        """Return whether the block has ended, at this character or before it."""
+        """Read a character. Return whether the block has ended, at this character or before it."""
         if self._state == "opening":
             if character != ("[" if self._dialect.is_list else "{"):
                 if character in BLANK:
@@ -185,7 +185,7 @@ class CallBlock(ABC):
 
     @abstractmethod
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Handle the end of the text."""
+        """Handle the end of the answer inside the block."""
 
     @abstractmethod
     def _read(self, character: str, parsed: ParsedTextBuilder) -> None: ...
@@ -221,7 +221,7 @@ class BufferedBlock(CallBlock):
         return True
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Complete calls count even without the end marker."""
+        """Pass on complete calls even without the end marker."""
         if self._calls is not None:
             self._end(parsed)
         else:
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """A call whose name is known is kept as a call."""
+        """Keep a call whose name is known; pass on the rest as text."""
         parsed.texts.append("".join(self._raw))

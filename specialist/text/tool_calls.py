@@ -59,7 +59,7 @@ _RENDERED_PROBES = {
 
 
 def detect_dialect(rendered: str) -> ToolDialect | None:
-    """`rendered` is a conversation with the probe's call, as the model's chat template writes it."""
+    """Return the dialect of a conversation with the probe's call, as rendered by the model's chat template."""
     return next((dialect for dialect, probe in _RENDERED_PROBES.items() if re.search(probe, rendered)), None)
 
 
@@ -78,7 +78,7 @@ class ParsedTextBuilder:
 
 
 def merge_call_parts(fragments: Iterable[ToolCallFragment]) -> tuple[ToolCallFragment, ...]:
-    """Join neighbouring fragments of one call."""
+    """Join neighbouring fragments of the same call."""
     groups = [list(group) for _, group in groupby(fragments, attrgetter("index"))]
     return tuple(replace(group[0], arguments="".join(part.arguments for part in group)) for group in groups)
 
@@ -89,7 +89,7 @@ class JsonBrackets:
     __slots__ = ("_escaped", "_quoted", "depth")
 
     def __init__(self) -> None:
-        self.depth = 0  # open brackets
+        self.depth = 0  # number of open brackets
         self._quoted = False
         self._escaped = False
 
@@ -108,7 +108,7 @@ class JsonBrackets:
 
 
 def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list[tuple[str, str]] | None:
-    """Return the name of each call and its arguments, exactly as the model wrote them; None if the text is not a call,
+    """Return the name and the arguments of each call, exactly as the model wrote them; None if the text is not a call,
     or calls a tool that was not offered."""
     try:
         json.loads(text, parse_constant=refuse_constant)
@@ -163,12 +163,12 @@ _DECODER = json.JSONDecoder()
 _ANY_OBJECT = '{"type":"object"}'
 _EMPTY_OBJECT = '{"type":"object","properties":{},"additionalProperties":false}'
 _TEXT = r"TEXT: /(.|\n)*/"
-_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # a bracket after whitespace begins a call
+_TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # `{` after whitespace begins a call
 
 
 def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:
-    """Return grammar rules for calls; the first rule is `calls`. `control` has the dialect's markers that are control
-    tokens. Raises InvalidValue for an invalid schema."""
+    """Return grammar rules for calls; the first rule is `calls`. `control` maps the dialect's markers that are control
+    tokens to their ids. Raises InvalidValue for an invalid schema."""
     lines = [f"calls: {_calls_rule(offer, dialect, control)}"]
     lines += [f"call: {' | '.join(f'call_{index}' for index in range(len(offer.callable)))}"]
     for index, tool in enumerate(offer.callable):

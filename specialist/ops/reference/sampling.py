@@ -113,8 +113,7 @@ def _token(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def logits_fault(raw: float, peak: float) -> RowFault | None:
-    """Return the fault of the largest logit before (`raw`) or after adjustment (`peak`); it is NaN if any logit is
-    NaN."""
+    """Return the fault of the largest logit before (`raw`) or after adjustment (`peak`); NaN if any logit is NaN."""
     if not isfinite(raw):
         return RowFault(f"the model's logits are not usable: the largest is {raw}")
     if not isfinite(peak):
