@@ -41,7 +41,7 @@ def add_jobs_command(commands: Commands) -> None:
     add_option(listing, "--limit", "N", "at most N; default: the router's limit", int)
     add_option(listing, "--before", "ID", "only jobs older than this one", default="")
     get = _add_verb(verbs, "get", "show a job and its answer so far", _get)
-    cancel = _add_verb(verbs, "cancel", "cancel a job; an ended job stays as it is", _cancel)
+    cancel = _add_verb(verbs, "cancel", "cancel a job; an ended job does not change", _cancel)
     watch = _add_verb(verbs, "watch", "print a job's answer as it streams, across router restarts", _watch, _ENDED_HELP)
     wait = _add_verb(verbs, "wait", "wait for a job to end and print its answer", _wait, _ENDED_HELP)
     for each in (get, cancel, watch, wait):

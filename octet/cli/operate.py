@@ -177,7 +177,7 @@ def add_breaker_commands(commands: Commands) -> None:
     position.add_argument("--open", dest="hold", action="store_const", const="open", help="send it only shadow traffic")
     position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="let it serve")
     _add_change_options(hold, reason_needed=True)
-    about = "let the breaker decide again, from the state it has without the hold"
+    about = "let the breaker decide again, starting from its own state"
     change = _change(_describe_breaker, Operator.release_breaker, "specialist")
     release = cli.add_operator_verb(verbs, "release", about, change)
     _add_change_options(release)
@@ -207,7 +207,7 @@ def add_knob_commands(commands: Commands) -> None:
     change = _show(_describe_knob, lambda operator, given: operator.set_knob(*given.setting, why=given.reason))
     setting = cli.add_operator_verb(verbs, "set", "set a knob to a value until it is released", change, _KNOBS_HELP)
     add_option(setting, "setting", "NAME=VALUE", "such as review.priority_floor=5", parse_setting)
-    about = "return a knob to the configuration and to escalation"
+    about = "let configuration and escalation set a knob again"
     release = cli.add_operator_verb(verbs, "release", about, _change(_describe_knob, Operator.release_knob, "name"))
     add_option(release, "name", "NAME", "such as review.priority_floor")
     for verb in (setting, release):

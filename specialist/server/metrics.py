@@ -62,20 +62,20 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
     yield from _step_families(families, counters)
     text = "Seconds since the current step began; 0 when idle."
     yield families.gauge("step_under_way_seconds", text, step_seconds)
-    text = "Commits that came late or twice and changed nothing."
+    text = "Commits that were late or repeated and changed nothing."
     yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
-    text = "Saved states of recurrent layers that could not be used."
+    text = "Unusable saved states of recurrent layers."
     yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
     yield from _request_families(families, counters)
 
 
 def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
     labels = ("mode",)
-    text = "Duration of a step: prefill (a chunk of prompts), decode, spec_verify."
+    text = "Duration of a step, by mode: prefill (a chunk of prompts), decode, spec_verify."
     yield families.histograms("step_seconds", text, labels, (((mode,), counters.step_seconds[mode]) for mode in MODES))
     text = "Sequences in a step."
     yield families.histograms("step_rows", text, labels, (((mode,), counters.step_rows[mode]) for mode in MODES))
-    text = "Prompt tokens computed and tokens generated, shadow requests included."
+    text = "Prompt tokens computed and tokens generated, including shadow requests."
     yield families.counters(
         "step_tokens_total", text, labels, (((mode,), counters.step_tokens[mode]) for mode in MODES)
     )
@@ -84,7 +84,7 @@ def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> I
 
 
 def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
-    text = "Requests that ended, shadow requests included: stop, length, cancelled, deadline, error, shed."
+    text = "Requests that ended, including shadow requests, by reason: stop, length, cancelled, deadline, error, shed."
     finished = (((reason,), num) for reason, num in list(counters.finished.items()))
     yield families.counters("finished_requests_total", text, ("reason",), finished)
     text = "Preemptions of a sequence: for admission, for growth, or for another request's deadline."
@@ -94,7 +94,7 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     text = "From the first step to the first token."
     yield families.histograms("prefill_seconds", text, (), [((), counters.prefill)])
     yield families.counter("prompt_tokens_total", "Prompt tokens of requests that ran.", counters.prompt_tokens)
-    text = "Prompt tokens of requests that ran, found in the cache."
+    text = "Prompt tokens found in the cache, for requests that ran."
     yield families.counter("cached_prompt_tokens_total", text, counters.cached_tokens)
     yield families.counter("completion_tokens_total", "Tokens of answers.", counters.completion_tokens)
 
@@ -109,18 +109,18 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     yield None  # the rest runs on another thread
     text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
     yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
-    text = "Requests shed when one of higher priority was admitted."
+    text = "Requests shed to admit a request of higher priority."
     yield families.counter("displaced_requests_total", text, counters.displaced)
-    text = "Requests suspended when one of higher priority was admitted."
+    text = "Requests suspended to admit a request of higher priority."
     yield families.counter("set_aside_requests_total", text, counters.suspended)
     yield families.gauge("open_calls", "Calls whose status has not been sent yet.", open_calls)
-    yield families.gauge("watchers", "Callers watching the load.", watchers)
-    yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting for it.", tokenizing)
-    text = "Limit of requests being tokenised or waiting for it."
+    yield families.gauge("watchers", "Callers watching the replica's load.", watchers)
+    yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting to be.", tokenizing)
+    text = "Limit on requests being tokenised or waiting to be."
     yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
-    text = "Share of the process's memory limit that is in use; 0 without a limit."
+    text = "Share of the process's memory limit in use; 0 without a limit."
     yield families.gauge("memory_share", text, memory)
-    text = "Duration of tokenisation, including its time in the queue."
+    text = "Duration of tokenisation, including the time in its queue."
     yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
 
 
@@ -155,15 +155,15 @@ def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> F
 _LOAD_GAUGES = (  # name, help text, field of the load report
     ("waiting_requests", "Waiting and suspended requests.", "waiting"),
     ("running_requests", "Running requests.", "running"),
-    ("shadow_requests", "Shadow requests that are waiting or running.", "shadows"),
-    ("waiting_requests_limit", "Limit of waiting requests.", "max_waiting"),
-    ("running_requests_limit", "Limit of running requests.", "max_running"),
-    ("draining", "1 if the replica accepts no new requests and finishes the others.", "draining"),
+    ("shadow_requests", "Shadow requests, waiting or running.", "shadows"),
+    ("waiting_requests_limit", "Limit on waiting requests.", "max_waiting"),
+    ("running_requests_limit", "Limit on running requests.", "max_running"),
+    ("draining", "1 if the replica accepts no new requests and finishes those it has.", "draining"),
     ("refusing", "1 if a request was refused for lack of capacity within the last second.", "refusing"),
-    ("prefill_tokens_per_second", "Recent rate of prefill steps.", "prefill_rate"),
-    ("decode_tokens_per_second", "Recent rate of decode steps.", "decode_rate"),
+    ("prefill_tokens_per_second", "Recent tokens per second in prefill steps.", "prefill_rate"),
+    ("decode_tokens_per_second", "Recent tokens per second in decode steps.", "decode_rate"),
     ("drained_requests_per_second", "Recent rate at which requests end while the replica is busy.", "drain_rate"),
-    ("usual_wait_seconds", "How long a typical request would now wait for its first step.", "usual_wait"),
+    ("usual_wait_seconds", "Expected wait of a typical request for its first step.", "usual_wait"),
 )
 
 
@@ -176,7 +176,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
             (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
             for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
         ]
-    text = "Forecast error as a share of the actual time, for steps and whole requests."
+    text = "Forecast error as a share of the actual time, of steps or whole requests."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
     yield families.gauge("estimate_margin_ratio", "Share by which work may exceed its forecast.", margin)
 
@@ -185,13 +185,13 @@ def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStr
     yield None  # the rest runs on another thread: the counters are only read
     pool, states = scheduler.pool, scheduler.states
     counters = pool.counters
-    yield families.gauge("kv_block_tokens", "Tokens that one block of the KV pool holds.", pool.block_size)
-    text = "Blocks of prompts that were not found: cold, evicted, tokens_differ, no_boundary, disabled."
+    yield families.gauge("kv_block_tokens", "Tokens per block of the KV pool.", pool.block_size)
+    text = "Prompt blocks not found in the cache, by reason: cold, evicted, tokens_differ, no_boundary, disabled."
     misses = (((reason,), num) for reason, num in counters.misses.items())
     yield families.counters("kv_block_misses_total", text, ("reason",), misses)
     for name, text, num in (
-        ("hits", "Blocks of prompts that were found in the cache.", counters.hits),
-        ("evictions", "Cached blocks that were evicted.", counters.evictions),
+        ("hits", "Prompt blocks found in the cache.", counters.hits),
+        ("evictions", "Cached blocks evicted.", counters.evictions),
         ("reads", "Blocks that steps read.", counters.reads),
         ("writes", "Blocks that steps wrote tokens into.", counters.writes),
     ):

@@ -249,7 +249,7 @@ def _add_router(paths: _Paths) -> None:
     add("GET /v1/models/{model}", "getModel", "one model", _json("Model"), errors=(404,))
     add("GET /v1/slo", "getSlo", slo, _json("GetSloResponse"), _query("specialist", _STRING, specialist), errors=(404,))
     add("GET /healthz", "health", "whether the process is alive", healthy, is_open=True)
-    add("GET /readyz", "readiness", "whether every specialist has a warm replica", ready, is_open=True)
+    add("GET /readyz", "readiness", "whether every specialist has had a warm replica", ready, is_open=True)
     add("GET /openapi.json", "openapi", "this document", _json({"type": "object"}), is_open=True)
     add("GET /dashboard", "dashboard", "the operators' page, without data", page, is_open=True)
     add("GET /dashboard/{file}", "dashboardFile", "a file of the page", file, errors=(404,), is_open=True)

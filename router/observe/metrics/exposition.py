@@ -40,7 +40,7 @@ def store_source(store: Store) -> FamilyStream:
     about = "Rows waiting to be written: receipts, comparisons, counts."
     held = [((kind,), getattr(figures, f"held_{kind}")) for kind in ("receipts", "comparisons", "counts")]
     yield gauge_family("octet_store_held_rows", about, ("kind",), held)
-    about = "Rows that were lost: the buffer was full, or the database refused them."
+    about = "Lost rows: the buffer was full, or the database refused them."
     kinds = ("receipts", "comparisons", "counts", "verdicts")
     dropped = [((kind,), getattr(figures, f"dropped_{kind}")) for kind in kinds]
     yield counter_family("octet_store_dropped_rows_total", about, ("kind",), dropped)
@@ -65,11 +65,11 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
         ("octet_warm", "Whether every specialist has had a warm replica.", router.is_warm),
         ("octet_draining", "Whether the router is draining.", service.draining),
         ("octet_inflight_requests", "Requests in flight.", len(live)),
-        ("octet_inflight_requests_limit", "Limit of requests in flight.", live.max_requests),
-        ("octet_inflight_bytes", "Bytes of the requests in flight.", live.num_bytes),
+        ("octet_inflight_requests_limit", "Limit on requests in flight.", live.max_requests),
+        ("octet_inflight_bytes", "Bytes of requests in flight.", live.num_bytes),
         ("octet_memory_share", "Share of the process's memory limit in use; 0 without a limit.", memory),
         ("octet_http_connections", "Open HTTP connections.", num_connections),
-        ("octet_jobs_running", "Jobs that this router is running.", jobs.num_running),
+        ("octet_jobs_running", "Jobs running on this router.", jobs.num_running),
         ("octet_job_watchers", "Callers watching a job.", len(jobs.watchers)),
     ]
     yield None  # the rest runs on another thread
@@ -77,12 +77,12 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
     yield gauge_family("octet_build_info", about, ("version",), [((__version__,), 1)])
     for name, about, value in gauges:
         yield gauge_family(name, about, (), [((), value)])
-    about = "HTTP responses by route and status; route none stands for unknown routes."
+    about = "HTTP responses by route and status; the route none stands for unknown routes."
     rows = (((route or "none", str(status)), num) for (route, status), num in responses)
     yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
-    about = "Calls that the access gate refused: unauthenticated, forbidden, key_limit."
+    about = "Calls that the access gate refused, by reason: unauthenticated, forbidden, key_limit."
     yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
-    yield counter_family("octet_jobs_submitted_total", "Jobs that were submitted.", (), [((), submitted)])
+    yield counter_family("octet_jobs_submitted_total", "Jobs submitted to this router.", (), [((), submitted)])
     about = "Jobs that this router ended: done, failed, cancelled."
     yield counter_family("octet_jobs_ended_total", about, ("status",), ended)
 
@@ -95,27 +95,27 @@ def control_source(control: ControlPlane) -> FamilyStream:
     candidates = [each for each in breakers if each.lane_status == "candidate"]
     yield from _breaker_gauges(_CANDIDATE_GAUGES, candidates)
     yield from _knob_families(knobs)
-    about = "Escalation level of the specialist; 0 is none."
+    about = "Escalation level of the specialist; 0 means no escalation."
     rows = (((name,), level) for name, level in levels.items())
     yield gauge_family("octet_escalation_level", about, ("specialist",), rows)
     found = Counter((info.specialist, info.status) for info in replicas)
     statuses = (((name, status), found[name, status]) for name in levels for status in REPLICA_STATES)
-    about = "Replicas by status, as the router sees them."
+    about = "Replicas by status."
     yield gauge_family("octet_replicas", about, ("specialist", "status"), statuses)
-    about = "State of the replica's health breaker, 1 for the current one."
+    about = "1 for the current state of the replica's health breaker."
     states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
     labels = ("specialist", "replica", "state")
     yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
 
 
 def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
-    about = "State of the correctness breaker, 1 for the current one, held or not: closed, shadow_only, recovering."
+    about = "1 for the current state of the correctness breaker, ignoring holds: closed, shadow_only, recovering."
     states = (((info.specialist,), info.state) for info in infos)
     yield state_family("octet_breaker_state", about, ("specialist", "state"), BREAKER_STATES, states)
     about = "1 if an operator holds the breaker open or closed."
     holds = (((info.specialist,), info.hold) for info in infos)
     yield state_family("octet_breaker_held", about, ("specialist", "hold"), HOLDS, holds)
-    about = "Whether the breaker is open, by state or by hold; fallback is the specialist that answers instead."
+    about = "Whether the breaker is open or held open; the label fallback is the specialist that answers instead."
     rows = (((info.specialist, info.fallback), is_breaker_open(info)) for info in infos)
     yield gauge_family("octet_breaker_open", about, ("specialist", "fallback"), rows)
     yield from _breaker_gauges(_BREAKER_GAUGES, infos)
@@ -132,7 +132,7 @@ _BREAKER_GAUGES = (
     ("pass_rate", "octet_correctness_pass_ratio", "Pass rate of the serving lane over the breaker's window."),
     ("floor", "octet_correctness_floor_ratio", "Pass rate below which the specialist is demoted."),
     ("samples", "octet_correctness_samples", "Verdicts in the breaker's window."),
-    ("min_samples", "octet_correctness_needed_samples", "Verdicts that the breaker needs before it acts."),
+    ("min_samples", "octet_correctness_needed_samples", "Verdicts needed before the breaker acts."),
     ("lane", "octet_serving_lane", "Number of the serving lane; 0 before its replicas are known."),
 )
 _CANDIDATE_GAUGES = (
@@ -148,11 +148,11 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
         place, _, knob = info.name.rpartition(".")
         intent, _, specialist = place.partition("/")
         named.append(((intent, specialist, knob), info))
-    about = "Current shadow_threshold or priority_floor of an intent; specialist is set if it applies to only one."
+    about = "Current shadow_threshold or priority_floor of an intent, for one specialist if that label is set."
     yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
     rows = ((values, info.configured) for values, info in named)
     yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)
-    about = "Source of the knob's value, 1 for the current one: configuration, escalation, operator."
+    about = "1 for the source of the knob's value: configuration, escalation, operator."
     setters = ((values, info.set_by if info.set_by in SETTERS else "operator") for values, info in named)
     yield state_family("octet_knob_set_by", about, (*labels, "by"), SETTERS, setters)
 

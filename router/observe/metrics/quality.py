@@ -49,10 +49,10 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
     agreed, seconds = tuple(totals.agreed.items()), tuple(evaluation.seconds.items())
     yield None  # the rest runs on another thread
     yield from _shadow_families(shadows)
-    about = "Comparisons of an answer with its shadow's, by which of them passed: both, neither, primary, shadow, "
+    about = "Comparisons of an answer with its shadow answer, by which passed: both, neither, primary, shadow, "
     labels = (*_COMPARISON_LABELS, "passed")
     yield counter_family("octet_shadow_comparisons_total", f"{about}unjudged.", labels, compared)
-    about = "Comparisons with the same outcome and similar text."
+    about = "Comparisons whose answers have the same outcome and similar text."
     yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
     about = "Answers with a conclusive verdict, by outcome."
     yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
@@ -64,13 +64,13 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
 
 def _shadow_families(shadows: ShadowDispatcher) -> Iterator[Metric]:
     counters = shadows.counters
-    about = "Shadow copies that were ordered."
+    about = "Shadow copies requested."
     yield counter_family("octet_shadows_ordered_total", about, (), [((), counters.ordered)])
     about = "Shadow copies by outcome: answered, shed, failed."
     outcomes = [((each,), getattr(counters, each)) for each in ("answered", "shed", "failed")]
     yield counter_family("octet_shadows_total", about, ("outcome",), outcomes)
     yield gauge_family("octet_shadows_inflight", "Shadow copies in flight.", (), [((), shadows.num_inflight)])
-    about = "Bytes of the requests and answers of shadows in flight."
+    about = "Bytes of requests and answers of shadows in flight."
     yield gauge_family("octet_shadow_held_bytes", about, (), [((), shadows.byte_budget.taken)])
 
 
@@ -79,15 +79,15 @@ def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     about = "Answers submitted for evaluation."
     yield counter_family("octet_verifier_answers_total", about, (), [((), counters.submitted)])
     about = (
-        "Answers without a conclusive verdict: undecided, unread (too long, or no room), shed (for newer ones), failed "
-        "(internal error)."
+        "Answers without a conclusive verdict: undecided, unread (too long, or no memory left), "
+        "shed (for newer answers), failed (internal error)."
     )
     reasons = [((each,), getattr(counters, each)) for each in ("undecided", "unread", "shed", "failed")]
     yield counter_family("octet_verifier_unjudged_answers_total", about, ("reason",), reasons)
     about = "Answers waiting for evaluation."
     yield gauge_family("octet_verifier_waiting_answers", about, (), [((), evaluation.num_waiting)])
     yield gauge_family("octet_verifier_held_bytes", "Bytes of captured answers.", (), [((), budget.taken)])
-    about = "Limit of the bytes of captured answers."
+    about = "Limit on the bytes of captured answers."
     yield gauge_family("octet_verifier_held_limit_bytes", about, (), [((), budget.most)])
 
 
@@ -101,12 +101,12 @@ def slo_source(slos: SloTracker) -> FamilyStream:
     for latency, name, about in _SLO_LATENCIES:
         samples = (sample for slo in found for sample in _quantiles(slo.specialist, getattr(slo, latency)))
         yield gauge_family(name, about, ("specialist", "p"), samples)
-    about = "Share of the requests answered in the window that were preempted at least once."
+    about = "Share of requests answered in the window that were preempted at least once."
     shares = (((slo.specialist,), slo.preempted_once) for slo in found if slo.HasField("preempted_once"))
     yield gauge_family("octet_slo_preempted_once_ratio", about, ("specialist",), shares)
     yield from _objective_families(found)
     rows = [((name, objective), *pair) for name, of in counts.items() for objective, pair in of.items()]
-    about = "Samples that count for the objective."
+    about = "Samples counted for the objective."
     yield counter_family("octet_slo_samples_total", about, _OBJECTIVE_LABELS, ((row[0], row[1]) for row in rows))
     about = "Samples that breached the objective."
     yield counter_family("octet_slo_breaches_total", about, _OBJECTIVE_LABELS, ((row[0], row[2]) for row in rows))
@@ -114,7 +114,7 @@ def slo_source(slos: SloTracker) -> FamilyStream:
 
 _SLO_LATENCIES = (
     ("ttft", "octet_slo_ttft_seconds", "From arrival to the first chunk, over the window."),
-    ("itl", "octet_slo_itl_seconds", "Between two chunks, over the window."),
+    ("itl", "octet_slo_itl_seconds", "Between consecutive chunks, over the window."),
     (
         "admission_to_first_token",
         "octet_slo_admission_to_first_token_seconds",
@@ -132,16 +132,16 @@ def _quantiles(specialist: str, latency: wire.Latency) -> Iterator[Sample]:
 
 def _objective_families(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     rows = [((slo.specialist, objective.name), objective) for slo in found for objective in slo.objectives]
-    about = "The objective's target: seconds, or for correctness the floor."
+    about = "The objective's target: in seconds, or the floor for correctness."
     targets = ((labels, objective.target) for labels, objective in rows)
     yield gauge_family("octet_slo_objective_target", about, _OBJECTIVE_LABELS, targets)
-    about = "The share of samples that may breach the objective."
+    about = "Share of samples that may breach the objective."
     budgets = ((labels, 1 - objective.share) for labels, objective in rows)
     yield gauge_family("octet_slo_objective_budget_ratio", about, _OBJECTIVE_LABELS, budgets)
-    about = "Whether the objective is met now; missing until there are samples."
+    about = "Whether the objective is met now; absent until there are samples."
     met = ((labels, objective.met) for labels, objective in rows if objective.HasField("current"))
     yield gauge_family("octet_slo_objective_met", about, _OBJECTIVE_LABELS, met)
-    about = "How fast the error budget burns over the window; 1 uses it up exactly."
+    about = "How fast the error budget is spent over the window; 1 spends exactly all of it."
     burns = (
         ((*labels, f"{burn.window_seconds:g}s"), burn.rate if burn.HasField("rate") else None)
         for labels, objective in rows

@@ -143,7 +143,7 @@ def request_source(counters: RequestCounters) -> FamilyStream:
         for attribute, name, label, about in _LABELLED_COUNTERS
     ]
     yield None  # the rest runs on another thread
-    about = "Requests without a specialist: none should answer them, or the router rejected them."
+    about = "Requests that ended without a specialist: none should answer, or the router rejected them."
     yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
     yield from _gen_ai_families(found)
     for attribute, name, about in _HISTOGRAMS:
@@ -175,7 +175,7 @@ def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric
     about = "From a request's arrival to the first chunk of its answer."
     times = [(labels[name], each.first_token) for name, each in found.items()]
     yield histogram_family("gen_ai_server_time_to_first_token_seconds", about, _GEN_AI_LABELS, times)
-    about = "Time for each token after the first, as the mean of one answer."
+    about = "Mean time per token after the first, for one answer."
     times = [(labels[name], each.output_token) for name, each in found.items()]
     yield histogram_family("gen_ai_server_time_per_output_token_seconds", about, _GEN_AI_LABELS, times)
     about = "Tokens of one request: input for the prompt, output for the answer."
@@ -189,7 +189,7 @@ def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric
 
 # Attributes of SpecialistCounters, and their families.
 _HISTOGRAMS = (
-    ("gap", "octet_itl_seconds", "Between two chunks of an answer, as they leave the router."),
+    ("gap", "octet_itl_seconds", "Between consecutive chunks of an answer, as they leave the router."),
     (
         "admission_to_first_token",
         "octet_admission_to_first_token_seconds",
@@ -198,37 +198,37 @@ _HISTOGRAMS = (
     ("decided", "octet_decision_seconds", "From arrival to the routing decision."),
     ("queued", "octet_queue_seconds", "From arrival at the replica to the first step."),
     ("prefill", "octet_prefill_seconds", "From the first step to the first token."),
-    ("decode_rate", "octet_decode_tokens_per_second", "Rate of one answer after its first token."),
+    ("decode_rate", "octet_decode_tokens_per_second", "Tokens per second of one answer after its first token."),
     (
         "confidence",
         "octet_decision_confidence_ratio",
-        "The probability that the classifier gave to the specialist it chose.",
+        "The classifier's probability for the specialist it chose.",
     ),
 )
 _LABELLED_COUNTERS = (
-    ("errors", "octet_errors_total", "reason", "Requests that were not answered, by reason."),
-    ("decisions", "octet_decisions_total", "source", "Routing decisions, by what made them."),
+    ("errors", "octet_errors_total", "reason", "Unanswered requests, by reason."),
+    ("decisions", "octet_decisions_total", "source", "Routing decisions, by source."),
     (
         *("failed_attempts", "octet_failed_attempts_total", "reason"),
-        "Attempts at a replica that failed; another attempt may have answered the request.",
+        "Failed attempts at a replica; another attempt may have answered the request.",
     ),
     (
         *("misses", "octet_cache_misses_total", "reason"),
-        "Requests by the reason for an incomplete cache hit; none means that all reusable blocks were found.",
+        "Requests by reason for an incomplete cache hit; the reason none means that all reusable blocks were found.",
     ),
 )
 _TOTALS = (
     (
         *("spilled", "octet_spilled_requests_total"),
-        "Requests that the second choice answered because this specialist had no capacity.",
+        "Requests answered by the second choice because this specialist had no capacity.",
     ),
     (
         *("replaced", "octet_stand_in_requests_total"),
-        "Requests that a fallback answered because this specialist was demoted, overloaded or without usable replicas.",
+        "Requests answered by a fallback because this specialist was demoted, overloaded or without usable replicas.",
     ),
-    ("preempted", "octet_preempted_requests_total", "Requests that were preempted at least once."),
+    ("preempted", "octet_preempted_requests_total", "Requests preempted at least once."),
     ("preemptions", "octet_preemptions_total", "Preemptions of requests."),
-    ("prompt_tokens", "octet_prompt_tokens_total", "Tokens of prompts."),
-    ("cached_tokens", "octet_cached_prompt_tokens_total", "Tokens of prompts that were found in the cache."),
+    ("prompt_tokens", "octet_prompt_tokens_total", "Prompt tokens."),
+    ("cached_tokens", "octet_cached_prompt_tokens_total", "Prompt tokens found in the cache."),
     ("completion_tokens", "octet_completion_tokens_total", "Tokens of answers."),
 )
