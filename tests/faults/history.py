@@ -159,7 +159,7 @@ def _of_its_end(account: Account) -> list[str]:
         return _of_its_refusal(account)
     if account.receipt is None:
         return ["it was answered without a receipt"]
-    return ["it was answered, and its receipt has an error"] if account.receipt.HasField("error") else []
+    return ["it was answered, but its receipt has an error"] if account.receipt.HasField("error") else []
 
 
 def _of_its_refusal(account: Account) -> list[str]:
@@ -173,12 +173,12 @@ def _of_its_refusal(account: Account) -> list[str]:
 def _of_its_order(account: Account) -> list[str]:
     kinds = account.kinds
     if kinds and kinds[0] != "routed":
-        return [f"it began with {kinds[0]}"]
+        return [f"the first event is {kinds[0]}"]
     begun = kinds[kinds.index("chunk") :] if "chunk" in kinds else []
     if "routed" in begun:
-        return ["it was routed anew after it had begun"]
+        return ["it was routed again after its first chunk"]
     if "receipt" in kinds[:-1]:
-        return ["something came after the receipt"]
+        return ["an event came after the receipt"]
     return []
 
 
@@ -188,9 +188,9 @@ def _of_its_tokens(account: Account, golden: Golden) -> list[str]:
     if tokens != whole[: len(tokens)]:
         return [diagnosis(tokens, question, golden)]
     if account.is_answered and len(tokens) != question.max_tokens:
-        return [f"{len(tokens)} tokens of {question.max_tokens} came"]
+        return [f"{len(tokens)} tokens came instead of {question.max_tokens}"]
     if account.is_answered and account.receipt and account.receipt.usage.completion_tokens != len(tokens):
-        return [f"{len(tokens)} tokens came, its receipt counts {account.receipt.usage.completion_tokens}"]
+        return [f"{len(tokens)} tokens came, but the receipt counts {account.receipt.usage.completion_tokens}"]
     return []
 
 
@@ -198,7 +198,7 @@ def diagnosis(tokens: tuple[int, ...], question: Question, golden: Golden) -> st
     """Describe how the tokens differ from a prefix of the correct answer."""
     for (specialist, prompt), other in golden.items():
         if (specialist, prompt) != (question.specialist, question.prompt) and tokens == other[: len(tokens)]:
-            return f"they are {specialist}'s tokens to {prompt!r}"
+            return f"the tokens are {specialist}'s answer to {prompt!r}"
     whole = golden[question.specialist, question.prompt]
     at = next(place for place, token in enumerate(tokens) if whole[place : place + 1] != (token,))
     rest = tokens[at:]
@@ -206,7 +206,7 @@ def diagnosis(tokens: tuple[int, ...], question: Question, golden: Golden) -> st
         return f"tokens are repeated at {at}"
     if any(rest == whole[start : start + len(rest)] for start in range(at + 1, len(whole))):
         return f"tokens are lost at {at}"
-    return f"token {at} is another one"
+    return f"token {at} is wrong"
 
 
 def _of_its_lane(account: Account) -> list[str]:
@@ -214,8 +214,8 @@ def _of_its_lane(account: Account) -> list[str]:
     if receipt is None or not account.tokens:
         return []
     if receipt.specialist != asked:
-        return [f"{receipt.specialist} is stamped"]
-    return [] if receipt.lane.specialist == asked else [f"the lane of {receipt.lane.specialist!r} is stamped"]
+        return [f"the receipt names {receipt.specialist}"]
+    return [] if receipt.lane.specialist == asked else [f"the receipt names the lane of {receipt.lane.specialist!r}"]
 
 
 def disagreements(account: Account, kept: wire.Receipt) -> list[str]:

@@ -56,11 +56,11 @@ def test_a_right_history_passes() -> None:
         ((1, 2, 1, 2), "repeated at 2"),
         ((1, 2, 4, 5), "lost at 2"),
         ((2, 3, 4, 5), "lost at 0"),
-        ((3, 1, 4, 1), "cook's tokens to 'a'"),
-        ((7, 8, 9, 7), "poet's tokens to 'b'"),
-        ((1, 2, 9, 4), "token 2 is another one"),
-        ((1, 2, 3), "3 tokens of 4 came"),
-        ((1, 2, 3, 4, 5), "5 tokens of 4 came"),
+        ((3, 1, 4, 1), "cook's answer to 'a'"),
+        ((7, 8, 9, 7), "poet's answer to 'b'"),
+        ((1, 2, 9, 4), "token 2 is wrong"),
+        ((1, 2, 3), "3 tokens came instead of 4"),
+        ((1, 2, 3, 4, 5), "5 tokens came instead of 4"),
     ],
 )
 def test_wrong_tokens_are_found_and_named(tokens: tuple[int, ...], words: str) -> None:

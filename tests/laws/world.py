@@ -121,10 +121,10 @@ class World:
         try:
             self.scheduler.submit(request)
         except PromptTooLarge:
-            require(not fits, "only what never fits is refused", request)
+            require(not fits, "only a request that never fits is refused", request)
             self._observe(f"refuse {request.request_id}")
             return
-        require(fits, "what never fits is refused", request)
+        require(fits, "a request that never fits is refused", request)
         self.laws.submitted(request)
         self.proposer.learn(request, self.laws.answers[request.request_id])
         self._observe(f"submit {request.request_id}")
@@ -154,8 +154,8 @@ class World:
             return
         request_id = self.rng.choice(live)
         reason = self.rng.choice(ENDS)
-        require(self.scheduler.end(request_id, reason, "asked for"), "what is live can end", request_id)
-        require(not self.scheduler.end(request_id, "cancelled"), "nothing ends twice", request_id)
+        require(self.scheduler.end(request_id, reason, "asked for"), "a live request can end", request_id)
+        require(not self.scheduler.end(request_id, "cancelled"), "no request ends twice", request_id)
         self._observe(f"{reason} {request_id}")
 
     def _spoil_a_snapshot(self) -> None:

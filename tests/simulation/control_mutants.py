@@ -42,7 +42,7 @@ IN_THE_CORRECTNESS_BREAKER = (
         "_due",
         'return "trip" if record.state == "closed" else "relapse"',
         "return None",
-        laws=("a correctness breaker does what the verdicts ask for",),
+        laws=("a correctness breaker follows its verdicts",),
     ),
     Mutant(
         "back below the floor",
@@ -85,7 +85,7 @@ IN_ESCALATION = (
         "accepted",
         "self._request.full.discard(replica.specialist)",
         "pass",
-        laws=("a specialist has room where one of its replicas has",),
+        laws=("a specialist has room while one of its replicas has",),
     ),
     Mutant(
         "only one replica is tried",
@@ -109,7 +109,7 @@ IN_ESCALATION = (
         "_first_specialist",
         "fallback = self._fallback(primary.name)",
         "fallback = self._fallback(self._fallback(primary.name) or primary.name)",
-        laws=("a chosen specialist answers",),
+        laws=("only a chosen specialist answers",),
     ),
     Mutant(
         "a third specialist is tried",
@@ -133,7 +133,7 @@ IN_ESCALATION = (
         "_is_settled",
         "return abs(now - ladder.since) >= rules.sustain + bucket_seconds(rules.sustain)",
         "return True",
-        laws=("a step is taken after the last one was felt",),
+        laws=("a level changes only after the last change has taken effect",),
     ),
     Mutant(
         "two steps at once",
@@ -141,7 +141,7 @@ IN_ESCALATION = (
         "_target_level",
         "return ladder.level + 1,",
         "return min(ladder.level + 2, limit),",
-        laws=("a ladder is climbed step by step",),
+        laws=("escalation moves one level at a time",),
     ),
     Mutant(
         "relaxes at the first calm",
@@ -149,7 +149,7 @@ IN_ESCALATION = (
         "_patience",
         "return rules.relax * float(2**ladder.regrets)",
         "return 0.0",
-        laws=("a step back comes after a calm that lasts",),
+        laws=("a level is released only after a lasting calm",),
     ),
     Mutant(
         "a full replica is not counted",
@@ -197,7 +197,7 @@ IN_ESCALATION = (
         "_moves_to_second",
         "first == self.primary.name",
         "False",
-        laws=("what is taken off goes to the second choice",),
+        laws=("escalation moves requests to the second choice",),
     ),
     Mutant(
         "a floor without effect",

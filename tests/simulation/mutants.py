@@ -80,7 +80,7 @@ IN_THE_SCHEDULER = (
         "_admit_waiting",
         "may_preempt(head.rank, seq.rank)",
         "head.rank[0] <= seq.rank[0]",
-        laws=("only for a strictly higher priority",),
+        laws=("only a strictly higher priority preempts a request",),
     ),
     Mutant(
         "a cancel is lost",
@@ -96,7 +96,7 @@ IN_THE_SCHEDULER = (
         "commit",
         "if step is not self.in_flight:",
         "if False:",
-        laws=("no request stops the loop of steps", "the right answer"),
+        laws=("no request stops the loop of steps", "the tokens are correct"),
     ),
     Mutant(
         "expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass", laws=("no work past the deadline",)
@@ -131,7 +131,7 @@ IN_THE_SCHEDULER = (
         "resume",
         "self.waiting.push(seq)",
         "pass",
-        laws=("waiting, running or suspended",),
+        laws=("a live request is waiting, running or suspended",),
     ),
     Mutant(
         "an adapter is kept", ENGINE, "_finish", "    served.release()\n", "    pass\n", laws=("no adapter is held",)
@@ -169,7 +169,7 @@ IN_THE_BREAKER = (
         "allow",
         "if not self.would_allow:",
         'if self.state == "open":',
-        laws=("one probe at a time, and none before its time",),
+        laws=("one probe at a time, and none too early",),
     ),
     Mutant(
         "forgets no failure",
@@ -220,7 +220,7 @@ IN_ADMISSION = (
         "_decide",
         "self.bookings.num_live >= self.capacity.max_booked",
         "False",
-        laws=("no more wait than may",),
+        laws=("no more requests are live than may run or wait",),
     ),
     Mutant(
         "retry-after is zero",
@@ -228,7 +228,7 @@ IN_ADMISSION = (
         "_spread",
         "return add_jitter(seconds, self._jitter())",
         "return 0.0",
-        laws=("a retry-after is worth something",),
+        laws=("a retry-after is within its bounds",),
     ),
     Mutant(
         "written into no book",
@@ -236,7 +236,10 @@ IN_ADMISSION = (
         "book",
         "    self.bookings.add(request)\n",
         "    pass\n",
-        laws=("no more wait than may", "an admitted request is in time, or is preempted by a higher priority"),
+        laws=(
+            "no more requests are live than may run or wait",
+            "an admitted request is in time, or is preempted by a higher priority",
+        ),
     ),
 )
 
@@ -263,7 +266,7 @@ IN_THE_ROUTER = (
         "build_replica_request",
         "adapters=adapters,",
         "adapters=adapters[:1],",
-        laws=("the right answer",),
+        laws=("the tokens are correct",),
     ),
     Mutant(
         "a poisonous request is tried everywhere",
@@ -271,7 +274,7 @@ IN_THE_ROUTER = (
         "_may_retry",
         "self._num_unsafe > _MAX_UNSAFE_RETRIES or self._num_paid >= self._max_attempts",
         "False",
-        laws=("what may be poison is tried twice at most",),
+        laws=("a request that may be poisonous is tried at most twice",),
     ),
     Mutant(
         "bytes are not given back",
@@ -295,7 +298,7 @@ IN_THE_ROUTER = (
         "relay",
         "await write(raw)",
         "await write(raw); await write(raw)",
-        laws=("the right answer",),
+        laws=("the tokens are correct",),
     ),
     Mutant(
         "a cancel goes nowhere",

@@ -18,7 +18,7 @@ IN_SHADOWS = (
         "to_shadow_request",
         "    request.shadow = True\n",
         "",
-        laws=("a copy is treated as a copy",),
+        laws=("a shadow copy is treated as a shadow",),
     ),
     Mutant(
         "a shadow's text reaches the caller",
@@ -28,7 +28,7 @@ IN_SHADOWS = (
         "self._handle = self._shadows.order(shadow, receipt); self._handle and self._handle.when_done(lambda answer: "
         "answer and answer.captured._ends and __import__('asyncio').create_task("
         "self.write(bytes(answer.captured._raw[: answer.captured._ends[0]]))))",
-        laws=("the right answer",),
+        laws=("the tokens are correct",),
     ),
     Mutant(
         "a shadow's failure counts",
@@ -44,7 +44,7 @@ IN_SHADOWS = (
         "answer",
         "self.shadows.answered()",
         "[await each for each in tuple(self.shadows._tasks)]; self.shadows.answered()",
-        laws=("a complete answer ends its request at once",),
+        laws=("a complete answer ends its request immediately",),
     ),
     Mutant(
         "a shadow stays behind",
@@ -60,7 +60,7 @@ IN_SHADOWS = (
         "take",
         "(counted and self._parts < _WHOLE)",
         "False",
-        laws=("shadows stay in their budget",),
+        laws=("shadows stay within their budget",),
     ),
     Mutant(
         "unlimited shadows",
@@ -117,6 +117,6 @@ IN_SHADOWS = (
         "_shadows_in_the_way",
         "if not self.bookings.num_shadows or request.booking.shadow:",
         "if True:",
-        laws=("no shadow sits where a caller could",),
+        laws=("no shadow holds a slot that a caller could use",),
     ),
 )

@@ -53,7 +53,7 @@ class BreakerLaws:
         def watched_allow() -> bool:
             expected = self._would_allow()
             allowed = allow()
-            checker.require(allowed == expected, "one probe at a time, and none before its time", name, allowed)
+            checker.require(allowed == expected, "one probe at a time, and none too early", name, allowed)
             if allowed and self._opened is not None:
                 self._probed = clock.now()
                 checker.see("probe")
@@ -123,7 +123,7 @@ class BreakerLaws:
             self._opened = -inf
 
     def _look(self, why: str) -> None:
-        """Record a change of state that only time has caused."""
+        """Check and record a change of the breaker's state since the last look."""
         state = self._breaker.state
         if state != self._last:
             edge = (self._last, state)

@@ -57,7 +57,7 @@ class CorrectnessLaws:
     def looked(self, now: float, total: int, expected: str, state: str) -> None:
         """Compare the breaker's state with the expected one."""
         if state == self._state:
-            self._require(state == expected, "a correctness breaker does what the verdicts ask for", now, expected)
+            self._require(state == expected, "a correctness breaker follows its verdicts", now, expected)
             return
         is_below = self._side is not None and self._side[0]
         self._require((self._state, state) in _EDGES, "a correctness breaker moves along its edges", now, state)

@@ -157,7 +157,7 @@ class DispatchLaws:
         self._found_room(record, receipt)
         if record.code is grpc.StatusCode.OK and record.receipt_at is not None:
             is_soon = record.ended - record.receipt_at <= _DONE_SECONDS + record.ask.pause
-            self._require(is_soon, "a complete answer ends its request at once", receipt)
+            self._require(is_soon, "a complete answer ends its request immediately", receipt)
 
     def _chain(self, record: CallRecord, receipt: wire.Receipt) -> list[str]:
         """Return the specialists that may answer, in no particular order."""
@@ -216,7 +216,7 @@ class DispatchLaws:
             self._require(may, "escalation moves only uncertain requests, and only after refusals", receipt, first)
         elif all(unsure) and self._is_sound(second):
             may = any(not {primary, second} <= moment.serves for moment in moments)
-            self._require(may, "what is taken off goes to the second choice", receipt, first)
+            self._require(may, "escalation moves requests to the second choice", receipt, first)
 
     def _is_unsure(self, decision: wire.Decision, moment: Moment) -> bool:
         is_unsure = decision.HasField("confidence") and decision.confidence < self._threshold(moment, decision.primary)
@@ -232,7 +232,7 @@ class DispatchLaws:
             full = [index for index, attempt in enumerate(theirs) if attempt.reason in CAPACITY_REASONS]
             took = {routed.replica for routed in record.routed}
             had_none = full and not any(attempt.replica in took for attempt in theirs[full[-1] + 1 :])
-            self._require(bool(had_none), "a specialist has room where one of its replicas has", receipt, against)
+            self._require(bool(had_none), "a specialist has room while one of its replicas has", receipt, against)
         if record.routed or record.error is None or not attempts or record.error.reason not in CAPACITY_REASONS:
             return
         is_counted = against is not None or not self._is_sound(attempts[0].specialist)

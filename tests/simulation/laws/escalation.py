@@ -36,13 +36,19 @@ class EscalationLaws:
         if level == before:
             require(level >= least, "lasting refusals escalate a specialist", self._name, now, level)
             return
-        require(abs(level - before) == 1, "a ladder is climbed step by step", self._name, now, before, level)
-        require(self._is_settled(now), "a step is taken after the last one was felt", self._name, now, self._moved)
+        require(abs(level - before) == 1, "escalation moves one level at a time", self._name, now, before, level)
+        require(
+            self._is_settled(now),
+            "a level changes only after the last change has taken effect",
+            self._name,
+            now,
+            self._moved,
+        )
         if level > before:
             law = "only lasting refusals escalate a specialist"
             require(self._lasted(now, "hot") >= self._rules.sustain, law, self._name, now, self._weather)
         else:
-            law = "a step back comes after a calm that lasts"
+            law = "a level is released only after a lasting calm"
             require(self._lasted(now, "calm") >= self._rules.relax, law, self._name, now, self._weather)
         self._checker.see("escalated" if level > before else "relaxed")
         self._level, self._moved = level, now

@@ -74,7 +74,9 @@ class ReplicaLaws:
 
         def watched_submit(served: ServedRequest) -> None:
             is_copy = served.public_id.endswith(SHADOW_SUFFIX)
-            self._checker.require(served.shadow == is_copy, "a copy is treated as a copy", self._name, served.public_id)
+            self._checker.require(
+                served.shadow == is_copy, "a shadow copy is treated as a shadow", self._name, served.public_id
+            )
             if not is_copy:
                 self._whose[served.request.request_id] = served.public_id
             submit(served)
@@ -95,7 +97,13 @@ class ReplicaLaws:
     def _check_slots(self) -> None:
         spec, ledger = self._replica.spec, self._scheduler.ledger
         most = spec.max_running + spec.max_waiting
-        self._checker.require(len(ledger.live) <= most, "no more wait than may", self._name, len(ledger.live), most)
+        self._checker.require(
+            len(ledger.live) <= most,
+            "no more requests are live than may run or wait",
+            self._name,
+            len(ledger.live),
+            most,
+        )
 
     def _died(self, error: Exception) -> None:
         self._checker.see("replica died")
@@ -172,7 +180,7 @@ class ReplicaLaws:
             return
         checker.see(f"controller: {verdict.reason}")
         retry = verdict.retry_after
-        checker.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
+        checker.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is within its bounds", verdict)
 
     def _check_shadows(self, booking: Booking, leaving: set[str]) -> None:
         """Check that after an admission no shadow holds a slot that a caller could use."""
@@ -181,4 +189,6 @@ class ReplicaLaws:
         ]
         has_slot = len(there) < self._replica.spec.max_running
         stays = any(other.shadow for other in (*there, booking))
-        self._checker.require(has_slot or not stays, "no shadow sits where a caller could", self._name, booking)
+        self._checker.require(
+            has_slot or not stays, "no shadow holds a slot that a caller could use", self._name, booking
+        )

@@ -40,7 +40,7 @@ class RequestLaws:
         if code is None or record.ended is None:
             require(False, "every request ends", name)
             return
-        require(record.num_ends == 1, "exactly one terminal state a request", name, record.num_ends)
+        require(record.num_ends == 1, "a request has exactly one terminal state", name, record.num_ends)
         own = ask.pause * (len(record.tokens) + len(record.routed) + 1)
         require(record.ended - record.began <= ask.timeout + _SLACK + own, "no request waits beyond its deadline", name)
         if ask.first_timeout is not None and not record.tokens:
@@ -82,10 +82,18 @@ class RequestLaws:
         specialist = record.routed[-1].specialist
         right = golden(record.ask, specialist, self._context, self._model)[: len(record.tokens)]
         require(
-            tuple(record.tokens) == right, "the right answer", record.ask.request_id, specialist, record.tokens, right
+            tuple(record.tokens) == right,
+            "the tokens are correct",
+            record.ask.request_id,
+            specialist,
+            record.tokens,
+            right,
         )
         require(
-            specialist in self._may_answer(record), "a chosen specialist answers", record.ask.request_id, specialist
+            specialist in self._may_answer(record),
+            "only a chosen specialist answers",
+            record.ask.request_id,
+            specialist,
         )
 
     def _may_answer(self, record: CallRecord) -> set[str]:
@@ -102,7 +110,7 @@ class RequestLaws:
             require(False, "a whole answer has a receipt", name)
             return
         right = golden(record.ask, record.routed[-1].specialist, self._context, self._model)
-        require(tuple(record.tokens) == right, "the whole answer", name, record.tokens, right)
+        require(tuple(record.tokens) == right, "the answer is complete", name, record.tokens, right)
         require(receipt.specialist == record.routed[-1].specialist, "the replica that accepted has answered", name)
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
@@ -117,7 +125,7 @@ class RequestLaws:
         require(error.reason != error_pb2.ERROR_REASON_INTERNAL, "the router does not fail by itself", name, error)
         if error.HasField("retry_after_ms"):
             worth = 0 < error.retry_after_ms <= _MOST_RETRY_AFTER_MS
-            require(worth, "a retry-after is worth something", name, error.retry_after_ms)
+            require(worth, "a retry-after is within its bounds", name, error.retry_after_ms)
 
     def _receipt(self, record: CallRecord) -> None:
         require, receipt, name = self._checker.require, record.receipt, record.ask.request_id
@@ -132,7 +140,7 @@ class RequestLaws:
         if receipt.between.instead_of:
             self._checker.see("stood in")
         num_unsafe = sum(attempt.reason in _UNSAFE for attempt in attempts)
-        require(num_unsafe <= _MOST_UNSAFE, "what may be poison is tried twice at most", name, num_unsafe)
+        require(num_unsafe <= _MOST_UNSAFE, "a request that may be poisonous is tried at most twice", name, num_unsafe)
 
 
 def _above(record: CallRecord, records: Sequence[CallRecord]) -> bool:

@@ -96,8 +96,11 @@ class Laws:
     def assembled(self, step: Step) -> None:
         self._to_leave.clear()
         require(not any(row.sequence.suspended_for for row in step.rows), "no suspended request runs")
-        require(all(row.sequence.request.lane.adapters == step.adapters for row in step.rows), "one adapter a batch")
-        require(len({row.sequence for row in step.rows}) == len(step.rows), "one row a sequence")
+        require(
+            all(row.sequence.request.lane.adapters == step.adapters for row in step.rows),
+            "a batch has one adapter stack",
+        )
+        require(len({row.sequence for row in step.rows}) == len(step.rows), "a batch has one row for each sequence")
         for row in step.rows:
             self._check_time(row.sequence, step.started_at)
             require(row.stop <= row.table.num_slots, "a row has its slots", row)
@@ -113,8 +116,8 @@ class Laws:
 
     def at_rest(self) -> None:
         """Check that nothing is left once all requests have ended."""
-        require(self.finished.keys() == self.answers.keys(), "exactly one terminal state a request")
-        require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks come back")
+        require(self.finished.keys() == self.answers.keys(), "a request has exactly one terminal state")
+        require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks are free at the end")
         require(not len(self.scheduler.waiting) and not len(self.scheduler.running), "no request is left behind")
         require(not self.scheduler.ledger.suspended, "no request is left suspended")
 
@@ -123,15 +126,15 @@ class Laws:
             require(event.request_id not in self.finished, "no token after the end", event)
             self.emitted[event.request_id].extend(event.tokens)
             said = tuple(self.emitted[event.request_id])
-            require(said == self.answers[event.request_id][: len(said)], "the right answer", event, said)
+            require(said == self.answers[event.request_id][: len(said)], "the tokens are correct", event, said)
         elif isinstance(event, Finished):
-            require(event.request_id not in self.finished, "exactly one terminal state a request", event)
+            require(event.request_id not in self.finished, "a request has exactly one terminal state", event)
             self.finished[event.request_id] = event.reason
             if event.reason in ("stop", "length"):
                 said = tuple(self.emitted[event.request_id])
-                require(said == self.answers[event.request_id], "the whole answer", event, said)
+                require(said == self.answers[event.request_id], "the answer is complete", event, said)
             if event.reason == "error":
-                require(event.detail in ERRORS_ON_PURPOSE, "errors only on purpose", event)
+                require(event.detail in ERRORS_ON_PURPOSE, "only expected errors end a request", event)
         elif isinstance(event, Admitted):
             require(event.num_hit_tokens < event.num_tokens, "a hit never covers the last token", event)
 
@@ -148,24 +151,26 @@ class Laws:
                 require(False, "a sequence is filed under its own id")
             num_tokens = seq.num_tokens
             if not (num_tokens == len(seq.chain) and 0 <= seq.num_computed <= num_tokens):
-                require(num_tokens == len(seq.chain), "three integers report the truth", seq)
+                require(num_tokens == len(seq.chain), "the token count equals the length of the chain", seq)
                 require(False, "token counts are ordered", seq)
             self._check_place(seq)
             if not in_flight:
-                require(seq.num_scheduled == 0, "scheduled means in flight", seq)
+                require(seq.num_scheduled == 0, "tokens are scheduled only while a step is in flight", seq)
                 if seq.state is not None:
-                    require(seq.state.num_tokens == seq.num_computed, "the state stands where the blocks do", seq)
+                    require(
+                        seq.state.num_tokens == seq.num_computed, "the recurrent state covers the computed tokens", seq
+                    )
 
     def _check_place(self, seq: Sequence) -> None:
         scheduler = self.scheduler
         running, waiting, aside = seq in scheduler.running, seq in scheduler.waiting, seq in scheduler.ledger.suspended
         if running + waiting + aside != 1:
-            require(running and aside, "waiting, running or suspended", seq)
+            require(running and aside, "a live request is waiting, running or suspended", seq)
             require(seq in self._to_leave, "a suspended request leaves with the next step", seq)
         if aside != (seq.suspended_for is not None):
-            require(False, "suspended for another request", seq)
+            require(False, "a suspended request names the request that it was suspended for", seq)
         if (seq.table is None) == running:
-            require(False, "blocks if and only if running", seq)
+            require(False, "a request holds blocks if and only if it runs", seq)
 
     def _check_in_flight(self) -> None:
         for row in self.scheduler.in_flight.rows if self.scheduler.in_flight else ():
@@ -176,7 +181,9 @@ class Laws:
         if isinstance(states, Hybrid):
             saved = [seq.saved for seq in self.scheduler.ledger.live.values() if seq.saved is not None]
             held = sum(snapshot.nbytes for snapshot in (*states.snapshots.values(), *saved))
-            require(held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay in their bounds")
+            require(
+                held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay within their bounds"
+            )
 
     def _check_cached_content(self) -> None:
         """Check that cached blocks were written. Poison the blocks that no request can find, so that reading them would
@@ -197,7 +204,7 @@ class Laws:
             require(len(served) == 1, "a suspect runs alone")
             return
         if chunk and any(not seq.prefilling and not seq.suspect for seq in self.scheduler.running):
-            require(step.num_tokens <= self.scheduler.budget.tokens(), "a chunk stays in its budget")
+            require(step.num_tokens <= self.scheduler.budget.tokens(), "a chunk stays within its budget")
         self._check_starvation(chunk, served)
 
     def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
@@ -240,14 +247,18 @@ class Laws:
     ) -> Callable[[Sequence, AdmissionPlan], None]:
         def watched(seq: Sequence, plan: AdmissionPlan) -> None:
             others = len(self.scheduler.running)
-            require(seq is self._first_in_line(), "only the first in line enters", seq)
+            require(seq is self._first_in_line(), "only the head of the queue is admitted", seq)
             for block in plan.hit:
                 require(self._writers[block.block_id] == owner_of(seq), "no block crosses lanes or tenants", seq)
             start(seq, plan)
             require(seq.num_computed < seq.num_tokens, "a hit never covers the last token", seq)
             require(others < self.scheduler.config.max_running, "no request enters without a slot")
             slots = min(seq.num_tokens + 1 + seq.draft_window, self.pool.capacity * self.pool.block_size)
-            require(seq.table is not None and seq.table.num_slots >= slots, "all it needs is reserved", seq)
+            require(
+                seq.table is not None and seq.table.num_slots >= slots,
+                "an admission reserves every slot that it needs",
+                seq,
+            )
             if others:
                 reserve = ceil(self.scheduler.config.watermark * self.pool.capacity)
                 require(self.pool.num_free >= reserve, "the watermark stays free", seq)
@@ -258,23 +269,25 @@ class Laws:
         self, preempt: Callable[[Sequence, Literal["admission", "growth"], Sequence], None]
     ) -> Callable[[Sequence, Literal["admission", "growth"], Sequence], None]:
         def watched(victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
-            require(len(self.scheduler.running) > 1, "never the only runner", victim)
+            require(len(self.scheduler.running) > 1, "the only running request is never preempted", victim)
             if cause == "admission":
                 above, below = beneficiary.request.priority, victim.request.priority
-                require(below < above, "only for a strictly higher priority", victim, beneficiary)
+                require(below < above, "only a strictly higher priority preempts a request", victim, beneficiary)
             else:
                 above, below = beneficiary.request.priority, victim.request.priority
                 require(below <= above, "no request grows at the cost of a higher priority", victim, beneficiary)
             for seq in self.scheduler.running:
                 if seq.request.priority < victim.request.priority:
-                    require(not self._would_help(seq, beneficiary), "the lowest priority first", victim, seq)
+                    require(
+                        not self._would_help(seq, beneficiary), "the lowest priority is preempted first", victim, seq
+                    )
             before = self.pool.num_free
             gives_up = cause == "growth" and victim.num_tokens > victim.running_table().num_slots
             preempt(victim, cause, beneficiary)
             self._could_decode.discard(victim)
             self._owed.discard(victim)
             self._passed_over.pop(victim, None)  # Counting starts again if the victim runs again before the next step.
-            require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
+            require(gives_up or self.pool.num_free > before, "preemption frees the victim's blocks", victim)
 
         return watched
 

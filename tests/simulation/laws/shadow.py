@@ -86,7 +86,7 @@ class ShadowLaws:
     def _stays_in_bounds(self, task: ShadowTask) -> None:
         self._num_counted += task.order.why == "low_confidence"
         most = 1 + self._config.budget * self._num_answered + 1e-6
-        self._checker.require(self._num_counted <= most, "shadows stay in their budget", self._num_counted, most)
+        self._checker.require(self._num_counted <= most, "shadows stay within their budget", self._num_counted, most)
         at_once = self._shadows.num_inflight
         self._checker.require(
             at_once <= self._config.max_inflight, "shadows in flight stay within their limit", at_once
