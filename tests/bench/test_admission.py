@@ -171,7 +171,7 @@ def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
     assert missed_while_lower_served([missed, served]) == [missed]
     assert missed_while_lower_served([given_up, still_inside]) == [given_up]
     assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], (
-        "no request of a lower priority may run beside it"
+        "no request of a lower priority ran at the same time"
     )
     seen = replace(given_up, beside_lower=True)
     assert missed_while_lower_served([seen]) == [seen]

@@ -1,4 +1,4 @@
-"""A peer's own server, measured beside an ensemble: its start and its failure."""
+"""A peer's own server, measured together with an ensemble: its start and its failure."""
 
 import asyncio
 import json
@@ -159,7 +159,7 @@ def options(shares: tuple[float, ...], runs: int) -> ServeOptions:
 
 
 async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFindings:
-    """Measure the peer beside a fake endpoint that stands in for our ensemble."""
+    """Measure the peer together with a fake endpoint that stands in for our ensemble."""
     findings = ServeFindings(said.append)
     async with listening(FakeEndpoint(fake.well)) as url:
         ours = System(Endpoint("http", url, "small", "octet"))

@@ -22,8 +22,8 @@ def main(words: list[str]) -> None:
 
 
 def nodes_of(numbers: list[int]) -> list[str]:
-    """Return the tests in the order of the rows, each once. If a row names a whole file, the file replaces its single
-    tests."""
+    """Return the tests in the order of the rows, each once. If a row names a whole file, the file replaces the
+    individual tests in it."""
     named = dict.fromkeys(test for row in ROWS if row.number in numbers for test in row.tests)
     return [test for test in named if test.partition("::")[0] not in named or "::" not in test]
 

@@ -1,4 +1,4 @@
-"""Latency and CPU cost of well-behaved requests beside hostile callers."""
+"""Latency and CPU cost of well-behaved requests in the presence of hostile callers."""
 
 import asyncio
 import json

@@ -97,7 +97,7 @@ async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
 
 
 def parse_call_end(received: bytes, end: str) -> CallEnd:
-    """Return how a call ended that received these bytes. `end` says how its connection ended."""
+    """Return how the call that received these bytes ended. `end` says how its connection ended."""
     statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", received)
     final = [status.decode() for status in statuses if status != b"100"]
     if final:

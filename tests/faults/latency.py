@@ -14,7 +14,7 @@ from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
 
 FLOOR = 0.1
-"""Seconds. In the short form, a smaller baseline latency counts as this much."""
+"""Seconds. In the short form, a baseline latency below this value counts as this value."""
 AGAINST = "relative"
 """Names a ratio to the baseline. Half of the baseline is measured before and half after the fault, because the
 machine's speed drifts."""

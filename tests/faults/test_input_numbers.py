@@ -1,5 +1,5 @@
 """Row 11 of docs/reliability.md: NaN, infinities and out-of-range numbers in every numeric field, over gRPC and HTTP,
-beside a well-behaved request."""
+while a well-behaved request runs."""
 
 import asyncio
 import json

@@ -21,8 +21,7 @@ ABOUT = {
     "left": '{describe: Numbers., examples: ["question number seven", "question number eight"], fallback: right}',
     "right": '{describe: Recipes., examples: ["bake a cake", "cook a soup"]}',
 }
-"""Specialists whose examples make the router send these requests to the left one almost certainly, with a shadow copy
-to the right one."""
+"""Examples that make the router send these requests to `left` almost certainly, with a shadow copy to `right`."""
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
 
 
 def test_an_admitted_request_is_in_time_beside_other_adapters() -> None:
-    """Seed 616 of an earlier generator, shrunk: requests that were admitted beside one of the highest priority made it
-    late."""
+    """Seed 616 of an earlier generator, shrunk: requests that were admitted later made a request of the highest
+    priority late."""
     script = Path(__file__).with_name("late_beside_adapters.json").read_text()
     assert not run_script(Script.from_json(script)).broken

@@ -63,7 +63,7 @@ ROOT = Path(__file__).parents[2]
 PROVEN_FILES = ("correctness", "escalation", "shadow", "dispatch")
 """Every law stated in these files has a bug that breaks only this law."""
 UNPROVEN: frozenset[str] = frozenset()
-"""Laws without such a bug. No test may rely on them."""
+"""Laws that no bug breaks alone. docs/simulation.md must name them."""
 
 
 def test_the_docs_state_the_number_of_mistakes() -> None:

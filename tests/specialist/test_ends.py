@@ -1,4 +1,5 @@
-"""A request can end at any point. It ends once and frees what it held, and the request beside it is unaffected."""
+"""A request can end at any point. It ends once and frees what it held, and the request that shares its steps is
+unaffected."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -123,7 +123,7 @@ def _adapters(one: RequestShape) -> tuple[str, ...]:
 
 
 def due_in_order(asked: Sequence[RequestShape]) -> list[RequestShape]:
-    """Return the requests with arrivals and deadlines far from now, such that they are due one after another."""
+    """Return the requests with arrivals and deadlines far from now, so that they are due one after another."""
     placed = []
     for place, one in enumerate(asked):
         due = AT_EASE + place
@@ -141,7 +141,7 @@ def first_tokens(seen: Sequence[Observed] | None) -> list[float]:
 
 
 lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
-"""Prompt lengths such that no step has only the last token of a prompt, because that would be a decode step."""
+"""Prompt lengths with which no step has only the last token of a prompt, because that would be a decode step."""
 deadlines = st.sampled_from([None, PRESSED, AT_EASE])
 
 

@@ -154,7 +154,7 @@ def test_shadows_are_shed_if_they_would_make_a_request_late() -> None:
     admit_all(controller, *shadows)
     run_at_once(controller, "s0", "s1", "s2")
     near = controller.decide(booking("a", max_tokens=100, deadline=0.85), 0.0)
-    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside the shadows it takes 1.4 s"
+    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "with the shadows it takes 1.4 s"
     far = controller.decide(booking("a", max_tokens=100, deadline=60.0), 0.0)
     assert isinstance(far, Admit) and far.displaced == ()
 
@@ -374,7 +374,7 @@ def test_a_higher_priority_displaces_only_requests_that_it_makes_late() -> None:
 
 
 def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
-    """Admit "urgent", which would be late beside the running request "patient". "patient" has no deadline and is
+    """Admit "urgent", which would be late if the running request "patient" went on. "patient" has no deadline and is
     suspended."""
     admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
@@ -394,7 +394,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     run_at_once(controller, "urgent")
     controller.report_preempted("patient")
     controller.report_tokens("urgent", 1)
-    assert controller.sweep(0.1).resumed == (), 'beside the resumed request, "urgent" would be late'
+    assert controller.sweep(0.1).resumed == (), 'with the resumed request, "urgent" would be late'
     controller.report_ended("urgent", whole=True, cut=True, now=0.7)
     assert controller.is_sweep_due
     assert controller.sweep(0.7).resumed == ("patient",)
@@ -560,7 +560,7 @@ def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
     run_at_once(controller, "low")
     sweep = controller.sweep(1.4)
     assert sweep.resumed == ("middle",) and set(sweep.shed + sweep.suspended) <= {"tiny", "low"}
-    assert sweep.beneficiary == "middle", 'beside the lower requests, "middle" would be late'
+    assert sweep.beneficiary == "middle", 'with the lower requests, "middle" would be late'
 
 
 def test_a_suspended_request_that_became_hopeless_is_shed() -> None:

@@ -33,7 +33,7 @@ def suspended_keys(controller: AdmissionController) -> list[str]:
 
 def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionController:
     """Return a controller whose request "urgent" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
-    beside another request, and 0.64 s alone."""
+    with another request, and 0.64 s alone."""
     controller = new_controller(max_running=2)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
     run_at_once(controller, "urgent", "low")
@@ -79,7 +79,7 @@ def test_a_request_within_the_margin_of_its_deadline_is_rescued() -> None:
 
 
 def test_as_few_go_as_help_enough() -> None:
-    """Three lower requests run beside "urgent". It is in time once one of them is suspended."""
+    """Three lower requests run together with "urgent", which is in time once one of them is suspended."""
     controller = new_controller(max_running=4)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.6))
     enter(controller, *(booking(f"low{i}", arrival=i / 10, max_tokens=300) for i in range(3)))
@@ -93,7 +93,7 @@ def test_a_request_that_starts_later_is_not_suspended() -> None:
     enter(controller, urgent, booking("peer", priority=5, max_tokens=140), low)
     run_at_once(controller, "urgent", "peer")
     assert not controller.sweep(0.3).suspended, (
-        '"urgent" is late beside its equal, and "low" does not start before "urgent" ends'
+        '"urgent" shares steps with its equal and is late; "low" does not start before "urgent" ends'
     )
 
 

@@ -20,7 +20,7 @@ WRITER, POET = "writer", "poet"
 
 
 def ensemble() -> Ensemble:
-    """Return an ensemble in which `writer` answers stories and `poet` is its fallback."""
+    """Return an ensemble in which `writer` answers requests with the intent `story` and `poet` is its fallback."""
     base = ensemble_of(WRITER, POET)
     writer, poet = base.specialists
     return replace(

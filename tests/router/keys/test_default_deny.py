@@ -78,8 +78,8 @@ def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float)
 
 
 async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
-    """Return how a call with an empty request ends, up to its first message. A served call without messages, such as a
-    watch of events, ends at its deadline."""
+    """Return how a call with an empty request ends, or OK once its first message arrives. A served call without
+    messages, such as a watch of events, ends at its deadline."""
     call = begun(fronted.routed.channel, method, metadata, seconds)
     try:
         if isinstance(call, grpc.aio.UnaryUnaryCall):

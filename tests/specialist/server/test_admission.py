@@ -163,7 +163,7 @@ async def test_request_without_a_deadline_is_suspended_and_loses_nothing() -> No
         patient = long_answer(90, seed=3)
         alone = await ask(served.client, patient)
         assert alone.usage is not None
-        # In milliseconds. It is too short beside another row.
+        # Milliseconds: too short if another row shares the steps.
         enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)
         waiting = await begin_paused(served, clock, patient)
         ended = record_ends(served)
