@@ -123,7 +123,7 @@ def test_step_durations_match_the_estimator(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """The median error over all refusals is bounded. Only a third of the individual hints must be accurate, because the
+    """The median error over all refusals is bounded. It suffices that a third of the hints are accurate, because the
     true wait depends on later arrivals."""
     followed_refusals = [
         refusal

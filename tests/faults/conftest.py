@@ -18,7 +18,7 @@ def figure() -> Figure:
 
 @pytest.fixture
 def long() -> bool:
-    """Whether the tests run in their long form, which `make faults` uses."""
+    """Return whether the tests run in their long form, which `make faults` uses."""
     return is_long()
 
 

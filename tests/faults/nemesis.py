@@ -19,8 +19,8 @@ from tests.faults.site import Replica
 Act = Callable[[], None]
 ROUTER = "router"
 ORDERLY = "is stopped in order"
-"""Used for routers in the long form only, because requests that arrive during a shutdown may be cancelled (see
-docs/reliability.md)."""
+"""The process is stopped gracefully. Routers get this fault in the long form only, because requests that arrive during
+a shutdown may be cancelled (see docs/reliability.md)."""
 
 
 @dataclass(frozen=True, slots=True)

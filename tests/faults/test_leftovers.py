@@ -12,7 +12,7 @@ from tests.faults.network import virtual_links, why_no_virtual_links
 from tests.forbidden import FORM, NO_SKIP, forbidden, may_skip, note_missing
 
 UNUSED_PID = 4_194_304
-"""No process has this id: it is one more than the largest."""
+"""No process has this id: it is one more than the largest possible id."""
 
 
 def test_networks_and_routes_of_dead_processes_are_removed() -> None:

@@ -194,7 +194,7 @@ class CallRecord:
     receipt_at: float | None = None
     """Arrival time of the receipt of a complete answer."""
     code: grpc.StatusCode | None = None
-    """None until the call has ended."""
+    """The status of the call, or None until it has ended."""
     error: error_pb2.Error | None = None
     ended: float | None = None
     num_ends: int = 0

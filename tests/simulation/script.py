@@ -87,7 +87,7 @@ class Setup:
     """Whether answers are short, verdicts and refusals take effect within seconds, and a third specialist is the
     fallback of the second."""
     floor_first: bool = False
-    """With `judged`: whether escalation cannot raise the threshold and starts with the floor."""
+    """Whether, with `judged`, escalation cannot raise the threshold and so starts with the floor."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4
@@ -124,7 +124,7 @@ class Script:
 
 
 FIRST, SECOND, THIRD = "algo", "stl", "debug"
-"""Each specialist is the fallback of the one before."""
+"""The specialists. Each is the fallback of the one before it."""
 ADAPTERS = ("left", "right")
 EVALUATED_SECONDS = 9.0
 """Requests arrive within this many seconds: long enough for a demotion and a recovery."""

@@ -14,7 +14,8 @@ class NaiveTurns:
         """Adapter stacks that could decode at the last prompt chunk and have had no step since."""
         self.stack: tuple[str, ...] | None = None
         self.last_decode: dict[tuple[str, ...], int] = {}
-        """For each stack that can decode, its last decode step, or the last one before it could decode."""
+        """For each stack that can decode, its last decode step. Until it has had one, the last step before it could
+        decode."""
 
     def file(self, seq: NaiveSequence) -> None:
         """Record that the sequence needs another kind of work from now on."""

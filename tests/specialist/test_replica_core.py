@@ -222,8 +222,7 @@ def test_bookings_follow_the_scheduler(
 
 @pytest.mark.parametrize(("max_running", "num_blocks"), [(8, 512), (3, 512), (8, 96)])
 def test_a_forecast_of_known_work_comes_true(max_running: int, num_blocks: int) -> None:
-    """All requests arrive together. Half of the forecasts are off by less than 5 %, and nine in ten by less than 25
-    %."""
+    """All requests arrive together. Half of the forecasts err by less than 5 %, nine in ten by less than 25 %."""
     front = new_front(max_running, num_blocks)
     requests = [replace(request, arrival=0.0, deadline=None) for request in load(4, 8, 7)]
     for request in requests:

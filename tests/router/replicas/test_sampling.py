@@ -54,7 +54,7 @@ def test_usable_replica_is_chosen_if_there_is_one(
 def test_sampling_all_replicas_agrees_with_picking_from_all(
     states: list[State], session: bytes, adapters: tuple[str, ...], seed: int
 ) -> None:
-    """Both chosen replicas have the same cost, but they may differ."""
+    """The two chosen replicas may differ, but they have the same cost."""
     made, tried = fleet(states, len(states))
     able = [each for each in made.replicas.values() if each.is_usable and each.name not in tried]
     chosen = made.choose(tried, session, adapters, Random(seed), healthy=True)

@@ -10,7 +10,7 @@ from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request
 
 LONG_QUESTION = "and then tell me what comes after number {} of all the things that there are in this one store"
-"""So long that half a block is much less than half a turn."""
+"""A question so long that half a block is much less than half a turn."""
 
 
 @dataclass

@@ -122,7 +122,7 @@ class DispatchLaws:
         self._knob_levels = knob_levels
         self._checker = checker
         self._without_room: dict[str, str] = {}
-        """By request id, the specialist that its refusal counts against."""
+        """The specialist that each refusal counts against, by request id."""
 
     def watch(self, answering: RequestPipeline) -> None:
         """Record which specialist each refusal is counted against."""
