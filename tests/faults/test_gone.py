@@ -1,5 +1,5 @@
-"""Row 8 of docs/reliability.md: a thousand callers leave mid-stream: they cancel, are killed, close one half, or never
-read."""
+"""Row 8 of docs/reliability.md: a thousand callers leave mid-stream. They cancel, are killed, close one half of the
+connection, or never read."""
 
 import asyncio
 import re

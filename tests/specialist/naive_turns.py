@@ -18,7 +18,7 @@ class NaiveTurns:
         decode."""
 
     def file(self, seq: NaiveSequence) -> None:
-        """Record that the sequence needs another kind of work from now on."""
+        """Put the sequence last among the running ones, because it now needs a different kind of work."""
         self.leave(seq)
         seq.last_prefill = self.num_prefills
         self.running.append(seq)

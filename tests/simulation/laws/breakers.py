@@ -123,7 +123,7 @@ class BreakerLaws:
             self._opened = -inf
 
     def _look(self, why: str) -> None:
-        """Check and record a change of the breaker's state since the last look."""
+        """Check and record a change of the breaker's state since the last check."""
         state = self._breaker.state
         if state != self._last:
             edge = (self._last, state)
