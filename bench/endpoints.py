@@ -45,7 +45,7 @@ async def first_token(client: HttpClient, specialist: str, prompt: str) -> float
     return first
 
 
-_WINDOW = 1024  # bytes of an answer, after which the window is never opened again
+_WINDOW = 1024  # the HTTP/2 window of an answer in bytes, which is never opened again
 _SMALL = 4096  # bytes of the receive buffer
 _ENDLESS = Order(100_000, joins=False)  # more than all buffers hold
 Hold = Callable[[], Coroutine[Any, Any, None]]  # holds one connection until the server closes it
@@ -75,7 +75,7 @@ async def _again(hold: Hold) -> None:
 
 
 async def _silent(port: int, request: bytes) -> None:
-    """Read nothing until the connection ends."""
+    """Send the request and read nothing until the connection ends."""
     loop = asyncio.get_running_loop()
     with socket.socket() as held:
         held.setblocking(False)
@@ -87,7 +87,7 @@ async def _silent(port: int, request: bytes) -> None:
 
 
 async def _shut(port: int, request: bytes) -> None:
-    """Answer settings and pings, but never open the window."""
+    """Send the request. Answer settings and pings, but never open the window."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(request)

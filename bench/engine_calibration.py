@@ -1,4 +1,4 @@
-"""Measure the cost of Octet's steps by their shape, and fit the cost model."""
+"""Measures the cost of Octet's steps by their shape, and fits the cost model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +37,7 @@ class Fit:
 
 
 def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode, Fit]]:
-    """Adapter switches and preemptions are not measured: they keep the defaults."""
+    """Fit the cost model to the steps. Adapter switches and preemptions are not measured and keep their defaults."""
     fits = {mode: fit_mode(steps, mode) for mode in get_args(Mode)}
     costs = {f"{mode}_{part}": getattr(fit, part) for mode, fit in fits.items() for part in ("step", "token", "pair")}
     return replace(CostModel(), **costs), fits

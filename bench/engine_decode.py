@@ -159,7 +159,7 @@ def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list
 
 
 def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Yield the rate of multiplying only by the matrices, each once; by the head only for sampled tokens."""
+    """Yield the rate of the matrix products alone: each matrix once, the head only for sampled tokens."""
     cases = [(decode_case(number), number, number) for number in workload.answers]
     for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
         seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])
@@ -239,7 +239,7 @@ class DecodeRounds:
 
 
 def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
-    """Yield Octet's rate divided by that of each peer and limit, and the time of a warm prefix divided by a cold."""
+    """Yield Octet's rate divided by that of each peer and limit, and the time of a warm prefix over a cold one."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")

@@ -17,7 +17,7 @@ ARRIVE = "arrive"
 SHARES = (0.3, 0.6, 0.9)
 FIRST, EACH = 1.0, 0.1
 """The maximum seconds of a good answer: until the first token, and per further token on average."""
-_CROWDS = 3  # more than one, because the machine may be shared
+_CROWDS = 3  # crowds to measure: more than one, because the machine may be shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class HttpClient:
         self._idle: list[HttpConnection] = []
 
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:
-        """Return the response. Raises OSError, including Broken."""
+        """Return the response. Raises OSError if the connection fails, or Broken for an invalid response."""
         while self._idle and not self._idle[-1].is_open:
             self._idle.pop()
         connection = self._idle.pop() if self._idle else await self._connect()

@@ -49,7 +49,7 @@ class EmptyPool:
 
 
 class FullPool(EmptyPool):
-    """Every block is an unused cache entry: each allocation evicts one."""
+    """A pool in which every block is an unused cache entry, so that each allocation evicts one."""
 
     TIMES_REPLACED = 2  # evictions of each block before the first measurement
 

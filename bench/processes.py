@@ -24,11 +24,11 @@ _ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
 
 
 class SiteFailed(RuntimeError):
-    """A process did not start."""
+    """A process of a bench did not start, or does not behave as the bench requires."""
 
 
 class Started(NamedTuple):
-    ready: re.Match[str]  # its first line
+    ready: re.Match[str]  # the match in its first line
     pid: int
 
     @property
@@ -37,7 +37,7 @@ class Started(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the seconds of all threads, without children. Raises OSError if there is no such process."""
+    """Return the CPU seconds of all threads, without children. Raises OSError if there is no such process."""
     return clock_gettime(~pid << 3 | _ALL_THREADS)
 
 
@@ -62,7 +62,7 @@ def pinned(cores: set[int]) -> Iterator[None]:
 def started(
     module: str, arguments: Sequence[str], log: Path, *, ready: str = _READY, checkout: Path = ROOT
 ) -> Iterator[Started]:
-    """Run `python -m module`; yield once its first line matches `ready`. Raises SiteFailed."""
+    """Run `python -m module`; yield once its first line matches `ready`. Raises SiteFailed if it does not match."""
     command = [sys.executable, "-m", module, *arguments]
     env = {**os.environ, "PYTHONPATH": str(checkout)}
     with log.open("w") as errors:
@@ -96,8 +96,8 @@ def scratch_folder() -> Iterator[Path]:
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
 ) -> Iterator[tuple[Started, Started]]:
-    """Yield a specialist with these options, and the router in front of it, or else the specialist again. `more` are
-    options of both."""
+    """Yield a specialist with these options and the router in front of it; unless `routed`, yield the specialist twice.
+    `more` are options for both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")
@@ -115,8 +115,8 @@ _WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.ar
 
 
 def _guard(group: int) -> "subprocess.Popen[bytes]":
-    """Start a process that kills a process group when the pipe from here closes. The signal that the kernel sends at
-    the death of a parent would reach only the first process of the group."""
+    """Start a process that kills a process group when the pipe from this process closes. The signal that the kernel
+    sends at the death of a parent would reach only the first process of the group."""
     command = (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group))
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)  # noqa: S603
@@ -185,7 +185,7 @@ class _ProcessGroup:
 
 
 class Peer(_ProcessGroup):
-    """Only one peer computes at a time; the others are stopped, because waiting threads may spin."""
+    """Answers calls. Only one peer computes at a time; the others are stopped, because waiting threads may spin."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float
@@ -313,6 +313,6 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def cpu_of_tree(pid: int) -> float:
-    """Return the seconds of all processes. Those of ended children are counted in ticks."""
+    """Return the CPU seconds of a process and its descendants. Those of ended children are counted in ticks."""
     stats = {each: Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in tree(pid)}
     return sum(cpu_seconds(each) + sum(map(int, fields[13:15])) / _TICKS for each, fields in stats.items())

@@ -116,7 +116,7 @@ async def first_chunk(ask: Ask) -> float:
 
 
 async def becomes_idle(cpu: Callable[[], float], share: float, seconds: float, tries: int) -> bool:
-    """Whether a process uses less than this share of a core in one of the next periods of so many seconds."""
+    """Whether a process uses less than this share of a core in one of the next `tries` periods of `seconds` seconds."""
     for _ in range(tries):
         before = cpu()
         await asyncio.sleep(seconds)
@@ -153,7 +153,7 @@ class RouterSite:
 
 @contextmanager
 def site() -> Iterator[RouterSite]:
-    """Pin this process to the cores that the router does not use."""
+    """Start replicas and a router, and pin this process to the cores that the router does not use."""
     core, *other = sorted(os.sched_getaffinity(0))
     with scratch_folder() as folder, pinned(set(other) or {core}), ExitStack() as stack:
         arguments = [str(folder), *SPECIALISTS]

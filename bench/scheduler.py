@@ -47,7 +47,7 @@ class Replica:
         return list(self.scheduler.running)
 
     def requests(self, how_many: int, prompt_length: int, *, priority: int = 0, draft_window: int = 0) -> list[Request]:
-        """Return requests whose prompts share nothing; answers and deadlines never end."""
+        """Return requests whose prompts share nothing. Their answers never end, and their deadlines never pass."""
         usual = Request("usual", LANE, (0,), _ENDLESS, priority, deadline=1e9, draft_window=draft_window)
         names = islice(self._names, how_many)
         return [replace(usual, request_id=f"r{name}", prompt=(name, *range(1, prompt_length))) for name in names]
@@ -117,7 +117,7 @@ def blocked(
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
 ) -> Replica:
-    """Places are free, but blocks are not: the head of the queue is planned again in every step and never fits."""
+    """Return a replica with places but too few blocks for the head of the queue, which every step plans in vain."""
     replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))
@@ -131,7 +131,7 @@ def blocked(
 
 
 def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
-    """The first chunk of a long prompt is in flight; the next step decodes, if any sequence decodes."""
+    """Return a replica with the first chunk of a long prompt in flight. The next step decodes, if any sequence does."""
     replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
@@ -144,7 +144,7 @@ def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica
 
 
 def outgrowing(num_running: int, prompt_length: int) -> Replica:
-    """Each sequence needs a block for its next step, and there is one block too few: one is preempted."""
+    """Return a replica whose sequences each need a block for the next step, but one is missing: one is preempted."""
     replica = decoding(num_running, prompt_length)
     first = replica.in_flight.rows[0]
     while first.sequence.num_tokens < first.table.num_slots:
@@ -154,7 +154,7 @@ def outgrowing(num_running: int, prompt_length: int) -> Replica:
 
 
 def overtaken(num_running: int, num_victims: int) -> Replica:
-    """A prompt of higher priority arrives that fits only if `num_victims` sequences are preempted."""
+    """Return a replica that must preempt `num_victims` sequences to admit a new prompt of higher priority."""
     replica = decoding(num_running)
     replica.pin_all_but(0)
     num_blocks = num_victims * len(replica.in_flight.rows[0].table)
@@ -170,7 +170,7 @@ NUMS_RUNNING = (1, 8, 32, 128)
 NUMS_WAITING = (100, 1_000, 10_000)
 NUM_RUNNING = 32
 NUM_SUBMITTED = 1_000
-SHARE_CANCELLED = 0.6  # enough to have the cancelled entries removed once
+SHARE_CANCELLED = 0.6  # share of the queue that is cancelled
 LONG_CONTEXT = 4_096
 
 

@@ -22,7 +22,7 @@ _QUESTION = (
     "{} was the last one. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
 """The number comes first, so that no question is the beginning of another."""
-_FIRST = 100  # three digits: the same number of tokens each
+_FIRST = 100  # three digits, so that all numbers have the same number of tokens
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
 SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
@@ -66,7 +66,7 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, 
 
 
 def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
-    """Ask other questions at the same two places of the conversation, alternating; return the median of each."""
+    """Ask further questions after the same two turns, alternating. Return the median of each."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():
@@ -80,7 +80,7 @@ def _question(number: int) -> MessageDict:
 
 
 def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: int) -> tuple[Turn, str]:
-    """Ask one turn. Every round has its own salt, so that no conversation reuses another."""
+    """Send one turn. Every round has its own salt, so that no conversation reuses the cache of another."""
     salt = number.to_bytes(4, "little")
     begun, first = perf_counter(), 0.0
     with client.stream(

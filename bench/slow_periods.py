@@ -33,7 +33,7 @@ Interval = tuple[float, float]  # on the monotonic clock
 
 
 class PacerFailed(RuntimeError):
-    """A pacer did not start or did not end."""
+    """A pacer did not start, did not end, or ended early."""
 
 
 class Beat(NamedTuple):

@@ -53,7 +53,7 @@ def _time(subject: Subject) -> float:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Collect cyclic garbage now, and not meanwhile: its pauses would count as latency."""
+    """Collect cyclic garbage now but not inside the block: the pauses would count as latency."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -105,7 +105,7 @@ class Board:
         ]
 
     def scaled(self, key: Key, metric: str, factor: float) -> BenchRecord:
-        """Return the same samples as another metric of the same case."""
+        """Return the samples, multiplied by the factor, as another metric of the same case."""
         samples = [sample * factor for sample in self._samples[key].values()]
         return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
 

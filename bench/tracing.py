@@ -117,7 +117,7 @@ TARGETS: Targets = {
 
 
 class TracedRound(NamedTuple):
-    throughput: float  # per second
+    throughput: float  # tokens per second
     cpu: float  # CPU seconds of both processes per thousand tokens
 
 

@@ -52,14 +52,14 @@ class OpenAdmission:
         self._inbox: deque[Request] = deque()
 
     def ask(self, request: Request) -> Refused | None:
-        """Return None if the request is admitted."""
+        """Submit the request. Return None if it is admitted."""
         if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._slots:
             return Refused("queue full", None)
         self._inbox.append(request)
         return None
 
     def step(self) -> bool:
-        """Return False if there was nothing to do."""
+        """Take a step. Return False if there was nothing to do."""
         while self._inbox:
             self._loop.scheduler.submit(self._inbox.popleft())
         self.before_step()
@@ -83,7 +83,7 @@ class OpenAdmission:
 
 
 class QueueAdmission(OpenAdmission):
-    """A queue that ignores deadlines: first come, first served, or by priority and then first come."""
+    """A queue that ignores deadlines: in order of arrival, or by priority and then by arrival."""
 
     def __init__(self, loop: StepLoop, clock: Clock, *, length: int, by_priority: bool) -> None:
         scheduler = loop.scheduler  # one prompt is computed after the other: with turns, all would be late together
@@ -113,7 +113,7 @@ class QueueAdmission(OpenAdmission):
 
 
 class ControlledAdmission:
-    """Uses the admission controller, which starts from the cost model of the steps."""
+    """Uses the admission controller, whose prices start from a cost model."""
 
     def __init__(self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int) -> None:
         self._clock = clock
@@ -268,7 +268,7 @@ _DEEP = 100_000
 
 
 class RefusalFollower:
-    """Follows every `each`-th refusal of a class. The wait that would have been needed is found in a copy of the
+    """Follows every `each`-th refusal of each priority. The wait that would have been needed is found in a copy of the
     simulation, in which no later request of the same or a lower priority arrives. There the request is submitted again
     and again until it is admitted."""
 
@@ -346,7 +346,7 @@ def simulate(plan: Plan) -> tuple[float, list[Run]]:
 
 
 def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
-    """Return the runs with the queue length that gives the most answers in time, known only afterwards."""
+    """Return the runs with the queue length that gives the most answers in time, which is known only afterwards."""
     tries = (
         [run(plan, mine, load, "fcfs tuned", seed, length) for seed, mine in asked.items()] for length in plan.lengths
     )

@@ -39,7 +39,7 @@ class BenchParser(argparse.ArgumentParser):
 def add_bench(
     benches: Commands, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
-    """Add a command with the options of all benches. `smaller` describes the changes of --quick besides the runs."""
+    """Add a command with the options common to all benches. `smaller` states what --quick changes besides the runs."""
     parser = add_parser(benches, name, summary, description=f"{about}\n{FIGURES}")
     records = "also write the figures as one JSON record per line; without FILE: to standard output, without the table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
@@ -77,7 +77,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Print a single line for an error that the user can correct."""
+    """Run the bench. Print an error that the user can correct as a single line."""
     arguments.meter = RunMeter()
     try:
         return run(parser, arguments)
@@ -100,10 +100,9 @@ def publish(
     *,
     table: str = "",
 ) -> int:
-    """Print a table of all records, or the given one, and write the records to the files in the options.
+    """Print a table of all records, or the given table, and write the records to the files in the options.
 
-    Notes are stored in the result. Return the exit code 0.
-    """
+    Notes are stored in the result. Return the exit code 0."""
     table = table or table_of_spreads(records, targets or {})
     if arguments.json == _STANDARD_OUTPUT:
         print(lines_of(records), end="")
@@ -132,7 +131,7 @@ def add_words(arguments: argparse.Namespace, words: str) -> None:
 
 
 def _command_line(arguments: argparse.Namespace) -> str:
-    """Return the command as typed, without output options; of files, only the names."""
+    """Return the command as typed, without output options, and with files reduced to their names."""
     words = list(arguments.words)
     for option in ("--json", "--result"):
         while option in words:

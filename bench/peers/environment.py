@@ -63,7 +63,7 @@ PEERS: Mapping[str, PeerSpec] = {
 }
 
 
-# A ggml option, and the flag in /proc/cpuinfo that says the processor has it.
+# Maps a ggml option to the flag in /proc/cpuinfo that shows that the processor supports it.
 _SAME_NAMES = ("AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI", "AVX512_VNNI", "AVX512_BF16")
 _EXTENSIONS = {name: name.lower() for name in _SAME_NAMES} | {"AVX512": "avx512f", "AVX512_VBMI": "avx512vbmi"}
 
@@ -199,7 +199,7 @@ def link_bench(directory: Path) -> Path:
 
 def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
     """Return the peer, paused, and a description of its settings. A native build that is killed by a signal is replaced
-    by a build without AMX. Raises PeerUnavailable or PeerFailed."""
+    by a build without AMX. Raises PeerUnavailable or PeerFailed if the peer cannot be prepared or started."""
     model = place.model_for(spec)
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]

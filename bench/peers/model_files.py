@@ -1,6 +1,6 @@
 """Model and adapter files for peers: Hugging Face and PEFT directories.
 
-Runners in a peer's own environment import it, where the packages of this project are missing.
+Runners import this module in a peer's own environment, where the packages of this project are missing.
 """
 
 import json

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specialist.server.replica import AssembledReplica
 
 SERVED = "--served"  # the first argument: measure over gRPC
-_LONG_ENOUGH = 0.1  # seconds
+_LONG_ENOUGH = 0.1  # seconds that a measurement takes at least
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -93,7 +93,7 @@ class Opened:
     settings: str
     weight_bytes: int  # bytes of weights that a decode step must read
     matrices: Mapping[str, tuple[int, ...]]  # [out, in] of matrices that an adapter may change, by name
-    linear_only: Callable[[int, int], object] | None = None  # computes each matrix once, by tokens and outputs
+    linear_only: Callable[[int, int], object] | None = None  # by tokens and outputs: multiplies by each matrix once
     work: Callable[[], Mapping[str, float]] | None = None  # seconds of the decoder by kind of work
     device: str = "cpu"
     digests: list[str] = field(default_factory=list)  # digests of the loaded adapters
@@ -247,7 +247,7 @@ def least_bytes(checkpoint: "Checkpoint") -> int:
 
 
 def _stored_bytes(weight: "Weight") -> int:
-    """Return the stored bytes. Symmetric formats store no minima, which are half the range times the scale."""
+    """Return the stored bytes. Symmetric formats store no minima, because these follow from the scales."""
     from specialist.models.weights import Affine
 
     if not isinstance(weight, Affine):

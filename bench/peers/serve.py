@@ -45,11 +45,11 @@ class SteppedEngine(ABC):
 
     @abstractmethod
     def submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
-        """Return the name of the request."""
+        """Submit a request. Return its name."""
 
     @abstractmethod
     def step(self) -> Iterable[tuple[str, Sequence[int]]] | None:
-        """Return the new tokens by request; None if there is nothing to compute."""
+        """Take a step. Return the new tokens by request; None if there is nothing to compute."""
 
     def generate(self, prompts: Prompts, new_tokens: int, adapters: Sequence[Any] = (None,)) -> dict[str, Any]:
         """Submit all prompts together; the adapters take turns."""
@@ -58,7 +58,7 @@ class SteppedEngine(ABC):
     def arrive(
         self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], adapters: Sequence[Any] = (None,)
     ) -> dict[str, Any]:
-        """Submit each prompt at its time, in seconds."""
+        """Submit each prompt at its time, in seconds. Return the tokens and their times."""
         stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
         while True:
             while (i := len(prompt_of)) < len(at) and at[i] <= stopwatch.seconds:

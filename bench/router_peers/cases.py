@@ -35,7 +35,7 @@ class Order:
 
 OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
 LIMIT, GRPC_LIMIT, REPLICA_LIMIT = "limit", "limit, gRPC", "limit, replica"
-"""Directly to a backend: that of the peers; Octet's with grpcio; Octet's with a client that costs less."""
+"""Direct calls to a backend: that of the peers; Octet's with grpcio; Octet's with a client that costs less."""
 RATES = (10, 25, 50, 100)  # per second
 STOCK_RATES = (25, 100)
 PROMPTS = (2_000, 32_000, 220_000)  # bytes

@@ -15,9 +15,9 @@ from bench.router_site import becomes_idle, steady
 
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
-_RAMP = 0.25  # the share of a flood that precedes the count
+_RAMP = 0.25  # share of a flood's time before counting begins
 _ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
-"""Average tokens of each caller; a flood with fewer continues, for this many seconds at most."""
+"""A flood with fewer tokens per caller continues in steps of `_LONGER` seconds, for `_MOST_SECONDS` at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _cpu(router: RouterProcess | None) -> float:
 _WAKE_SECONDS = 60.0
 _CASE_SECONDS = 120.0
 _PAUSES = (1.0, 10.0, 40.0)
-"""Seconds before each further attempt. A backend that failed for lack of CPU is trusted again after 30."""
+"""Seconds before each further attempt. A backend that failed for lack of CPU is trusted again after 30 seconds."""
 
 
 @dataclass(slots=True)

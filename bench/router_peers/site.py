@@ -33,7 +33,7 @@ def backends(module: str, number: int) -> Iterator[list[int]]:
 @dataclass(frozen=True, slots=True)
 class RouterPlace:
     environment: Path  # virtual environment
-    folder: Path  # for its files
+    folder: Path  # the folder for its files
     backends: Sequence[int]  # ports
     port: int  # to listen on
     other_port: int  # for metrics
@@ -109,7 +109,7 @@ class RouterPeersSite:
 
 @asynccontextmanager
 async def site(peers: Sequence[RouterPeer], cache: Path, findings: Findings) -> AsyncIterator[RouterPeersSite]:
-    """Pin this process to the cores that the routers do not use. A peer that does not start is left out."""
+    """Start backends and routers; this process uses the other cores. A peer that does not start is left out."""
     core, *other = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder())

@@ -225,7 +225,7 @@ _GATEWAY_TIMEOUT = 504
 
 @dataclass(slots=True)
 class StreamState:
-    """The part of a response of server-sent events that has arrived."""
+    """The part of a stream of server-sent events that has arrived."""
 
     on_piece: Callable[[], None] = lambda: None
     num_pieces: int = 0

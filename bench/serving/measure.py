@@ -22,7 +22,7 @@ _CROWD_RATE = 4.0  # arbitrary, because a crowd arrives at once
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    source: Callable[[float | None], Source]  # at a given rate, or at its own
+    source: Callable[[float | None], Source]  # the load at a given rate, or at its own rate if None
     rate: float | None
     shares: tuple[float, ...]  # shares of the first system's capacity, each a load; empty for one load at `rate`
     classes: tuple[CallerClass, ...]

@@ -1,4 +1,4 @@
-"""Figures and plots of rounds of `octet bench serve`, for each class and for all classes together."""
+"""Figures and plots for the rounds of `octet bench serve`, for each class and for all classes together."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from simulation.results import BenchRecord, percentile, summary
 BENCH = "serve"
 ALL = "all"
 GOODPUT = "goodput"
-LATE, BUSY = 50, 0.8  # from this lateness (p99, ms) or share of a core on, the load generator distorts the result
+LATE, BUSY = 50, 0.8  # above this lateness (p99, ms) or share of a core, the load generator distorts the result
 _WORST = 99
 _PERCENTS = (50, 95, _WORST)
 _OF_ALL_ROUNDS = f"p{_WORST}"

@@ -49,7 +49,7 @@ async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float)
         return LoadRound(system, seconds, perf_counter() - start, tuple(answers), process_time() - cpu)
 
 
-CROWD, CROWDS = 64, 3  # more than one, because the machine may be shared
+CROWD, CROWDS = 64, 3  # requests per crowd; crowds: more than one, because the machine may be shared
 PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
@@ -151,7 +151,7 @@ class OwnEnsemble:
 
 @contextmanager
 def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
-    """Start an ensemble of one specialist, or of the file; yield a system for each endpoint. Raises SiteFailed."""
+    """Start an ensemble of one specialist, or that of the file; yield a system for each endpoint. Raises SiteFailed."""
     with processes.scratch_folder() as folder:
         file, model = own.file, "octet"
         if file is None:
@@ -181,7 +181,7 @@ class ServerPlace:
     peers: Path  # environments and logs
     environment: Path  # virtual environment
     weights: Path  # a Hugging Face directory in float32
-    words: Path  # its tokenizer
+    words: Path  # the directory of its tokenizer
     context: int  # tokens of prompt and answer
     port: int = 0
 
@@ -252,7 +252,7 @@ def prepare_place(
 def start_server(
     peer: ServerPeer, place: ServerPlace, say: Say, *, try_all: bool, seconds: float = START_SECONDS
 ) -> System:
-    """Start the fastest variant, and return it ready and paused. Raises PeerFailed."""
+    """Start the fastest variant, and return it ready and paused. Raises PeerFailed if no variant starts."""
     variants = peer.variants(place)
     tried = enumerate(variants if try_all else variants[:1], 1)
     return keep_fastest(

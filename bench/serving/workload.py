@@ -173,7 +173,7 @@ def drawn(rate: float, gap: Draw, prompt: Draw, answer: Draw) -> Source:
 
 
 def recorded(traffic: Sequence[Arrival], rate: float | None) -> Source:
-    """Start at a random place of the trace and repeat it. With a rate, the trace is sped up or slowed down."""
+    """Return a source that starts at a random place of the trace and repeats it, sped up or slowed down to the rate."""
     span = traffic[-1].at + traffic[-1].at / len(traffic)
     pace = 1.0 if rate is None else len(traffic) / span / rate
 
@@ -228,7 +228,7 @@ def fit_count(short: tuple[int, int], long: tuple[int, int]) -> TokenCount:
 
 
 def prompt_of(ask: Ask, count: TokenCount) -> str:
-    """Return a prompt. Prompts share a beginning exactly where their trace states it."""
+    """Return a prompt. Prompts share a beginning exactly where the trace says so."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
         return words_of(words, f"{ask.seed}, {ask.number}")

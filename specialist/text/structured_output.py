@@ -74,7 +74,7 @@ class GrammarVocabulary:
         self.drops_space = pieces.spelling.drops_space  # whether one space before an answer is not part of its text
         ends = sorted(vocabulary.eos_ids) or [vocab_size]
         wrapper = _TokenizerAdapter(vocabulary, pieces, vocab_size, ends)
-        # One bit per token, as in the library's masks: `first` has the tokens that may begin an answer, None if all may;
+        # One bit per token, as in the library's masks: `first` has tokens that may begin an answer, None if all may;
         # `but_stops` has all tokens except stop tokens.
         self.first = _first_tokens(pieces, len(wrapper.tokens))
         self.but_stops = _pack_bits(token not in vocabulary.eos_ids for token in range(len(wrapper.tokens)))

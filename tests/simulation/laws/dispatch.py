@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The values of both knobs at each escalation level, computed independently of the product."""
+    """The values of both knobs at each escalation level, computed independently of the code under test."""
 
     rules: EscalationConfig
     threshold: float
