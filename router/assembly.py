@@ -61,8 +61,8 @@ class RouterEnvironment:
     wall: Callable[[], float]  # returns Unix seconds
     random: Random
     connect: Connect
-    new_id: Callable[[], str]  # draws 32 hex digits
-    store: Store | None = None  # None for the store of the configuration
+    new_id: Callable[[], str]  # returns 32 random hex digits
+    store: Store | None = None  # None for the configured store
     open_verifiers: Callable[[Ensemble], Mapping[str, Verifier]] = open_verifiers
     """Opens the verifier of each specialist."""
 
@@ -155,7 +155,7 @@ class RouterCore:
 
 
 class RequestTraces:
-    """Traces of requests. Without an endpoint nothing is recorded, and callers' contexts are only passed on."""
+    """Traces of requests. Without an endpoint nothing is recorded, and callers' trace contexts are only passed on."""
 
     def __init__(
         self, endpoint: str, config: TelemetryConfig, clock: Clock, random_bytes: RandomBytes = secrets.token_bytes
@@ -193,7 +193,8 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called with the content of a shadow that was in flight on a lost connection. Raises ValueError."""
+        """`blame` is called with the content of a shadow that was in flight on a lost connection. Raises ValueError if
+        a verifier cannot be opened."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)

@@ -55,7 +55,7 @@ class ReceiptCache:
         return None if cached is None else wire.Receipt.FromString(cached[1])
 
     def _expire(self) -> None:
-        """All receipts have the same lifetime, so the first is always the next to expire."""
+        """Drop expired receipts. All have the same lifetime, so the first is always the next to expire."""
         now = self._clock.now()
         while self._receipts and next(iter(self._receipts.values()))[0] <= now:
             self._drop(next(iter(self._receipts)))
@@ -66,7 +66,7 @@ class ReceiptCache:
 
 
 class ReceiptLog:
-    """Used on the event loop. Every reading call may raise Refusal."""
+    """The receipts of ended requests. Used on the event loop. Every reading call may raise Refusal."""
 
     def __init__(self, cache: ReceiptCache, store: Store) -> None:
         self._cache = cache
@@ -102,7 +102,7 @@ class ReceiptLog:
                     await asyncio.sleep(0)
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
-        """Find a receipt of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""
+        """Find a receipt of the tenant or, if none is given, of `own`, or else of the only tenant that has the id."""
         found = await self.get(given, tenant or own)
         if found is not None:
             return found
@@ -118,7 +118,7 @@ class ReceiptLog:
         raise unknown_request(given)
 
     async def explain(self, receipt: wire.Receipt, fallback: str) -> operator_pb2.Story:
-        """Collect what the store knows about a request. `fallback` is the primary's."""
+        """Collect what the store knows about a request. `fallback` is the fallback of its primary."""
         key = receipt_key(receipt.request_id, receipt.tenant)
         began = receipt.created_unix_ms
         until = began + round(receipt.timings.total * 1000)
@@ -173,7 +173,7 @@ def possible_request_ids(given: str) -> list[str]:
 
 def audit_subjects(receipt: wire.Receipt, fallback: str = "") -> list[str]:
     """Return the audit subjects that concern a request: its specialists, knobs and replicas, and the store. `fallback`
-    is the primary's."""
+    is the fallback of its primary."""
     specialists = _distinct(
         receipt.specialist,
         receipt.decision.primary,

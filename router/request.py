@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    tenant: str = ""  # callers of one tenant share cached prefixes, receipts and jobs. Empty when no keys are required.
+    tenant: str = ""  # callers of the same tenant share cached prefixes, receipts and jobs; empty without keys
     name: str = ""  # the name of the caller's key; empty when no keys are required
     operates: bool = False  # whether the caller may read the data of other tenants
 
@@ -130,8 +130,8 @@ NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Use the first id that is set. A session id has the same key in either field; the keys of users and tenants always
-    differ from it."""
+    """Use the first id that is set. A session id gives the same key in either field; the id of a user, or a different
+    tenant, gives a different key."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -175,7 +175,7 @@ class Tracer:
         self.sample = sample
 
     def receive(self, header: str | None, state: str = "") -> TraceContext:
-        """Start a new trace, without state, for an invalid header."""
+        """Return the context of a caller's header. An invalid header starts a new trace, without state."""
         parent = telemetry.parse_traceparent(header) if header is not None else None
         span_id = self._new_id(_SPAN_BYTES)
         if parent is not None:
@@ -220,7 +220,8 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Empty until the request is validated. The sampled flag states whether the router records the trace."""
+        """Return no headers until the request is validated. The sampled flag states whether the router records the
+        trace."""
         trace = self.trace
         if trace is None:
             return []

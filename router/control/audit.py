@@ -31,8 +31,8 @@ _NOT_AUDITED_LATE = ("begin_lane",)  # changes that a router derives from its co
 
 @dataclass(slots=True)
 class UnsavedDocument:
-    version: int  # the version it replaces
-    rows: list[AuditRow] = field(default_factory=list)  # the audit lines of its changes, oldest first
+    version: int  # the stored version that it replaces
+    rows: list[AuditRow] = field(default_factory=list)  # the audit rows of its changes, oldest first
 
 
 class DocumentCache:
@@ -138,7 +138,7 @@ def _check_text(field: str, text: str, most: int) -> str:
 
 
 def audit_row(now: float, author: ChangeAuthor, what: str, subject: str, before: str, after: str) -> AuditRow:
-    """Build a row from Unix seconds. The store assigns the number."""
+    """`now` is in Unix seconds. The store assigns the number."""
     return AuditRow(0, round(now * 1000), author.who, author.why, what, subject, before, after)
 
 
@@ -168,7 +168,8 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Store an operator's change before returning. Raises Refusal, and whatever `revise` raises."""
+        """Store an operator's change before returning. Raises Refusal if it cannot be stored, and whatever `revise`
+        raises."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)
@@ -228,7 +229,7 @@ class AuditWriter:
                     await self._save(kind, key)
 
     async def _change(self, kind: str, key: str, revise: ReviseDocument) -> bool | None:
-        """Return whether anything had to change; None if other routers wrote first in every attempt."""
+        """Make a change. Return whether anything changed; None if other routers wrote first in every attempt."""
         documents = self._documents
         for _ in range(_MAX_TRIES):
             if documents.is_unreadable(kind, key):
@@ -264,7 +265,7 @@ class AuditWriter:
             _log.error("%s %s is still not stored: %s", kind, key, error)
 
     async def _try_save(self, kind: str, key: str, rows: list[AuditRow]) -> None:
-        """Save the changes. If other routers changed the document, theirs take precedence, unless both can be
+        """Save the changes. If other routers changed the document, their changes take precedence, unless both can be
         merged."""
         version, own = self._documents.unsaved[(kind, key)].version, self._documents.body(kind, key)
         body = own

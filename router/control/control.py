@@ -84,7 +84,7 @@ class ControlPlane:
         return self._store.trouble
 
     async def start(self, *, with_tasks: bool = True) -> None:
-        """Start as configured if the store is unavailable. Without tasks, the owner calls `tick`."""
+        """Start the control plane, as configured if the store is unavailable. Without tasks, the owner calls `tick`."""
         await self._store.start()
         if self._store.trouble:
             what = "breakers, knobs and lanes start as configured, without earlier operator changes"
@@ -295,7 +295,7 @@ class OperatorEvents:
 
 
 class EventQueue:
-    """A slow subscriber loses its oldest events and receives their number."""
+    """The events for one subscriber. A slow subscriber loses its oldest events and receives their number."""
 
     def __init__(self, most: int) -> None:
         self._most = most

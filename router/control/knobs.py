@@ -107,7 +107,8 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, specialists' knobs that differ, and knobs no longer configured."""
+        """List both knobs of every intent, the knobs of specialists that differ from them, and knobs no longer
+        configured."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():
@@ -169,7 +170,7 @@ class KnobController:
     def _effective(
         self, intent: IntentConfig, specialist: str | None, operators: Mapping[KnobName, knob_rules.OperatorKnob]
     ) -> EffectiveKnobs:
-        """Without a specialist, return the values before any escalation."""
+        """Return the values that are in effect; without a specialist, the values before any escalation."""
         is_known = specialist in self._state.ensemble.names
         ladder = self._escalation.ladder(specialist) if specialist is not None and is_known else _BOTTOM
         return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)

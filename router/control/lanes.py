@@ -32,7 +32,7 @@ class LaneRegistry:
     _token: Callable[[], str]  # makes load names unique across routers
     _report: Callable[[AuditRow], None]  # publishes an event that changes nothing
     # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane only
-    # once: if another router's configuration has replaced it, the new lane stays. Otherwise both would alternate.
+    # once: if another router's configuration has replaced it, the new lane stays. Otherwise the two would alternate.
     _made: dict[str, LaneOrigin] = field(default_factory=dict)
     _overruled: set[str] = field(default_factory=set)  # specialists whose lane another router's configuration began
     _gone_since: dict[str, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class LaneRegistry:
         return await self._audit.act(LANES, specialist, revise)
 
     async def _observe(self, specialist: str, now: float) -> None:
-        """Update the stored lanes if the replicas run other adapters or another model."""
+        """Update the stored lanes if the replicas run adapters or a model that differ from them."""
         replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
         config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
         if not replicas:
@@ -149,7 +149,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes and record the claim before changes from other routers arrive."""
+        """Update the lanes, and record that this router began one before changes from other routers arrive."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
@@ -206,7 +206,8 @@ class LaneRegistry:
         return _anchor_origin((after, move))
 
     def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
-        """A promoted lane needs at least as many holders as the serving one; the previous lane needs one."""
+        """Whether enough replicas hold the new serving lane: a promoted lane needs as many as the current one has; the
+        previous lane needs one."""
         if after.serving.number == before.serving.number:
             return True
         holders = len(self._state.holders(before.specialist, after.serving))
@@ -249,7 +250,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """Make a different model that some replicas run the candidate, unless there is one or the model was rejected."""
+    """If some replicas run a different model, make it the candidate, unless there is one or the model was rejected."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

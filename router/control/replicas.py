@@ -37,7 +37,8 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """The fleet's replicas. Their names are equal on routers with the same configuration. Calls may raise Refusal."""
+    """The fleet's replicas. Routers with the same configuration give a replica the same name. Calls may raise
+    Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -152,7 +152,7 @@ class CorrectnessWindows:
 
 class DemandWindows:
     """Counts requests by specialist and intent. The counts of a specialist, including those of the span before its
-    first refusal, are shared only while it refuses requests: other routers do not need zeros."""
+    first refusal, are shared only while it refuses requests: other routers do not need counts without refusals."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
@@ -180,8 +180,8 @@ class DemandWindows:
         kept[intent, start] += 1
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Accept the store's sums, and add the unshared counts. If another router refuses requests, publish them now,
-        so that the share of refusals is right on both."""
+        """Accept the store's sums, and add the unshared counts. If another router refuses requests, share those counts
+        now, so that the share of refusals is right on both."""
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")

@@ -57,7 +57,7 @@ ContentKey: TypeAlias = Callable[[], bytes]
 class AttemptFailure:
     kind: FailureKind
     refusal: Refusal  # sent to the caller unless a later attempt replaces it
-    is_break: bool = False  # the connection or its engine was lost while the replica had the request
+    is_break: bool = False  # the connection or the replica's engine was lost while the replica had the request
 
     @property
     def is_out_of_time(self) -> bool:
@@ -66,7 +66,7 @@ class AttemptFailure:
 
 def classify_failure(error: Any, replica: str, *, was_open: bool, accepted: bool) -> AttemptFailure:
     """`error` is a grpc.aio.AioRpcError. `was_open` means that the replica was connected and accepting requests when
-    this one was sent, `accepted` that it accepted the request."""
+    the request was sent, `accepted` that it accepted the request."""
     code: grpc.StatusCode = error.code()
     cause = _error_from_metadata(error.trailing_metadata() or ())
     if cause is not None and cause.reason == wire.ERROR_REASON_DEADLINE and cause.field == UNREAD_FIELD:
@@ -119,7 +119,7 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """A trial of suspected content at one replica, until its first token."""
+    """A trial, at one replica, of content suspected of killing replicas. It lasts until the first token."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection
@@ -178,8 +178,9 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
-        """Return None if the content is not suspected, or if the connection is lost. After TRIAL_WAIT_SECONDS the trial
-        runs concurrently with another. Raises Refusal for content that has been quarantined in the meantime."""
+        """Start a trial of suspected content. Return None if it is not suspected, or if the connection is lost. After
+        TRIAL_WAIT_SECONDS the trial runs concurrently with the one before it. Raises Refusal for content that has been
+        quarantined in the meantime."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -202,7 +203,8 @@ class Quarantine:
         self._blame(content, connection, on_trial)
 
     def left(self, content: ContentKey, connection: ReplicaConnection, *, on_trial: bool = False) -> None:
-        """Record that the request ended before its answer was complete. It is blamed if the connection is lost soon."""
+        """Record that the request ended before its answer was complete. Its content is blamed if the connection is lost
+        soon."""
         if self._seconds() > 0:
             digest = content()
             connection.request_left(self._clock.now(), lambda: self._blame(lambda: digest, connection, on_trial))
@@ -254,7 +256,7 @@ class ReplicaAttempt:
         self.on_accept = on_accept
         self._breaker = replica.breaker
         self._is_probe = False
-        self.breaker_state = replica.breaker.state  # its state when the replica was chosen
+        self.breaker_state = replica.breaker.state  # the breaker's state when the replica was chosen
         self.was_open = replica.is_connected and not replica.draining
         self.call: Any = None
         self.has_started = False  # a token has arrived: the request can no longer move to another replica
@@ -306,17 +308,17 @@ class ReplicaAttempt:
 @dataclass(frozen=True, slots=True)
 class AttemptTarget:
     replica_set: ReplicaSet
-    adapters: tuple[str, ...] = ()  # the names under which replicas load them
+    adapters: tuple[str, ...] = ()  # the names under which replicas load the adapters
     is_callers: bool = False  # whether the caller named the adapters
-    may_answer: Callable[[Replica], bool] = any_replica  # whether a replica may be asked
+    may_answer: Callable[[Replica], bool] = any_replica  # whether a replica may get the request
 
     @property
     def specialist(self) -> str:
         return self.replica_set.specialist
 
     def reclassify(self, failure: AttemptFailure) -> AttemptFailure:
-        """A restarted replica may not have loaded the lane's adapters yet. That is not its failure, and the caller
-        cannot correct the request."""
+        """Reclassify an unknown adapter of the lane, which a restarted replica may not have loaded yet. That is not the
+        replica's failure, and the caller cannot correct the request."""
         if self.is_callers or failure.refusal.error.reason != wire.ERROR_REASON_UNKNOWN_ADAPTER:
             return failure
         return AttemptFailure("free", no_replica(self.specialist))
@@ -376,7 +378,7 @@ class AttemptSequence:
     def failed(self, failure: AttemptFailure) -> None:
         failure = self._target.reclassify(failure)
         if failure.kind == "final" and not failure.is_out_of_time and self._target is not self._targets[0]:
-            # The second choice cannot answer this request at all, so only the refusals of the first choice count.
+            # The second choice cannot answer this request at all, so only the refusals by the first choice count.
             del self._targets[1:]
             self._was_held_back = True
             return

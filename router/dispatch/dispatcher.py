@@ -122,7 +122,8 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Check that all numbers are finite, because receipts are also written as JSON, which has no other numbers."""
+    """Raises StreamViolation unless all numbers are finite: receipts are also written as JSON, which has no other
+    numbers."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message
@@ -250,7 +251,7 @@ class Dispatcher:
                     attempts.start_over()
                     continue
             if replica is None:
-                self._seconds_to_start(request)  # raises the refusal of a missed deadline first
+                self._seconds_to_start(request)  # a missed deadline has its own refusal, which takes precedence
                 raise attempts.refusal()
             trial = None
             if self.quarantine.records:

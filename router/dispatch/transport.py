@@ -23,14 +23,15 @@ _DNS = "dns:///"
 
 
 class ReplicaChannel(Protocol):
-    """Calls to one replica; requests and answers are serialised messages. Connects on first use."""
+    """Calls to one replica; requests and answers are serialized messages. Connects on first use."""
 
     def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
         """Start a call that must be read to the end or cancelled; it can also be iterated. `read()` returns the next
         message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return an awaitable for the answer's bytes, with `cancel`. Raises ValueError for invalid metadata."""
+        """Return an awaitable for the answer's bytes; it has a `cancel` method. Raises ValueError for invalid
+        metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls."""
@@ -78,7 +79,7 @@ class GrpcChannel:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTarget:
-    label: str  # the suffix of the replica's name: equal on every router with the same configuration
+    label: str  # the suffix of the replica's name: the same on every router with the same configuration
     address: str  # host:port or unix:PATH
     authority: str = ""  # the name on its certificate if it differs from the address
 
@@ -89,7 +90,7 @@ TransportKind: TypeAlias = Literal["http2", "grpc"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTls:
-    """TLS files for replicas. Raises ValueError if only one of certificate and key is given."""
+    """TLS files for connections to replicas. Raises ValueError if only one of certificate and key is given."""
 
     ca: Path  # signs the certificates of replicas
     certificate: Path | None = None  # the router's own certificate, for replicas that require one

@@ -77,7 +77,7 @@ class JobAttempt:
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop serving, or do not start. Unless the job was lost, it is released to other routers."""
+        """Stop serving the job, or do not start it. Unless the job was lost, it is released to other routers."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()

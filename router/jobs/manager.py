@@ -39,7 +39,8 @@ T = TypeVar("T")
 
 
 class JobManager:
-    """Every call may raise Refusal. `tenant` defaults to the caller's own; only operators may name another."""
+    """Calls for jobs. Every call may raise Refusal. `tenant` defaults to the caller's own; only operators may name
+    another."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class JobManager:
         chance: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        """`chance` draws from [0, 1); `new_id` draws 32 hex digits."""
+        """`chance` draws from [0, 1); `new_id` returns 32 random hex digits."""
         self._store = store
         self._server = server
         self._config = config
@@ -87,7 +88,7 @@ class JobManager:
         return await self._assemble(await self._find(job_id, tenant))
 
     async def newest(self, limit: int | None, before: str, tenant: str = "") -> list[wire.Job]:
-        """List jobs without text, newest first; only jobs older than `before`, if given."""
+        """List jobs without their answers, newest first; only jobs older than `before`, if given."""
         most = DEFAULT_LISTED if limit is None else limit
         if not 1 <= most <= MAX_LISTED:
             raise invalid_field("limit", f"in [1, {MAX_LISTED}]", str(most))

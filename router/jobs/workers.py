@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 PRUNE_SECONDS = 15.0
 _RENEWALS_PER_LEASE = 4
-# The minimum: a longer gap between two scans is counted as this fraction of a lease, in case the store was down.
+# A lease expires after at least this many scans: a longer gap counts as a single scan, in case the store was down.
 _SCANS_PER_LEASE = 4
 _MAX_LATE = 4096
 _DRAIN_SECONDS = 5.0  # for the last writes of abandoned attempts
@@ -211,7 +211,7 @@ class JobWatchers:
 
 
 def _too_many_watchers(most: int, scope: str = "") -> Refusal:
-    """The retry time is an estimate, because the router cannot know when a watcher will leave."""
+    """The retry time is an estimate, because the router cannot know when a watcher will disconnect."""
     message = f"{most:,} callers{scope} are already watching jobs on this router; poll the job instead"
     limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
     return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

@@ -11,7 +11,8 @@ _log = logging.getLogger(__name__)
 
 
 class RequestObserver:
-    """Called on the event loop while callers wait: work beyond a few microseconds must be deferred."""
+    """Observes requests. Called on the event loop while callers wait: work beyond a few microseconds must be
+    deferred."""
 
     def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
 

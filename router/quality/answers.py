@@ -66,7 +66,8 @@ class CapturedAnswer:
         return True
 
     def text(self) -> str | None:
-        """None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per chunk."""
+        """Return the text; None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per
+        chunk."""
         raw, ends, is_whole = bytes(self._raw), self._ends, self.is_whole
         if not is_whole:
             return None
@@ -160,10 +161,10 @@ class EvaluationListener(Protocol):
     """Receives results on the event loop. Implementations must be fast."""
 
     def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
-        """An answer of the lane passed or failed."""
+        """An answer from the lane passed or failed."""
 
     def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
         """A sampled answer to a caller passed or failed."""
 
     def compared(self, comparison: operator_wire.Comparison, tenant: str) -> None:
-        """`tenant` owns the request."""
+        """A request's answer was compared with its shadow's. `tenant` owns the request."""

@@ -24,7 +24,7 @@ _CONCLUSIVE = ("passed", "failed")
 _RUNAWAY_FACTOR = 2  # a shadow truncated after this many times the primary's tokens has failed
 _RECEIPT_BYTES = 8192  # about the largest size of a receipt
 _FAMILY_RANKS = tuple(FAMILIES.index(name) for name in ("word", "punctuation", "pair", "letters"))
-"""Most informative first."""
+"""The families of features, most informative first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class EvaluationRules:
     verifiers: Mapping[str, Verifier]  # by specialist, for every specialist of the ensemble
     answer_bytes: int
     queue: int
-    similar: float  # texts at least this similar agree
+    similar: float  # answers at least this similar agree
 
 
 def load_evaluation_rules(ensemble: Ensemble, verifiers: Mapping[str, Verifier]) -> EvaluationRules:
@@ -116,8 +116,8 @@ class EvaluationTask:
 
     @property
     def needs_two_turns(self) -> bool:
-        """Whether the shadow counts for another specialist, whose verifier may be slow, so that the primary's queue
-        must not wait for it."""
+        """Whether the shadow counts for a specialist other than the primary's. Its verifier may be slow, and the
+        primary's queue must not wait for it."""
         counts = self.shadow_answer is not None and self.counts_for_shadow
         return counts and self._shadow_specialist != self.finished.candidate.specialist
 
@@ -159,7 +159,8 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Evaluate what this specialist's turn covers. Return whether the other one needs a turn of its own."""
+        """Evaluate what the current specialist's queue slot covers. Return whether the task must be queued again for
+        the other specialist."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -201,8 +202,8 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> Outcome | None:
-        """Count the verdict of the candidate's own verifier for its lane; None if the verdict is not conclusive. An
-        answer from another model revision or with other adapters counts for no lane."""
+        """Verify the answer with the candidate's own verifier and count the verdict for its lane; None if it is not
+        conclusive. An answer from another model revision or with other adapters counts for no lane."""
         if not answer.has_stopped or not _counts_for_lane(candidate, lane):
             return None
         began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
@@ -248,7 +249,7 @@ def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
 
 
 def answers_agree(outcomes: tuple[Outcome, Outcome], likeness: float, similar: float) -> bool:
-    """Whether both passed, both failed or both are inconclusive, and their texts are similar."""
+    """Whether both answers passed, both failed or both are inconclusive, and their texts are similar."""
     is_inconclusive = not any(outcome in _CONCLUSIVE for outcome in outcomes)
     return (is_inconclusive or outcomes[0] == outcomes[1]) and likeness >= similar
 
@@ -261,8 +262,8 @@ def compare_answers(
     similar: float,
     at_ms: int,
 ) -> operator_wire.Comparison:
-    """Pure. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the primary's verifier on
-    them. Too slow for the event loop, because it compares both texts character by character."""
+    """Has no side effects. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the
+    primary's verifier on them. Too slow for the event loop, because it compares both texts character by character."""
     decision = finished.receipt.decision
     likeness = similarity(*texts)
     agreed = answers_agree(outcomes, likeness, similar)

@@ -180,8 +180,8 @@ class EvaluationQueue:
 
 
 class EvaluationLines:
-    """Waiting answers by verifier and specialist. A verifier has one answer at a time, so that a slow one delays no
-    other. Specialists that share a verifier take turns by the time they have used."""
+    """Waiting answers by verifier and specialist. A verifier evaluates one answer at a time, so a slow verifier delays
+    no other. Specialists that share a verifier take turns by the time they have used."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -195,7 +195,7 @@ class EvaluationLines:
         self._queues[line.verifier].put(line.specialist, (next(self._numbers), task))
 
     def take(self) -> tuple[LineKey, EvaluationTask] | None:
-        """Return the next answer of a free verifier, which is then busy until `done`; None if there is none."""
+        """Return the next answer for a free verifier, which is then busy until `done`; None if no such answer waits."""
         for verifier, queue in self._queues.items():
             if queue.waiting and verifier not in self._busy:
                 specialist, (_, task) = queue.pop()

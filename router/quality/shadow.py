@@ -33,7 +33,7 @@ _READ_LIMITS = ReadLimits(MOST_MESSAGE_BYTES, LOOKAHEAD_BYTES)
 
 
 class ShadowDispatcher:
-    """Sends each copy in its own task. Belongs to the event loop."""
+    """Sends each shadow copy in its own task. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class ShadowDispatcher:
         return len(self._tasks)
 
     def apply(self, shadow: ShadowConfig, correctness: CorrectnessConfig) -> None:
-        """Shadows in flight keep the settings they began with."""
+        """Apply new settings. Shadows in flight keep the settings they began with."""
         self._budget.retune(shadow.budget, shadow.max_inflight)
         self._timeout = shadow.timeout
         self._answer_bytes = correctness.answer_bytes
 
     def order(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-        """Send a copy. Never waits and never raises; None if there is no room for the copy. `primary` is the receipt at
+        """Send a copy. Never waits and never raises; returns None if the copy was not sent. `primary` is the receipt at
         the time when the primary's replica accepted the request."""
         self.counters.ordered += 1
         try:
@@ -214,7 +214,7 @@ def pick_free_replica(
 
 
 def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue) -> operator_wire.ShadowCounts:
-    """Answers dropped before their comparison count both as answered and as shed."""
+    """Sum the counters. Answers dropped before their comparison count both as answered and as shed."""
     sent, evaluated = shadows.counters, evaluation.counters
     counts = {name: getattr(sent, name) for name in ("ordered", "sent", "answered", "failed")}
     shed = sent.shed + evaluated.shed_shadows
@@ -223,7 +223,7 @@ def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue
 
 @dataclass(eq=False)
 class AnswerTap:
-    """Captures one answer on its way to the caller and orders its shadow, without affecting the request. A context
+    """Captures one answer on its way to the caller and starts its shadow, without affecting the request. A context
     manager: on exit without `finished`, the shadow is cancelled and nothing is evaluated."""
 
     _evaluation: EvaluationQueue
@@ -272,7 +272,7 @@ class AnswerTap:
         self._evaluation.submit(answer, self._handle)
 
     def _begun(self, raw: bytes) -> None:
-        """Order the shadow at the first chunk: until then the request waits in the replica's queue, and a copy would
+        """Send the shadow at the first chunk: until then the request waits in the replica's queue, and a copy would
         queue behind it. `raw` is the event that reported the replica's acceptance."""
         shadow, self._shadow = self._shadow, None
         if shadow is None:

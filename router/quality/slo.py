@@ -16,7 +16,7 @@ from router.request import Request
 
 SLO_HEADER = "octet-slo"  # HTTP header, and gRPC metadata key
 CACHE_SECONDS = 0.5  # figures are not recomputed more often than this
-PEERS_STALE_SECONDS = 15.0  # other routers' measurements count until the store has not answered for this long
+PEERS_STALE_SECONDS = 15.0  # other routers' measurements stop counting when the store has not answered for this long
 MOST_BURN_RATE = 1000.0  # the maximum, for objectives that allow no breach at all
 MOST_WRITERS = 64  # per slice; further writers, such as a router that restarts repeatedly, are not summed up
 SHORT_SERIES, LONG_SERIES = "slo.short", "slo.long"  # slices with sketches, and slices with counts only
@@ -290,7 +290,8 @@ class SloTracker(RequestObserver):
             meter.began(self._wall(), ttft, admission)
 
     def ended(self, request: Request, receipt: inference_pb2.Receipt) -> None:
-        """The latencies of a request with a first token were already counted by `began`."""
+        """Record the end of a request. The latencies of a request with a first token were already counted by
+        `began`."""
         meter = self.meters.get(responsible_specialist(receipt))
         if meter is None:
             return

@@ -101,7 +101,7 @@ class FleetStatus:
 
 
 def configured_status(specialist: SpecialistConfig) -> SpecialistStatus:
-    """Replicas load configured adapters under the configured names."""
+    """Return the status before any report: replicas load configured adapters under the configured names."""
     adapters = tuple((name, name) for name in specialist.use_adapters)
     names = {name: name for name in specialist.adapters}
     return SpecialistStatus(specialist.name, LaneStatus(0, adapters=adapters), adapter_names=names)
@@ -126,7 +126,7 @@ class Candidate:
     lane_id: str = ""  # the lane that the answer counts for; empty when the caller chose the adapters
     revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False
-    excluded: frozenset[str] = frozenset()  # names of replicas that must not be asked
+    excluded: frozenset[str] = frozenset()  # names of replicas that must not get the request
 
     def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
         """Whether a replica with this revision and these adapters may be used. An unknown revision is allowed. Adapters
@@ -156,8 +156,8 @@ class DispatchPlan:
 
 
 def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
-    """The request's decision must name a primary. An answer that may contain tool calls is neither evaluated nor
-    compared, because verifiers read only text."""
+    """Plan a request, whose decision must name a primary. An answer that may contain tool calls is neither evaluated
+    nor compared, because verifiers read only text."""
     return _Planning(request, ensemble, status).plan(uniform)
 
 
@@ -194,9 +194,9 @@ class _Planning:
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
-        """Return the primary if it serves, else its configured fallback, else the second choice; fallbacks never chain.
-        Returns "" if none can serve, and why each fallback was rejected. A caller that forces specialists gets one of
-        those or a refusal."""
+        """Return the primary if it serves, else its configured fallback, else the second choice, else ""; and why each
+        fallback was rejected. Fallbacks never chain. A caller that forces specialists gets one of those or a
+        refusal."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -222,7 +222,7 @@ class _Planning:
         return f"it lacks the adapter {missing[0]!r}, which the caller named" if missing else ""
 
     def _second_specialist(self, first: str) -> str:
-        """Return "" unless the second choice serves and accepts this priority."""
+        """Return the second choice if it serves and accepts this priority, else ""."""
         name = self.decision.second_choice
         if not name or name in (first, self.primary.name) or not self.status.specialists[name].serves:
             return ""

@@ -63,7 +63,8 @@ class InferenceService:
         is_open = False
 
         async def write(raw: bytes) -> None:
-            """Send the SLOs of the specialist, which the first event names, as initial metadata."""
+            """Write an event. The first event names the specialist, whose SLOs are sent before it as initial
+            metadata."""
             nonlocal is_open
             if not is_open:
                 is_open = True
@@ -150,7 +151,7 @@ class JobsService:
 
 @dataclass
 class OperatorService:
-    """A call whose caller reads nothing for `stall_seconds` is ended."""
+    """The Operator service. A call whose caller reads nothing for `stall_seconds` is ended."""
 
     _api: operations.OperatorApi
     _receipts: ReceiptLog

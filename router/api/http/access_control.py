@@ -1,6 +1,6 @@
 """Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator. A page of
-another origin can send the same requests as an HTML form, and any other request if its host name is made to resolve to
-this router (DNS rebinding). Browsers state the origin of a request; other programs need not."""
+another origin can send any request that an HTML form can send, and every other request if its host name is made to
+resolve to this router (DNS rebinding). Browsers state the origin of a request; other programs need not."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from router.api.http.errors import PERMISSION, ApiError
 from router.api.keys.gate import AccessGate
 from router.api.keys.keys import ROUTE_ACCESS, Access
 
-ROUTE_KEY = "octet.route"  # the scope's key for the path of the matched route
+ROUTE_KEY = "octet.route"  # the key in the ASGI scope that holds the path of the matched route
 _SAME_SITES = ("same-origin", "none")
 _READ_METHODS = ("GET", "HEAD")
 _OPERATOR_PATHS = tuple(compile_path(path)[0] for path, access in ROUTE_ACCESS.items() if access is Access.OPERATE)
@@ -30,7 +30,7 @@ _HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2048}")
 
 
 def guard_routes(routes: Iterable[Route], gate: AccessGate) -> None:
-    """Check access to every route before reading any of the body."""
+    """Make every route check access before it reads any of the request body."""
     for route in routes:
         route.app = _guard(route.app, route.path, gate)
 
@@ -49,8 +49,9 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raises ApiError if a browser sends the request from a page of another origin. Without keys, every caller has an
-    operator's rights, and only the host name distinguishes a page of this machine from a rebound one."""
+    """Raises ApiError if a browser sends the request from a page of another origin. On a router without keys, every
+    caller has an operator's rights, and only the host name distinguishes a local page from one that uses DNS
+    rebinding."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
     is_read = scope["method"] in _READ_METHODS
@@ -127,7 +128,7 @@ def _allow_origin(origin: bytes) -> tuple[bytes, bytes]:
 
 
 async def _answer_preflight(origin: bytes, requested: bytes, send: Send) -> None:
-    """Allow every header, because clients send many different ones."""
+    """Answer a preflight request. Every requested header is allowed, because clients send many different ones."""
     headers = [
         _allow_origin(origin),
         (b"access-control-allow-methods", _ALLOWED_METHODS),

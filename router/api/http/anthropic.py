@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """`answer` sets all fields other than the prompt."""
+    """`answer` sets the fields that a token count does not have."""
     fields.check_supported(asked)
     model = common_fields.ModelName.parse(asked.model)
     options = common_fields.octet_request(model, asked.octet)
@@ -195,7 +195,8 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
 
 
 def _append_turn(turns: list[wire.Message], turn: wire.Message) -> None:
-    """Append a turn, merged with the previous one of the same role, except tool results and turns that call tools."""
+    """Append a turn, or merge it with the last turn if both have the same role. Tool results are never merged, and
+    nothing is merged into a turn that calls tools."""
     last = turns[-1] if turns else None
     if last is None or last.role != turn.role or turn.role == "tool" or last.tool_calls:
         turns.append(turn)
@@ -281,7 +282,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
 
 
 def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
-    """Return None if the request sets no tool choice, or "none" without tools."""
+    """Return None if the request sets no tool choice, or sets "none" and has no tools."""
     choice = asked.tool_choice
     if choice is None:
         return None
@@ -371,7 +372,8 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Report the length of the prompt, which is known now; the number of cached tokens is known only at the end."""
+        """Return the event that starts the message, once. It reports the length of the prompt; the number of cached
+        tokens is known only at the end."""
         if self._has_started:
             return b""
         self._has_started = True
@@ -418,7 +420,8 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any]:
-    """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
+    """Return the reason for the end of the message. Raises KeyError for the finish reason of a failed answer, which is
+    reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]

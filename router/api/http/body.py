@@ -106,7 +106,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def _check_size(raw: bytes) -> None:
-    """Limit depth and number of values. Text that is not JSON is left to the parser, which reports the position."""
+    """Raises ApiError for a body that is nested too deeply or has too many values. Text that is not JSON is left to the
+    parser, which reports the position."""
     outline = _cut_strings(raw)
     if _is_surely_small(outline):
         return
@@ -129,14 +130,15 @@ def _check_size(raw: bytes) -> None:
 
 
 def _is_surely_small(raw: bytes) -> bool:
-    """Estimate by counting bytes: every value follows an opening bracket or a comma."""
+    """Whether a count of bytes proves that the body is within the limits: every value follows an opening bracket or a
+    comma."""
     num_opened = raw.count(b"[") + raw.count(b"{")
     return num_opened <= MAX_DEPTH and 1 + num_opened + raw.count(b",") <= MAX_VALUES
 
 
 def _cut_strings(raw: bytes) -> bytes:
-    """Return the body with all strings empty, so that brackets in a prompt do not count as depth. This is ten times as
-    fast as a scan. An unclosed string is left out."""
+    """Return the body with all strings emptied, so that brackets in a prompt do not count as depth. This is ten times
+    as fast as a scan. An unclosed string is left out, and a body with too many quotes is returned unchanged."""
     if raw.count(b'"') > _MAX_QUOTES:
         return raw
     outside: list[bytes] = []

@@ -94,8 +94,9 @@ class ContentBlocks:
         return bool(self._blocks) and self._blocks[-1].is_text
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
-        """Return new content with its block: first the rest of open calls, then text, then new calls. A chunk merged
-        for a slow reader may hold the rest of a call together with the text after it, and no block is reopened."""
+        """Add a chunk. Return its content by block: first the rest of open calls, then text, then new calls. A chunk
+        merged for a slow reader may hold the rest of a call together with the text after it, and no block is
+        reopened."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]
@@ -192,7 +193,7 @@ def finite_logprob(logprob: float) -> float:
 
 
 def token_text(piece: bytes) -> str:
-    """Return the text of a token, which may be part of a character."""
+    """Return the text of a token; a token may hold only part of a character."""
     return piece.decode(errors="replace")
 
 
@@ -210,7 +211,7 @@ class ResponseWriter(Protocol):
 
 @dataclass(frozen=True)
 class CompletionEndpoint:
-    """A route that answers requests in another vendor's dialect."""
+    """A route that answers requests in OpenAI's or Anthropic's dialect."""
 
     _writer: type[ResponseWriter]
     _service: RequestServer
@@ -218,7 +219,7 @@ class CompletionEndpoint:
     _parse: Callable[[dict[str, Any], str], ApiRequest]  # called with a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream nothing before the first token, so that earlier errors have their own status."""
+        """Answer a request. A stream starts with its first token, so that an earlier error has its own status."""
         connection = Request(scope, receive)
         request_id = scope["request_id"]
         request = self._parse(await self._bodies.read_object(connection), request_id)
@@ -281,7 +282,7 @@ async def run_choices(
 
 @contextmanager
 def refusals_as_errors(request: ApiRequest, choices: Sequence[AnswerChoice]) -> Iterator[None]:
-    """Convert refusals to errors that include the text of every choice."""
+    """Convert refusals to errors that include the text of every choice so far."""
     try:
         yield
     except Refusal as refusal:

@@ -21,7 +21,7 @@ from router.serving import RequestServer, TraceHeaders
 EXTENSION = "octet.connection"
 KEEPALIVE_EVENT = b": keep-alive\n\n"
 _ABORT_SECONDS = 1.0  # closing a connection takes one turn of the event loop
-_WATCH_DELAY_SECONDS = 0.01  # watching from the start would delay the request; a disconnect is still noticed
+_WATCH_DELAY_SECONDS = 0.01  # watching from the start would slow the request down; a disconnect in this time is still noticed
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 _EVENT_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
@@ -43,7 +43,7 @@ class CallerConnection:
 
 
 class ConnectionRoute(Route):
-    """Passes the connection to a function. Starlette passes only the request."""
+    """A route whose endpoint gets the ASGI connection. Starlette passes only the request."""
 
     def __init__(self, path: str, endpoint: ASGIApp, method: str) -> None:
         super().__init__(path, endpoint, methods=[method])
@@ -178,8 +178,8 @@ class EventTemplate:
 
 @dataclass(eq=False)
 class EventStreamWriter:
-    """Writes one response. The head is sent with the first event, so that earlier errors have their own status.
-    A caller that reads nothing for `_stall_seconds` is disconnected."""
+    """Writes one event stream. The head is sent with the first event, so that earlier errors have their own status. A
+    caller that reads nothing for `_stall_seconds` is disconnected."""
 
     _scope: Scope
     _receive: Receive
@@ -197,8 +197,8 @@ class EventStreamWriter:
         error_event: Callable[[ApiError], bytes] = _error_event,
         field_names: Mapping[str, str] = _SAME_NAMES,
     ) -> None:
-        """Run the work, which ends the stream, while the caller is connected. Raises ApiError if it fails before the
-        first event; a later error becomes the last event."""
+        """Run the work, which ends the stream, while the caller is connected. Raises ApiError if the work fails before
+        the first event; a later error becomes the last event."""
         try:
             await run_while_connected(self._receive, work)
         except (Refusal, ApiError) as failure:
@@ -210,7 +210,7 @@ class EventStreamWriter:
             await abort_connection(self._scope, self._receive)
 
     async def send(self, event: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """The headers are sent with the first event. Raises TimeoutError if the caller does not read."""
+        """Send an event; `headers` are sent with the first. Raises TimeoutError if the caller does not read."""
         if not self.is_open:
             self.is_open = True
             more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
@@ -235,7 +235,8 @@ class EventStreamWriter:
             await self._send_body(message)
 
     async def _fail(self, error: ApiError, event: bytes) -> None:
-        """End the stream with an error event, so that the answer does not look complete."""
+        """End the stream with an error event, so that the answer does not look complete; disconnect a caller that does
+        not read."""
         with suppress(TimeoutError):
             if error.code != "caller_stalled":
                 await self.end(event)
@@ -244,6 +245,7 @@ class EventStreamWriter:
 
 
 def open_answer_stream(service: RequestServer, scope: Scope, receive: Receive, send: Send) -> EventStreamWriter:
-    """The router's own limit for callers that do not read expires first, so that the receipt records the stall."""
+    """Open a stream. The router's own, shorter limit for callers that do not read ends a stall, so that the receipt
+    records it."""
     stall_seconds = service.policy.ensemble.dispatch.stall_seconds + _STALL_SLACK_SECONDS
     return EventStreamWriter(scope, receive, send, stall_seconds)

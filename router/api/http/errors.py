@@ -99,7 +99,7 @@ class ApiError(Exception):
     limit: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     partial: Sequence[PartialAnswer] = ()
-    is_body_pending: bool = False  # the caller is still sending a body that is not read
+    is_body_pending: bool = False  # the caller is still sending a body that the router does not read
 
     def __str__(self) -> str:
         return self.message
@@ -180,7 +180,7 @@ def _error_headers(refusal: Refusal, status: int) -> dict[str, str]:
     headers: dict[str, str] = {}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    if status == 504:  # the same request would miss its next deadline, too
+    if status == 504:  # the same request would miss its deadline again
         headers["x-should-retry"] = "false"
     if refusal.error.HasField("retry_after_ms"):
         after = refusal.error.retry_after_ms

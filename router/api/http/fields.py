@@ -57,8 +57,8 @@ def only(why: str, *allowed: Any) -> Meta:
 
 
 def number_limits(field: str, **changed: Any) -> Meta:
-    """Annotate a number with the range of a wire field. The request validator checks it; the schema publishes it under
-    a key of its own, because msgspec would replace its bounds with those of `Int64`."""
+    """Annotate a number with the range of a wire field. The request validator checks the range; the schema publishes it
+    under a key of its own, because msgspec would replace its bounds with those of `Int64`."""
     limits = RANGES[field]._replace(**changed)
     found = {"exclusiveMinimum" if limits.open else "minimum": limits.least, "maximum": limits.most}
     return Meta(extra_json_schema={RANGE_KEY: {"anyOf": [{"const": 0}, found]} if limits.or_zero else found})
@@ -104,7 +104,7 @@ def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
 
 
 def dump_json(value: Any, where: str) -> str:
-    """Write JSON as a model would. Raises ApiError for a number beyond 64 bits."""
+    """Serialize a value in the JSON style that models use. Raises ApiError for a number beyond 64 bits."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
@@ -192,7 +192,7 @@ def _unwrap(kind: inspect.Type) -> inspect.Type:
 
 
 def _fits(value: Any, kind: inspect.Type) -> bool:
-    """Whether a scalar of the right JSON type is in range."""
+    """Whether a scalar of the right JSON type has an allowed value."""
     match kind:
         case inspect.LiteralType():
             return value in kind.values

@@ -350,7 +350,8 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
-    """Respond with 204 if the caller has seen the last event: otherwise a browser would reconnect forever."""
+    """Send the events of a job. Respond with 204 if the caller has seen the last event; otherwise a browser would
+    reconnect forever."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))
@@ -367,7 +368,7 @@ async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: c
 
 
 async def _current_status(jobs: JobManager, job_id: str) -> AsyncGenerator[jobs_pb2.JobEvent, None]:
-    """Yield the current status, for HEAD, which does not wait."""
+    """Yield the current status, for a HEAD request, which does not wait."""
     yield jobs_pb2.JobEvent(status=await jobs.get(job_id))
 
 

@@ -196,8 +196,8 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
 ) -> ApiRequest:
-    """`prompts` set the fields that choices do not share. vLLM's names for structured output are refused: ignoring them
-    would return an unstructured answer."""
+    """`prompts` holds a request for each prompt, with the fields that only its choices share. vLLM's names for
+    structured output are refused: ignoring them would return an unstructured answer."""
     fields.check_supported(body)
     for key, value in raw.items():
         if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
@@ -303,7 +303,7 @@ def _include_usage(body: OpenAIRequest) -> bool:
 
 def _message(message: OpenAIMessage, where: str) -> wire.Message:
     fields.check_supported(message, where)
-    if message.name is not None and message.role != "tool":  # the call already names its tool
+    if message.name is not None and message.role != "tool":  # a tool result may repeat its tool's name, which is ignored
         raise unsupported_field(f"{where}.name", "a model does not see the names of participants")
     content = message.content
     if isinstance(content, list):

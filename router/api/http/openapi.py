@@ -189,7 +189,8 @@ def _errors(statuses: Iterable[int], envelope: str) -> dict[str, Any]:
 
 def _add_inference(paths: _Paths) -> None:
     def answer(path: str, name: str, body: str, example: Any, schema: str, envelope: str = "Error") -> None:
-        """The event stream has no schema: OpenAPI 3.1 does not define whether it would describe one event or all."""
+        """Add a route that answers. Its event stream has no schema: OpenAPI 3.1 does not define whether a schema would
+        describe one event or all."""
         found = _response("the answer", {"application/json": {"schema": _ref(schema)}, "text/event-stream": {}})
         responses = {"200": {**found, "headers": _REQUEST_ID | _SLO}}
         summary, what = "an answer, whole or as server-sent events", (body, example)
@@ -379,7 +380,8 @@ def _remove_null(properties: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _message_schemas(kinds: Iterable[Descriptor]) -> dict[str, JsonSchema]:
-    """Return schemas of protobuf messages and all messages in their fields, in the format of octet.rpc.messages."""
+    """Return the schemas of protobuf messages and of all messages in their fields, in the format of
+    octet.rpc.messages."""
     found: dict[str, JsonSchema] = {}
     waiting = list(kinds)
     while waiting:
@@ -407,7 +409,7 @@ def _field_schema(field: FieldDescriptor) -> JsonSchema:
 
 
 def _type_schema(kind: Any) -> JsonSchema:
-    """Return the schema of a dataclass in the format of its `to_dict`, and of the types of its fields."""
+    """Return the schema of a dataclass, in the format of its `to_dict`, or of a type that its fields use."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if is_dataclass(kind):

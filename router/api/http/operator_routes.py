@@ -198,7 +198,7 @@ async def _receipts_to_json(messages: Sequence[bytes]) -> bytes:
     return b'{"receipts":[' + b",".join(parts) + b"]}"
 
 
-WriteMetrics = Callable[[str], Awaitable[ExpositionText]]  # in the format that an Accept header asks for
+WriteMetrics = Callable[[str], Awaitable[ExpositionText]]  # writes metrics in the format that an Accept header requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ async def _watch_overview(overviews: Overviews, scope: Scope, receive: Receive, 
     stream = EventStreamWriter(scope, receive, send, OVERVIEW_STALL_SECONDS)
 
     async def follow() -> None:
-        """Follow until the caller disconnects or loses its grant. HEAD does not wait."""
+        """Send overviews until the caller disconnects or its grant ends. A HEAD request gets only the headers."""
         if scope["method"] == "HEAD":
             await stream.send(b"")
             await stream.end()

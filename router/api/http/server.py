@@ -23,7 +23,7 @@ from router.api.http.errors import ApiError
 from router.settings import HttpSettings
 
 KEEP_ALIVE_SECONDS = 75
-HEAD_TIMEOUT_SECONDS = 5.0  # from the start of the connection or of a further request to the end of the headers
+HEAD_TIMEOUT_SECONDS = 5.0  # from the start of the connection or of a later request to the end of the headers
 MAX_HEAD_BYTES = 64 << 10
 MAX_UNSENT_BYTES = 32 << 10  # buffered by the kernel for a caller that does not read; the default is megabytes
 PEER_CHECK_SECONDS = 1.0  # between two checks that the caller is connected while nothing is read from it
@@ -65,7 +65,7 @@ class HttpServer:
             self._serving.result()
 
     async def stop(self, grace: float) -> None:
-        """Accept no new connections, and give open requests `grace` seconds."""
+        """Accept no new connections, and give open requests `grace` seconds to end."""
         if self._serving is None:
             self._socket.close()
             return
@@ -89,7 +89,7 @@ class _UvicornServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do not handle signals; the process does."""
+        """Leave signals to the process's own handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_reading_head = False
         self._num_head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._error: ApiError | None = None  # the response when the parser stops
+        self._error: ApiError | None = None  # the error to respond with when the parser stops
         self._answered: RequestResponseCycle | None = None
         """The request being answered. Uvicorn knows only the latest request, which may wait for this one."""
         self._peer_timer: asyncio.TimerHandle | None = None
@@ -222,7 +222,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._peer_timer = self.loop.call_later(PEER_CHECK_SECONDS, self._check_peer)
 
     def _check_peer(self) -> None:
-        """Check the connection while reading is paused, when the event loop does not report a disconnect."""
+        """Check the connection while reading is paused: the event loop reports no disconnect then."""
         self._peer_timer = None
         if self.transport.is_closing() or not self.flow.read_paused:
             return

@@ -17,7 +17,7 @@ from router.api.keys.keys import RPC_ACCESS, Access, Key, KeySet
 from router.api.keys.rate_limits import KeyMeter
 from router.request import AccessGrant, CallerIdentity, use_caller, use_grant
 
-MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method to which no key's limits apply
+MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method by callers to whom no key's limits apply
 ANONYMOUS_OPERATOR = CallerIdentity(operates=True)  # the caller of a router without keys
 _AUTHORIZATION = b"authorization"
 _API_KEY = b"x-api-key"
@@ -48,7 +48,8 @@ class AccessGate:
         return self._keys is not None
 
     def authorize(self, access: Access | None, headers: Headers) -> AuthorizedCaller:
-        """`access` is what the call requires; None if it is not declared. Raises Refusal."""
+        """Return the caller of a call that requires `access`; None means that no access is declared for the call.
+        Raises Refusal if the caller may not make the call."""
         with self._counting_refusals():
             if access is Access.OPEN:
                 return AuthorizedCaller(CallerIdentity(), None)
@@ -67,7 +68,7 @@ class AccessGate:
 
     @contextmanager
     def call(self, caller: AuthorizedCaller) -> Iterator[CallerIdentity]:
-        """The context of a call while it runs. Raises Refusal if the key has reached a limit."""
+        """Count a call and set its caller while it runs. Raises Refusal if the key has reached a limit."""
         if caller.key is None:
             with use_caller(caller.identity):
                 yield caller.identity
@@ -208,7 +209,7 @@ def extract_key(headers: Headers) -> bytes:
 
 
 def _key_of_header(name: bytes, value: bytes) -> bytes:
-    """Return an empty key for other authorization schemes."""
+    """Return the key in a header; empty for an authorization scheme other than Bearer."""
     if name == _API_KEY:
         return value.strip()
     scheme, _, key = value.strip().partition(b" ")

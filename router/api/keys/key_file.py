@@ -62,7 +62,7 @@ def format_keys(keys: Iterable[Key]) -> str:
 
 
 def key_to_dict(key: Key) -> dict[str, Any]:
-    """Return the fields for JSON, without the digest."""
+    """Return the key's fields for JSON, without the digest."""
     limits = {name: getattr(key.allowance, name) for name in _LIMITS}
     return {
         "name": key.name,
@@ -141,7 +141,7 @@ class KeysFile:
         self.path = path
 
     def read(self) -> tuple[Key, ...]:
-        """Raises KeysInvalid, which names the file, and OSError."""
+        """Raises KeysInvalid with a message that names the file, or OSError."""
         if not self.path.is_file() and self.path.exists():
             raise KeysInvalid(f"{self.path} is not a regular file")
         with self.path.open("rb") as file:
@@ -178,7 +178,7 @@ class KeysFile:
 
 
 def _copy_permissions(descriptor: int, target: Path) -> None:
-    """Keep the file readable for a router that runs as another user and has to notice revoked keys."""
+    """Keep the permissions, so that a router that runs as another user can read the file and notice revoked keys."""
     try:
         existing = target.stat()
     except FileNotFoundError:

@@ -41,7 +41,7 @@ class Key:
     name: str
     digest: bytes = field(repr=False)  # sha256 of the token
     role: Role
-    tenant: str  # keys of one tenant share cache, receipts and jobs
+    tenant: str  # keys of the same tenant share the cache, receipts and jobs
     allowance: Allowance = Allowance()
     created: str = ""  # ISO 8601, for display
     expires_ms: int | None = None  # Unix time; None if the key does not expire
@@ -68,7 +68,8 @@ class KeySet:
         return self._by_name.get(name)
 
     def find(self, token: bytes, wall_ms: int) -> Key | None:
-        """The index holds digests, which a caller cannot choose; whole digests are compared in constant time."""
+        """Return the valid key that has this token. The index holds digests, which a caller cannot choose; whole
+        digests are compared in constant time."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         digest = token_digest(token)

@@ -15,8 +15,8 @@ _NEWEST_WEIGHT = 0.2  # weight of the newest call in the typical duration of a c
 
 
 class TokenBucket:
-    """Refills at a rate per minute and holds at most one minute's worth. It may be overdrawn; the debt must be refilled
-    before the next take."""
+    """A limit that refills at a rate per minute and holds at most one minute's worth. It may be overdrawn; the debt
+    must be refilled before the next take."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self._per_minute = per_minute
@@ -60,7 +60,7 @@ class KeyMeter:
         self.allowance = allowance
 
     def begin_call(self, now: float) -> None:
-        """Raises Refusal, in which case the call is not counted."""
+        """Raises Refusal if a limit is reached; then the call is not counted."""
         refusal = self._refusal(now)
         if refusal is not None:
             raise refusal
@@ -129,7 +129,8 @@ class AnswerTokenCounter:
         await self._write(raw)
 
     def num_tokens(self, receipt: wire.Receipt) -> int:
-        """Return the tokens of prompt and answer as reported by the replica; for an aborted answer, as forwarded."""
+        """Return the number of tokens in prompt and answer: as reported by the replica or, if the answer was aborted,
+        as forwarded."""
         if receipt.HasField("usage"):
             return int(receipt.usage.prompt_tokens + receipt.usage.completion_tokens)
         return int(receipt.accepted.prompt_tokens) + self._num_forwarded

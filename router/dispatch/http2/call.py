@@ -28,7 +28,7 @@ _CODES_BY_RESET: dict[int, StatusCode] = {
     ErrorCode.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
     ErrorCode.INADEQUATE_SECURITY: StatusCode.PERMISSION_DENIED,
 }
-_PREFIX = struct.Struct(">BI")  # of every message: a compression flag and the message's length
+_PREFIX = struct.Struct(">BI")  # the prefix of every message: a compression flag and the message's length
 _PREFIX_BYTES = _PREFIX.size
 
 
@@ -102,7 +102,8 @@ class MessageBuffer:
 
     @property
     def num_missing(self) -> int:
-        """The bytes that the incomplete message still needs; until its length is known, those of its prefix."""
+        """The number of bytes that the incomplete message still needs or, until its length is known, that its prefix
+        needs."""
         pending = self._pending
         if len(pending) < _PREFIX_BYTES:
             return _PREFIX_BYTES - len(pending) if pending else 0
@@ -147,9 +148,9 @@ class CallOwner(Protocol):
 
 
 class Http2Call:
-    """A streaming call. It ends once: with the server's status, at its deadline, with its connection, or by `cancel`.
-    Messages received before the end can still be read, except after `cancel`. The creator must read to the end or
-    cancel. Only one task reads at a time."""
+    """A streaming call. It ends exactly once: with the server's status, at its deadline, with its connection, or by
+    `cancel`. Messages received before the end can still be read, except after `cancel`. The creator must read to the
+    end or cancel. Only one task reads at a time."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, block: bytes, message: bytes, timeout: float | None, limits: ReadLimits
@@ -161,7 +162,7 @@ class Http2Call:
         self._status: CallStatus | None = None
         self._cancelled = False
         self._wake: asyncio.Future[None] | None = None
-        self.stream = 0  # 0 until a connection opens it
+        self.stream = 0  # the id of its stream; 0 until a connection opens the stream
         self._message = frame_message(message)
         self.unsent: bytes | memoryview = self._message
         self.credit = 0  # send window relative to the connection's initial window; may be negative
@@ -237,7 +238,8 @@ class Http2Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Return the next message, or EOF after the last. Raises AioRpcError or CancelledError."""
+        """Return the next message, or EOF after the last. Raises AioRpcError if the call failed, CancelledError if
+        cancelled."""
         messages = self.buffer.messages
         while not messages:
             if self._cancelled:

@@ -35,11 +35,11 @@ class CallOptions(TypedDict, total=False):
 
 
 class AddressInvalid(ValueError):
-    """The message describes a valid address."""
+    """The address is invalid; the message describes a valid one."""
 
 
 class ServerUnreachable(Exception):
-    """The message states the reason."""
+    """The server cannot be reached; the message states why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ServerAddress:
 
 
 def client_tls_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """Trust servers whose certificate `ca` has signed. Raises OSError for a file that cannot be read or used."""
+    """Return a context that trusts servers whose certificate `ca` has signed. Raises OSError for an unusable file."""
     for path in (ca, certificate, key):  # OpenSSL's own error does not name the file
         if path is not None:
             path.read_bytes()
@@ -100,7 +100,8 @@ class Http2Channel:
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""
     ) -> None:
-        """`authority` is the certificate's name if it differs from the address. Raises ValueError for a bad port."""
+        """`authority` is the certificate's name if it differs from the address. Raises AddressInvalid for a bad
+        address."""
         self._address = ServerAddress.parse(address)
         self._limits = limits
         self._tls = tls

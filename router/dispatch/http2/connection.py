@@ -40,7 +40,7 @@ class Http2Connection(asyncio.Protocol):
         self._loop = loop
         self._lookahead = lookahead
         self._on_closing = on_closing
-        self.ready: asyncio.Future[bool] = loop.create_future()  # False if the settings never arrive
+        self.ready: asyncio.Future[bool] = loop.create_future()  # True when the server's settings have arrived, False if they never do
         self.closed: asyncio.Future[None] = loop.create_future()
         self.is_open = False  # whether calls may begin
         self.reason = "the server closed the connection"  # why the connection ended or will end
@@ -386,7 +386,8 @@ class StreamTable:
             self._send(call)
 
     def find(self, stream: int) -> Http2Call | None:
-        """Return None for a call that has ended. Raises ProtocolViolation for a stream that was never opened."""
+        """Return the stream's call; None if it has ended. Raises ProtocolViolation for a stream that was never
+        opened."""
         call = self.open.get(stream)
         if call is None and (not stream & 1 or stream >= self._next_stream):
             raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, f"stream {stream} was never opened")
@@ -428,7 +429,7 @@ class StreamTable:
 
 
 class SendQueue:
-    """Unsent message bytes: one frame per call in turn, within the server's windows."""
+    """Unsent message bytes: calls take turns, one frame each, within the server's windows."""
 
     def __init__(self) -> None:
         self.window = frames.DEFAULT_WINDOW  # the connection's send window

@@ -141,7 +141,7 @@ class FrameParser:
         self._kept: list[bytes] = []
         self._num_missing = 0  # bytes until the kept segments hold a whole frame; each segment is copied only once
         self._decoder = HeaderDecoder()
-        self._block: tuple[int, bool, list[bytes]] | None = None  # unfinished: stream, is_last, parts
+        self._block: tuple[int, bool, list[bytes]] | None = None  # the unfinished header block: stream, is_last, parts
         self._is_first = True
 
     def take(self, segment: bytes) -> None:

@@ -40,7 +40,8 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` maps specialists to addresses, whose order determines names. Raises AddressInvalid."""
+        """`addresses` maps specialists to addresses, whose order determines the names of replicas. Raises
+        AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)
@@ -170,7 +171,7 @@ class ReportIntervals:
 
 
 def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Choose from intervals that are powers of two apart, so that one more replica rarely changes them."""
+    """Choose from intervals that double from one to the next, so that one more replica rarely changes the choice."""
     longest = min(dispatch.stale_seconds, dispatch.hang_seconds) / _REPORTS_PER_PERIOD
     enough = num_replicas / REPORTS_PER_SECOND
     steps = [MIN_INTERVAL_SECONDS * 2**step for step in range(16)]
@@ -267,7 +268,7 @@ def _describe_error(error: Exception) -> str:
 
 
 class Watchdog:
-    """Checks every live request and replica ten times a second, instead of a timer for every message. Silence is
+    """Checks every live request and replica ten times a second; this replaces a timer for every message. Silence is
     measured in the watchdog's own running time, so that a router that was stopped for a while does not consider its
     replicas silent."""
 

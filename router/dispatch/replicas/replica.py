@@ -20,7 +20,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
 _log = logging.getLogger(__name__)
-BLAME_SECONDS = 2.0  # a request that ended less than this before its connection was lost counts as in flight
+BLAME_SECONDS = 2.0  # a request that ended less than this many seconds before its connection was lost counts as in flight
 WAIT_SECONDS = 1.0  # requests wait this long for a specialist that was available a moment ago, as in a restart
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
@@ -43,8 +43,9 @@ class ReplicaConnection:
     is_lost: bool = False
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
-    """Digests of suspected content that was sent over this connection and has no token yet. They outlast it."""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one suspect at a time
+    """Digests of suspected content that was sent over this connection and has no token yet. They are kept after it is
+    lost."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one trial of suspected content at a time
     _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
 
     @property
@@ -52,7 +53,8 @@ class ReplicaConnection:
         return self.is_lost and not (self.drained or self.survived)
 
     def request_left(self, now: float, blame: Callable[[], None]) -> None:
-        """Record a request that ended early. `blame` is called if the connection was lost, or is lost soon."""
+        """Record a request that ended early. `blame` is called if the connection is already lost, or is lost soon
+        after."""
         if self.is_lost:
             blame()
         else:
@@ -100,7 +102,7 @@ class Replica:
         self._reported = -inf
         self.is_connected = False
         self.connection = ReplicaConnection()  # the current connection, or the next
-        self._last_connection: ReplicaConnection | None = None  # until the process behind the new one is known
+        self._last_connection: ReplicaConnection | None = None  # the lost connection, until the process behind the new one is known
         self.is_serving = False  # according to its health service
         self._has_served = False
         self.num_watches = 0  # open load streams; without one, no signals are expected
@@ -375,7 +377,7 @@ def sample_replicas(
         return sampled[0]
 
     def cost(each: ReplicaSnapshot) -> float:
-        """Return the load as a share of a full batch."""
+        """Return the load as a share of a full batch, with penalties and bonuses."""
         cost = each.depth / max(1, each.max_running)
         if each.preempting:
             cost += dispatch.preempting_penalty
@@ -406,7 +408,8 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick by power of k choices among the members that are not ejected. Raises ValueError for no snapshots."""
+    """Pick by power of k choices among the members that are not ejected. Raises ValueError if there are no
+    snapshots."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
@@ -416,6 +419,7 @@ def pick_replica(
 
 
 def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
-    """Score members for a conversation without history; the highest score wins, the same on every router."""
+    """Return a function that scores replicas for a conversation without history. The highest score wins, on every
+    router."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

@@ -46,7 +46,8 @@ class ExpositionMerger:
         self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
 
     def add(self, page: bytes, specialist: str, replica: str) -> None:
-        """Add an exposition, completely or not at all. A family keeps its first type. Raises MalformedExposition."""
+        """Add an exposition, completely or not at all, except families that were added with another type before. Raises
+        MalformedExposition."""
         owner = f'specialist="{_escape_label(specialist)}",replica="{_escape_label(replica)}"'
         for name, kind, head, samples in self._read(page, owner):
             known, _ = self._heads.setdefault(name, (kind, head))

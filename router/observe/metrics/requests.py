@@ -28,7 +28,8 @@ _GEN_AI_LABELS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name",
 
 
 class SpecialistCounters:
-    """Counters used by alerts start at 0: if they started at 1, Prometheus would miss the first increase."""
+    """Counts the requests of one specialist. Counters used by alerts start at 0: if they started at 1, Prometheus would
+    miss the first increase."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()

@@ -90,7 +90,7 @@ class _StoredPoint(NamedTuple):
 
 
 class HistoryRecorder:
-    """Records one point every few seconds for an hour, for this process only."""
+    """Keeps a point every few seconds for the last hour, for this process only."""
 
     def __init__(self, step: float = STEP_SECONDS, most: int = MOST_POINTS) -> None:
         self._step = step
@@ -248,7 +248,7 @@ class Overviews:
         return self._frame
 
     async def follow(self) -> AsyncGenerator[OverviewFrame, None]:
-        """Yield the current frame, then the newest at each step. Raises Refusal if there are too many watchers."""
+        """Yield the current frame, then the newest after each change. Raises Refusal if there are too many watchers."""
         with self.watchers.enter():
             frame = self.now()
             while True:
@@ -306,7 +306,7 @@ class Overviews:
         return overview
 
     def _collect_facts(self, now_ms: int) -> OverviewFacts:
-        """Compose the overview without its findings, and the facts for detecting them."""
+        """Compose the overview without its findings, and collect the facts for detecting them."""
         ensemble, services, traffic, cache = self._ensemble, self._services, self.traffic, self._cache
         names, control = ensemble.names, services.control
         by_specialist = {name: traffic.of_specialist(name) for name in names}

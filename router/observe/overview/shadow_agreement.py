@@ -52,7 +52,7 @@ class ShadowTally:
 
 
 class ShadowAgreement:
-    """Counts this router's comparisons and, at its start, those of the last hour in the store."""
+    """Counts this router's comparisons and those that the store holds for the hour before this router started."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms

@@ -182,7 +182,7 @@ def receipt_to_line(receipt: wire.Receipt) -> overview_wire.ReceiptLine:
 
 @dataclass(frozen=True, slots=True)
 class CacheReuse:
-    """Measures the share of prompt tokens found in the replicas' caches over one period."""
+    """The reuse of the replicas' caches over one period."""
 
     prompt_tokens: int = 0
     hit_tokens: int = 0

@@ -58,7 +58,7 @@ class Classifier(Protocol):
 
 
 class ClassifierUnavailable(Exception):
-    """The message states the reason."""
+    """The classifier cannot answer; the message states why."""
 
 
 HEAD, MIDDLE, TAIL = 1536, 512, 1024

@@ -45,7 +45,8 @@ Floats = NDArray[np.float64]
 
 
 class ExamplesClassifier:
-    """Scores each specialist by the similarity of its texts to the given text. Without texts, its probability is 0."""
+    """Scores each specialist by the similarity of its texts to the given text. A specialist without texts gets
+    probability 0."""
 
     def __init__(self, specialists: Mapping[str, Texts]) -> None:
         """Raises ValueError when the texts exceed MAX_EXAMPLE_BYTES."""
@@ -96,7 +97,7 @@ def _text_features(text: bytes) -> _TextFeatures:
 
 
 class _Similarity:
-    """Similarity of a text to each specialist: 0 for nothing in common, 1 for equal."""
+    """Similarity of a text to each specialist: 0 for nothing in common, 1 for equal texts."""
 
     def __init__(self, owners: Sequence[int], samples: Sequence[bytes]) -> None:
         """An owner is the index of a specialist; each has at least one sample."""

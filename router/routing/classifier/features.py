@@ -115,7 +115,7 @@ class _PackedWords:
         return self.owner[start], self.hashes(start, end)
 
     def letters(self) -> tuple[Places, Hashes]:
-        """Return letter groups inside a word, including its leading or trailing space."""
+        """Return letter groups inside a word; they may include the space before or after it."""
         crossed = np.cumsum(self.text == _SPACE)
         found = [self._group(size, crossed) for size in LETTER_GROUPS]
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])

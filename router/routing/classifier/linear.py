@@ -151,7 +151,7 @@ def _batches(samples: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 class ClassifierInvalid(ValueError):
-    """The message states what is wrong with the file."""
+    """The file is invalid; the message states why."""
 
 
 def encode_model(model: LinearModel) -> bytes:
