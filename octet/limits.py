@@ -1,4 +1,4 @@
-"""Ranges of numbers, and values shortened for messages. Imports nothing, because every part uses it."""
+"""Ranges of numbers, and values shortened for messages. Imports nothing, because every package uses it."""
 
 from math import isfinite
 from typing import NamedTuple

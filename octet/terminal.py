@@ -51,7 +51,7 @@ def read_text(name: str) -> str:
 
 
 def write_output(text: str) -> None:
-    """Raises BrokenPipeError if the reader is gone; then nothing is left for the interpreter to flush at exit."""
+    """Write and flush. Raises BrokenPipeError if the reader is gone; nothing is then left to flush at exit."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -74,7 +74,7 @@ def install_hint(extra: str) -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace control characters, escape sequences and direction overrides by spaces, for a safe terminal."""
+    """Replace control characters, escape sequences and direction overrides with spaces, for safe printing."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

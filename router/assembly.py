@@ -193,8 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called with the content of a shadow that was in flight on a lost connection. Raises ValueError if
-        a verifier cannot be opened."""
+        """`blame` gets the content of a shadow in flight on a lost connection. Raises ValueError for a bad verifier."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)

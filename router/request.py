@@ -60,8 +60,8 @@ def _using(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 class AccessGrant:
-    """The access of one call while its key stays valid. It ends calls that would otherwise last forever. Belongs to the
-    event loop."""
+    """The access of one call while its key stays valid. It ends calls that would otherwise last forever. Used only on
+    the event loop."""
 
     def __init__(self, seconds_left: Callable[[], float | None], refusal: Callable[[], Refusal]) -> None:
         """`seconds_left` returns None for a key that does not expire."""
@@ -220,8 +220,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return no headers until the request is validated. The sampled flag states whether the router records the
-        trace."""
+        """Return no headers until the request is validated. The sampled flag states whether the trace is recorded."""
         trace = self.trace
         if trace is None:
             return []

@@ -136,7 +136,7 @@ class RouterServer(RouterCore):
         return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
 
     async def start(self) -> None:
-        """Accept requests. Health reports serving once every specialist has a warm replica."""
+        """Accept requests. The health service reports serving once every specialist has a warm replica."""
         await self._set_health(_NOT_SERVING)
         self.traces.start()
         await super().start()
@@ -233,7 +233,7 @@ class RouterServer(RouterCore):
 
 def serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | None) -> int:
     """Run until SIGTERM or SIGINT, which drain the router, and return 0; a second SIGINT stops immediately and returns
-    130. SIGHUP reloads the configuration; every accepted one is written to the file `accepted`. Raises ValueError,
+    130. SIGHUP reloads the configuration; every accepted version is written to the file `accepted`. Raises ValueError,
     OSError or BindRefused for invalid settings."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(ensemble, settings, accepted))

@@ -199,7 +199,7 @@ class RequestServer:
 
 @contextmanager
 def _raise_ending(request: Request) -> Iterator[None]:
-    """Replace CancelledError by the Refusal given to `Request.end`, unless the caller is gone."""
+    """Replace CancelledError with the Refusal given to `Request.end`, unless the caller is gone."""
     try:
         yield
     except asyncio.CancelledError:
@@ -300,7 +300,7 @@ class TextRecorder:
 
     @property
     def text(self) -> str | None:
-        """None if the answer is too long to verify."""
+        """Return the text; None if the answer is too long to verify."""
         return "".join(self._texts) if self._num_bytes <= self._max_bytes else None
 
 

@@ -147,7 +147,7 @@ def _report_missing(name: str, error: ModuleNotFoundError) -> int:
 
 
 def _install_hint(name: str, error: ModuleNotFoundError) -> str:
-    """Return the command that helps. If the missing module is Octet's own, which is a bug, raise the error again."""
+    """Return how to get the missing module. If it is one of Octet's own, which is a bug, raise the error again."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _OWN_PACKAGES:
         raise error
     if error.name == _CHECKOUT_ONLY:

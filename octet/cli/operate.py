@@ -151,7 +151,7 @@ def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], R
 
 
 def _change(describe: Callable[[RecordT], str], make: Callable[..., RecordT], *names: str) -> cli.Run:
-    """Make a change with the arguments of these names, and show the changed record."""
+    """Return a command that makes a change with the arguments of these names and shows the changed record."""
     return _show(
         describe, lambda operator, given: make(operator, *(getattr(given, name) for name in names), why=given.reason)
     )

@@ -118,7 +118,7 @@ def check_integers(arguments: argparse.Namespace) -> None:
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:
-    """Return the argument, or standard input. Raises ValueError for options that cannot be sent."""
+    """Return the prompt, from the argument or standard input. Raises ValueError for options that cannot be sent."""
     _check_exclusive(arguments)
     check_integers(arguments)
     for name in ("prompt", "system", "stop", "adapter"):

@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
 
 
 def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
-    """Replace port 0 by a free port now, so that a restarted router listens on the same one."""
+    """Replace port 0 with a free port now, so that a restarted router listens on the same port."""
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
     if router.port == 0:
         router = replace(router, port=_free_port(router.host, "--port"))
@@ -136,7 +136,7 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
-    """Start the router as a program, not by fork, because it needs none of this process's imports and memory."""
+    """Run the router as a program, not as a fork, because it needs none of this process's imports and memory."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     if ensemble.router.http is not None:

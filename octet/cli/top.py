@@ -105,8 +105,8 @@ def _run_live(arguments: argparse.Namespace) -> int:
 
 
 class OverviewFeed:
-    """`with OverviewFeed(connect, clock, wake) as feed: ...`. The feed's thread calls `wake` for every change. Threads
-    share it without a lock, because every field is replaced as a whole."""
+    """Receives overviews inside its `with` block, on its own thread, which calls `wake` for every change. Threads share
+    the feed without a lock, because every field is replaced as a whole."""
 
     def __init__(self, connect: Callable[[], Operator], clock: Clock, wake: Callable[[], None]) -> None:
         self._connect = connect
@@ -132,8 +132,8 @@ class OverviewFeed:
         self._thread.join()
 
     def first(self, seconds: float) -> ReceivedOverview | None:
-        """Return None if nothing arrives in time. If the first attempt fails, raises OctetError, OSError or
-        ValueError."""
+        """Return the first overview; None if none arrives in time. Raises OctetError, OSError or ValueError if the
+        first attempt fails."""
         if not self._has_result.wait(seconds):
             return None
         received = self.latest()

@@ -52,7 +52,7 @@ class ReceivedOverview:
 
     @property
     def as_of(self) -> str:
-        """The time on the router's clock."""
+        """When the overview was made, on the router's clock."""
         at = format_moment(self.overview.at_unix_ms, "%H:%M:%S")
         return f"as of {at}, {self.age:.0f} s old" if self.is_stale else f"as of {at}"
 

@@ -89,7 +89,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:
-    """With `is_complete`, for operators, a missing fact means that it did not happen."""
+    """`is_complete` is for operators: a missing fact then means that it did not happen."""
     receipt = found.receipt
     headline = f"request {receipt.request_id or 'without an id'}: {format_headline(receipt)}"
     sections = [

@@ -119,7 +119,7 @@ class StreamBase:
 
     @property
     def receipt(self) -> Receipt:
-        """Preliminary until the answer has ended. Raises LookupError before the router has accepted the request."""
+        """The receipt, preliminary until the answer has ended. Raises LookupError before the request is accepted."""
         if self._builder.receipt is None:
             raise LookupError("there is no receipt: the router has not accepted the request yet")
         return self._builder.receipt

@@ -31,7 +31,7 @@ class ConversationBase(Generic[_StreamT]):
         """Sends every turn to the replica that has the earlier turns in its cache."""
         self.system = system  # can be changed between turns
         self.options = _check_options(options)  # for all turns; a turn's own options override them
-        self.receipt: Receipt | None = None  # of the last turn that was kept
+        self.receipt: Receipt | None = None  # the receipt of the last turn that was kept
         self._turns: list[MessageDict] = []
 
     @property
@@ -71,7 +71,7 @@ class ConversationBase(Generic[_StreamT]):
 
 
 class Conversation(ConversationBase["Stream"]):
-    """`conversation = client.conversation(system="be brief")`, then `conversation.send("...")`, turn after turn."""
+    """A conversation on a blocking client: `client.conversation(system="be brief").send("...")`, turn after turn."""
 
     def send(self, text: str, **options: Unpack[Options]) -> Answer:
         answer: Answer = self._client.infer(None, **self._turn_options(text, options))

@@ -164,7 +164,7 @@ def _final_job(event: JobEvent | None) -> Job:
 
 
 class JobsClient:
-    """A job outlives its caller, its connection and its router. A failed call raises a subclass of OctetError."""
+    """Background jobs. A job outlives its caller, its connection and its router. A failed call raises an OctetError."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
@@ -178,8 +178,7 @@ class JobsClient:
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
     def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Return a job; it is kept for some time after its end. Operators may name another `tenant`. Raises
-        NotFound."""
+        """Return a job; it is kept for a limited time. Operators may name another `tenant`. Raises NotFound."""
         return Job.from_wire(self._client._look_up("Jobs.GetJob", timeout, id=job_id, tenant=tenant))
 
     def list(

@@ -177,8 +177,8 @@ class Options(TypedDict, total=False):
     priority: int | None  # 0 to 9; higher priorities are served first
     timeout: float | None  # seconds for the whole call, including retries and the whole answer
     first_token_timeout: float | None
-    """Seconds until the first token, including retries; the router ends a request that has no token by then. The client
-    gives up a router that does not respond at all after `timeout`."""
+    """Seconds until the first token, including retries; the router ends a request that has no token by then. If the
+    router does not respond at all, the client gives up after `timeout`."""
     session: str | None  # identifies a conversation, so that its requests reach the replica that has its prefix cached
     user: str | None  # identifies the conversation if neither `session` nor `metadata["session_id"]` is given
     metadata: Mapping[str, str] | None  # your own metadata; the router reads only `session_id`

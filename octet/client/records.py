@@ -23,7 +23,7 @@ _RECORDS = {
     "overview": "HistoryPoint=Point SpecialistHistory OverviewHistory=History OverviewFinding=Trouble "
     "RequestRates=Rates ReplicaView SpecialistView ReceiptLine Overview",
 }
-"""The records of each proto file, with the message if it has another name."""
+"""The records of each proto file, with the name of the message if it differs."""
 MESSAGES = {
     name: (file, message or name)
     for file, records in _RECORDS.items()

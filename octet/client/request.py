@@ -251,8 +251,8 @@ class Attempts:
         return message, {"timeout": timeout, "metadata": self.metadata}
 
     def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
-        """Return the seconds until the next attempt. Raises OctetError if there is none: after part of the answer has
-        arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
+        """Return the seconds until the next attempt. Raises OctetError if there is none, such as after part of the
+        answer has arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
         problem = self.convert_error(error, request_id=self.request_id, begun=begun)
         if errors.is_unexplained_cancel(problem) and cancelled:
             raise errors.cancelled_error(self.request_id) from None

@@ -81,7 +81,7 @@ class SpecialistConfig:
     model: Annotated[str, FilePath(DEMO_MODEL), RUNS, SHARED] = DEMO_MODEL  # or a Hugging Face directory or GGUF file
     adapters: Annotated[Mapping[str, str], CountLimits(64), FilePath(), RUNS] = field(default_factory=_no_entries)
     adapter_digests: Annotated[Mapping[str, str], CountLimits(64), DIGEST, RUNS] = field(default_factory=_no_entries)
-    use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # the defaults
+    use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # used by default
     replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 if `addresses` is set
     addresses: Annotated[tuple[str, ...], CountLimits(64), ADDRESS, RUNS] = ()  # replicas that run elsewhere
     block_size: Annotated[int, Range(1, 1024), RUNS, SHARED] = 16  # tokens
@@ -152,7 +152,7 @@ class DispatchConfig:
     max_attempts: Annotated[int, Range(1, 16), LIVE] = 3  # replicas that are tried for one request
     retry_burst: Weight = 10.0  # size of the retry budget; each retry takes 1
     retry_ratio: Weight = 0.1  # added to the retry budget by each answered request
-    quarantine_seconds: Annotated[float, SECONDS, Range(0, 86_400), LIVE] = 600.0  # of content that killed two replicas
+    quarantine_seconds: Annotated[float, SECONDS, Range(0, 86_400), LIVE] = 600.0  # for content that kills two replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class CorrectnessConfig:
 class ShadowConfig:
     """Copies of requests to a second specialist or lane, for comparison only."""
 
-    budget: Share = 0.1  # largest number of shadows for each answered request
+    budget: Share = 0.1  # maximum shadows per answered request
     max_inflight: Annotated[int, Range(0, 4096), LIVE] = 8  # shadows in flight; 0 disables shadows
     fresh_rate: Share = 0.5  # share of shadowed requests while a lane is fresh; outside the budget
     demoted_rate: Share = 0.2  # share of shadowed requests for a demoted specialist; outside the budget

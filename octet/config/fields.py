@@ -107,7 +107,7 @@ _CLASSIFIER_TEXT = ("describe", "examples")  # a specialist's texts from which a
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanges:
-    """Changed keys have dotted names, such as `specialists.sql.system`."""
+    """The keys that differ between two configurations, as dotted names such as `specialists.sql.system`."""
 
     reloadable: tuple[str, ...]
     needs_restart: tuple[str, ...]  # if there are any, no part of the new configuration is applied

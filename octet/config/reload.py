@@ -35,7 +35,7 @@ ReloadEvent: TypeAlias = Reloaded | ReloadRefused
 
 class ConfigWatch:
     """Compares the file with the active configuration. Polling works on every file system and with links. Call
-    `refused` for an event that fails."""
+    `refused` for an event that cannot be applied."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class ConfigWatch:
 
 
 def load_accepted_config(config: Path, kept: Path) -> Ensemble:
-    """Load `config` if a running router would accept it, otherwise the kept configuration. Raises ConfigInvalid if
-    neither is valid."""
+    """Load `config` if a running router would accept it, else the kept one. Raises ConfigInvalid if neither is
+    valid."""
     before = parse_content(read_content(kept), config) if kept.exists() else None
     try:
         content = read_content(config)

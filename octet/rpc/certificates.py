@@ -136,7 +136,7 @@ class ReloadingSslContext(ssl.SSLContext):
 
 
 def server_credentials(tls: Tls) -> Any:
-    """Create credentials for a gRPC server that are reloaded when the files change. Raises OSError."""
+    """Create gRPC credentials that are reloaded when the files change. Raises OSError for files that cannot be used."""
     watcher = CertificateWatcher(tls)
 
     def reload() -> Any | None:

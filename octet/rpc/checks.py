@@ -15,7 +15,7 @@ from octet.rpc.refusal import invalid_field
 from octet.v1 import specialist_pb2 as wire
 
 ASSISTANT, TOOL = "assistant", "tool"
-MAX_JSON_DEPTH = 64  # nested brackets in a schema or in the arguments of a call
+MAX_JSON_DEPTH = 64  # maximum levels of nesting in a schema or in the arguments of a call
 MAX_TOOL_NAME = 128  # characters, the maximum that any vendor's clients may send
 TOOL_NAME_PATTERN = rf"[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME}}}"
 _TOOL_NAME = re.compile(TOOL_NAME_PATTERN)

@@ -16,7 +16,7 @@ _HEALTH_PREFIX = "/grpc.health."
 
 
 class DrainGate:
-    """Holds new calls while a server drains. Belongs to the event loop."""
+    """Holds new calls while a server drains. Used only on the event loop."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()

@@ -38,7 +38,7 @@ class CallerGone(Exception):
 
 
 async def write_message(context: Context, message: Message, seconds: float) -> bool:
-    """Return False if the caller's flow-control window stayed full for that long. Raises CallerGone if it left."""
+    """Return False if the caller's flow-control window stays full for `seconds`. Raises CallerGone if it is gone."""
     try:
         async with asyncio.timeout(seconds):
             await context.write(message)
@@ -78,7 +78,7 @@ def unary_context_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Do the same as `unary_handler`, for calls that need their deadline or metadata."""
+    """Handle a call like `unary_handler`; `serve` also gets the context, for the deadline or metadata."""
     parsing = _parsing(kind, serve, limit, on_malformed)
     return grpc.unary_unary_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
 
@@ -141,7 +141,7 @@ def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _Request
 
 
 class OpenCalls:
-    """Counts calls that have no status yet. Belongs to the event loop."""
+    """Counts calls that have no status yet. Used only on the event loop."""
 
     def __init__(self) -> None:
         self.num_open = 0
@@ -214,7 +214,7 @@ class ConcurrencyLimit:
 
     @contextmanager
     def enter(self, method: str = "") -> Iterator[None]:
-        """Count a call; every method has its own limit. Raises Refusal."""
+        """Count a call; every method has its own limit. Raises Refusal if the limit is reached."""
         if self.num_open[method] >= self._most:
             raise queue_full(self._state, self._most, None)
         self.num_open[method] += 1

@@ -51,7 +51,7 @@ class Refusal(Exception):
         value: str = "",
         retry_after: float | None = None,
     ) -> None:
-        """The default code is the usual one for the reason."""
+        """By default, the code follows from the reason."""
         super().__init__(message[:_MAX_MESSAGE])
         self.code = STATUS_BY_REASON[reason] if code is None else code
         self.error = wire.Error(

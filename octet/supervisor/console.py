@@ -70,7 +70,7 @@ class NonBlockingWriter:
             del self._buffer[:num_written]
 
     def _is_writable(self, seconds: float) -> bool:
-        """Return True after an error too: the write then reports it. A writable pipe takes PIPE_BUF bytes at once."""
+        """Return True after an error, too: the write then reports it. A writable pipe takes at least PIPE_BUF bytes."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))

@@ -26,7 +26,7 @@ class ReplicaPlacement:
     name: str
     specialist: SpecialistConfig
     socket: Path
-    adapter_root: Path | None = None  # adapters loaded at run time must be below it; None to load none
+    adapter_root: Path | None = None  # adapters loaded at run time must be below it; None if none may be loaded
     otlp: str = ""  # trace endpoint; empty for no traces
     logs: LogSettings = field(default_factory=LogSettings)
 

@@ -66,7 +66,7 @@ class StatusReporter:
             self._write({"progress": [what[:_MAX_TEXT], done, total]})
 
     def ready(self, text: str) -> None:
-        """Send the message. Wait while the pipe is full, because this message must not be lost."""
+        """Report readiness. Wait while the pipe is full, because this message must not be lost."""
         if self._fd is not None:
             select.select([], [self._fd], [])
         self._write({"ready": text[:_MAX_TEXT]})
@@ -344,7 +344,7 @@ class ForkedCallFailed(RuntimeError):
 
 
 def call_in_fork(compute: Callable[[], Any]) -> Any:
-    """Call in a forked process, so that its threads, pools and caches are gone afterwards. The result must be
+    """Call `compute` in a forked process, so that its threads, pools and caches are gone afterwards. The result must be
     serialisable as JSON. Raises ForkedCallFailed."""
     check_single_threaded()
     reading, writing = os.pipe()

@@ -112,7 +112,7 @@ def _process_families(labels: Mapping[str, str]) -> FamilyStream:
 
 
 class MetricsListener:
-    """Serves only `GET /metrics`, one request per connection. Belongs to the running event loop."""
+    """Serves only `GET /metrics`, one request per connection. Used only on the running event loop."""
 
     def __init__(self, exposition: Exposition, endpoint: Endpoint) -> None:
         """Raises BindRefused, and OSError for an unreadable certificate."""

@@ -37,7 +37,7 @@ def log_settings(arguments: argparse.Namespace) -> LogSettings:
 
 
 def set_up_logging(settings: LogSettings, text_format: str, stream: TextIO | None = None) -> None:
-    """Configure the whole process. `text_format` applies to plain text."""
+    """Configure logging for the whole process. `text_format` applies to plain text."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines(text_format))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)

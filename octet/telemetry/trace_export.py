@@ -41,7 +41,7 @@ def open_span_exporter(endpoint: str, resource: Mapping[str, str]) -> "SpanExpor
 
 
 def open_otlp_sender(endpoint: str, resource: Mapping[str, str]) -> SpanSender:
-    """Imports OpenTelemetry, which takes a while."""
+    """Open a sender. This imports OpenTelemetry, which takes a while."""
     from octet.telemetry.otlp import OtlpSender
 
     return OtlpSender(endpoint, resource)

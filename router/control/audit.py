@@ -168,8 +168,7 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Store an operator's change before returning. Raises Refusal if it cannot be stored, and whatever `revise`
-        raises."""
+        """Store an operator's change before returning. Raises Refusal if that fails, and whatever `revise` raises."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)
@@ -191,8 +190,7 @@ class AuditWriter:
                 raise Refusal(error_pb2.ERROR_REASON_CONFLICT, f"{message}; try again", code=code)
 
     async def act(self, kind: str, key: str, revise: ReviseDocument) -> bool:
-        """Make an automatic change: it applies immediately and is stored as soon as possible. Return whether anything
-        changed."""
+        """Make an automatic change, which applies immediately and is stored soon. Return whether anything changed."""
         async with self._locks[kind, key]:
             if self._documents.is_unreadable(kind, key):
                 return False
@@ -265,8 +263,7 @@ class AuditWriter:
             _log.error("%s %s is still not stored: %s", kind, key, error)
 
     async def _try_save(self, kind: str, key: str, rows: list[AuditRow]) -> None:
-        """Save the changes. If other routers changed the document, their changes take precedence, unless both can be
-        merged."""
+        """Save the changes. Changes by other routers take precedence, unless both can be merged."""
         version, own = self._documents.unsaved[(kind, key)].version, self._documents.body(kind, key)
         body = own
         for _ in range(_MAX_TRIES):

@@ -65,7 +65,7 @@ def merge_breaker_documents(stored: Mapping[str, Any], own: Mapping[str, Any]) -
     """Keep the stored hold, and for every lane the record that changed last; None if that is the stored document."""
     try:
         theirs, ours = BreakerDocument.from_body(stored), BreakerDocument.from_body(own)
-    except (ValueError, KeyError, TypeError, AttributeError):  # another version of Octet wrote it; the stored document is kept
+    except (ValueError, KeyError, TypeError, AttributeError):  # written by another version of Octet: it is kept
         return None
     newer = {name: each for name, each in ours.lanes.items() if _moved_at(each) > _moved_at(theirs.lanes.get(name))}
     return replace(theirs, lanes={**theirs.lanes, **newer}).to_body() if newer else None

@@ -107,8 +107,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, the knobs of specialists that differ from them, and knobs no longer
-        configured."""
+        """List both knobs of every intent, specialists' knobs that differ from them, and knobs no longer configured."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():

@@ -37,8 +37,7 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """The fleet's replicas. Routers with the same configuration give a replica the same name. Calls may raise
-    Refusal."""
+    """The fleet's replicas, named alike by routers with the same configuration. Calls may raise Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

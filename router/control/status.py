@@ -160,9 +160,8 @@ class ControlStatus:
         )
 
     def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
-        """Return the status of the serving lane. If replicas are reachable but none can serve it, they serve the
-        configured adapters that they hold, and their answers count for no lane. Lost adapters are not replaced by other
-        content."""
+        """Describe the serving lane. If replicas are reachable but none can serve it, they serve the configured
+        adapters that they hold, and their answers count for no lane. Lost adapters are not replaced."""
         state, replicas = self._state, self._state.reachable(config.name)
         if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
             return _lane_status(config.name, lane, replicas)

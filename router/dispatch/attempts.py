@@ -178,9 +178,8 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
-        """Start a trial of suspected content. Return None if it is not suspected, or if the connection is lost. After
-        TRIAL_WAIT_SECONDS the trial runs concurrently with the one before it. Raises Refusal for content that has been
-        quarantined in the meantime."""
+        """Return None if the content is not suspected, or if the connection is lost. After TRIAL_WAIT_SECONDS the trial
+        runs concurrently with the one before it. Raises Refusal for content that has been quarantined meanwhile."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -203,8 +202,7 @@ class Quarantine:
         self._blame(content, connection, on_trial)
 
     def left(self, content: ContentKey, connection: ReplicaConnection, *, on_trial: bool = False) -> None:
-        """Record that the request ended before its answer was complete. Its content is blamed if the connection is lost
-        soon."""
+        """Record that the request ended early. Its content is blamed if the connection is lost soon."""
         if self._seconds() > 0:
             digest = content()
             connection.request_left(self._clock.now(), lambda: self._blame(lambda: digest, connection, on_trial))

@@ -122,8 +122,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Raises StreamViolation unless all numbers are finite: receipts are also written as JSON, which has no other
-    numbers."""
+    """Raises StreamViolation unless all numbers are finite: receipts are also written as JSON, which has no others."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message

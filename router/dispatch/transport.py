@@ -30,8 +30,7 @@ class ReplicaChannel(Protocol):
         message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return an awaitable for the answer's bytes; it has a `cancel` method. Raises ValueError for invalid
-        metadata."""
+        """Return an awaitable for the answer's bytes that has `cancel`. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls."""

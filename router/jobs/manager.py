@@ -39,8 +39,7 @@ T = TypeVar("T")
 
 
 class JobManager:
-    """Calls for jobs. Every call may raise Refusal. `tenant` defaults to the caller's own; only operators may name
-    another."""
+    """Calls for jobs. Each may raise Refusal. `tenant` defaults to the caller's own; only operators may name others."""
 
     def __init__(
         self,

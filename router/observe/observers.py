@@ -11,14 +11,13 @@ _log = logging.getLogger(__name__)
 
 
 class RequestObserver:
-    """Observes requests. Called on the event loop while callers wait: work beyond a few microseconds must be
-    deferred."""
+    """Observes requests on the event loop, while callers wait: work beyond a few microseconds must be deferred."""
 
     def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
-        """The first chunk was sent. `ttft` counts from the request's arrival, `admission` from its admission, in
-        seconds."""
+        """The first chunk was sent. `ttft` counts seconds from the request's arrival, `admission` from its
+        admission."""
 
     def ended(self, request: Request, receipt: wire.Receipt) -> None:
         """An admitted request has ended, with any outcome. The receipt must not be changed."""

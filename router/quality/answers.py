@@ -21,7 +21,7 @@ _FIXED_OVERHEAD = 1024
 
 
 class ByteBudget:
-    """Limits the bytes held at the same time. Belongs to the event loop; every `take` is paired with a `give`."""
+    """Limits the bytes held at the same time. Used only on the event loop; every `take` is paired with a `give`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -39,8 +39,8 @@ class ByteBudget:
 
 
 class CapturedAnswer:
-    """The raw chunk events of one answer. Belongs to the event loop, except for `text`. An answer that is too long, or
-    for which the budget is exhausted, is dropped as a whole."""
+    """The raw chunk events of one answer. Used only on the event loop, except for `text`. An answer that is too long,
+    or for which the budget is exhausted, is dropped as a whole."""
 
     __slots__ = ("_budget", "_ends", "_most_raw", "_most_text", "_raw", "is_whole", "num_bytes")
 
@@ -66,8 +66,7 @@ class CapturedAnswer:
         return True
 
     def text(self) -> str | None:
-        """Return the text; None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per
-        chunk."""
+        """Return None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per chunk."""
         raw, ends, is_whole = bytes(self._raw), self._ends, self.is_whole
         if not is_whole:
             return None

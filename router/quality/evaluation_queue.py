@@ -33,8 +33,8 @@ MOST_EVALUATION_BYTES = 16 << 20  # captured answers and their questions togethe
 
 
 class EvaluationQueue:
-    """Evaluates answers in the background. Belongs to the event loop. Every verifier evaluates one answer at a time, at
-    its own pace. When the queue is full the oldest answers are dropped, because recent ones are more relevant."""
+    """Evaluates answers in the background. Used only on the event loop. Every verifier evaluates one answer at a time,
+    at its own pace. When the queue is full the oldest answers are dropped, because recent ones are more relevant."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class EvaluationQueue:
         clock: Callable[[], float] = time.monotonic,
         on_traced: Callable[[TracedVerdict], None] | None = None,
     ) -> None:
-        """`wall_ms` returns milliseconds since 1970; `clock` is monotonic. `on_traced` receives verdicts on traced
+        """`wall_ms` returns Unix milliseconds; `clock` is monotonic. `on_traced` receives verdicts on traced
         requests."""
         self._rules = rules
         self._clock = clock

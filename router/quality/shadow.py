@@ -33,7 +33,7 @@ _READ_LIMITS = ReadLimits(MOST_MESSAGE_BYTES, LOOKAHEAD_BYTES)
 
 
 class ShadowDispatcher:
-    """Sends each shadow copy in its own task. Belongs to the event loop."""
+    """Sends each shadow copy in its own task. Used only on the event loop."""
 
     def __init__(
         self,

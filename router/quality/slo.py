@@ -261,7 +261,7 @@ class SloMeter(SloWindows):
 
 
 class SloTracker(RequestObserver):
-    """Measures the SLOs of all specialists from observed requests. Belongs to the event loop."""
+    """Measures the SLOs of all specialists from observed requests. Used only on the event loop."""
 
     def __init__(self, ensemble: Ensemble, breakers: BreakerSource, clock: Clock, wall: Callable[[], float]) -> None:
         """`breakers` lists the serving lanes before all other lanes. `wall` returns Unix seconds."""
@@ -290,8 +290,7 @@ class SloTracker(RequestObserver):
             meter.began(self._wall(), ttft, admission)
 
     def ended(self, request: Request, receipt: inference_pb2.Receipt) -> None:
-        """Record the end of a request. The latencies of a request with a first token were already counted by
-        `began`."""
+        """Record a request's end. If it had a first token, its latencies were already counted by `began`."""
         meter = self.meters.get(responsible_specialist(receipt))
         if meter is None:
             return

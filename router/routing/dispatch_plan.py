@@ -36,8 +36,7 @@ class IntentKnobs:
     by: str = ""  # the last setter of a knob: "" for the configuration, `escalation` or `operator`. Callers may see it.
     floor_by: str = ""
     is_escalated: bool = False
-    """Escalation moves low-confidence requests to their second choice. A threshold set by an operator affects only
-    shadows."""
+    """Escalation moves low-confidence requests to their second choice. An operator's threshold affects only shadows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +193,8 @@ class _Planning:
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
-        """Return the primary if it serves, else its configured fallback, else the second choice, else ""; and why each
-        fallback was rejected. Fallbacks never chain. A caller that forces specialists gets one of those or a
-        refusal."""
+        """Return the primary if it serves, else its fallback, else the second choice, else ""; and why each fallback
+        was rejected. Fallbacks never chain. A caller that forces specialists gets one of those or a refusal."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected

@@ -173,8 +173,7 @@ class RoutingPolicy:
         self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
-        """Decide, and ask the classifier only if nothing else decides; its failure is tolerated. Raises Refusal for
-        unknown names."""
+        """Decide; the classifier is asked last, and its failure is tolerated. Raises Refusal for unknown names."""
         result, scores, digest = self.apply_rules(request), None, ""
         notes: tuple[str, ...] = ()
         if result.decision is None:
@@ -285,7 +284,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """Decide whether any specialist should answer before the caller's exclusions are applied, and which one after."""
+    """The scores before the caller's exclusions decide whether any specialist answers; those after decide which."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)

@@ -43,8 +43,8 @@ def _decide_again(
 
 
 def _ignore_rounding(recorded: wire.Decision, again: wire.Decision) -> None:
-    """Copy the recorded probabilities where they are almost equal: vector units of other machines sum the same weights
-    differently."""
+    """Copy the recorded probabilities that almost equal the new ones: vector units of other machines sum the same
+    weights differently."""
     for one, other in zip(recorded.distribution, again.distribution, strict=False):
         if _is_close(one.probability, other.probability):
             other.probability = one.probability

@@ -69,11 +69,11 @@ COUNTS: Mapping[str, int] = {
 DEFAULT_PRIORITY = 5
 USER = "user"
 SHORT_TURN_CHARS = 128
-"""A newest user message shorter than this, such as "show me an example of that", may mean nothing without earlier ones.
-Follow-ups are seldom longer."""
+"""If the newest user message is shorter than this, such as "show me an example of that", it may mean nothing without
+earlier messages. Follow-ups are seldom longer."""
 ENOUGH_CHARS = 256  # the length that a short message has together with earlier ones
 MAX_ROUTING_CHARS = 1 << 16
-"""The limit of the text for routing. Only the beginning and the end of a longer text are read: they contain the
+"""The limit on the text for routing. Only the beginning and the end of a longer text are read: they contain the
 question and the last error, and a megabyte would delay the tokens of other requests."""
 _PLACEHOLDER = re.compile(r"\{(prompt|body)\}")
 

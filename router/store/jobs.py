@@ -91,7 +91,7 @@ class JobWrite(NamedTuple):
     before: int  # the number of the last event known to be written
     events: Sequence[bytes] = ()
     begins_ms: int | None = None  # set if the job starts with these events
-    ends: JobEnding | None = None  # set if the job ends with these: an empty event is appended, which refers to the row
+    ends: JobEnding | None = None  # set if the job ends: an empty event is appended, which refers to the row
 
 
 class JobLease(NamedTuple):

@@ -20,7 +20,7 @@ _ESCAPES = {0: "\\x00", **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE0
 
 
 class Document(NamedTuple):
-    """The state of one object: a breaker, a knob, the lanes of a specialist."""
+    """The state of one object, such as a breaker, a knob or the lanes of a specialist."""
 
     kind: str
     key: str
@@ -47,7 +47,7 @@ class StoreUnavailable(Exception):
     def __init__(self, why: str, *, certain: bool = True) -> None:
         super().__init__(why if certain else f"{why}; it is unknown whether the change was committed")
         self.certain = certain
-        """True if the change was certainly not committed. If False and it was, `on_change` reports it later."""
+        """True if the change was certainly not committed. If False, `on_change` reports a change that was committed."""
 
 
 class DocumentEdit(NamedTuple):

@@ -78,7 +78,7 @@ class StoreSync:
     _health: StoreHealth
     _wall: Callable[[], float]
     _window: float
-    limits: StoreConfig  # of the rows that are kept
+    limits: StoreConfig  # the limits on the rows that are kept
     on_change: Callable[[StoreChanges], None]
     label_receipt: LabelReceipt | None = None
 
@@ -134,7 +134,7 @@ class StoreSync:
         batch, position, now = self._held.next_batch(), self._position, self._wall()
 
         def do(database: Database) -> tuple[str, StorePosition, StoreChanges | None]:
-            """Write the batch and read the changes. The text states why the database will never accept the batch."""
+            """Write the batch and read the changes. The string states why the batch was rejected; else it is empty."""
             rejected = ""
             if batch is not None:
                 try:
@@ -230,7 +230,7 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
 
 
 def _keep_newest(connection: DatabaseConnection, table: str, counter: str, most: int) -> bool:
-    """Delete older rows. Numbers are consecutive; the counter in `meta` is the last number."""
+    """Delete a page of rows older than the newest `most`. Numbers are consecutive; `meta` holds the last one."""
     ((first, last),) = connection.execute(f"SELECT (SELECT MIN(number) FROM {table}), {counter} FROM meta")  # noqa: S608
     if first is None or first > last - most:
         return False

@@ -41,8 +41,7 @@ def main() -> None:
 
 
 def _supervise(worker: int, signals: set[signal.Signals]) -> NoReturn:
-    """Wait until the worker ends or SIGTERM arrives, then kill all descendants: as a subreaper, this process inherits
-    orphans."""
+    """Wait until the worker ends or SIGTERM arrives, then kill all descendants; as a subreaper it inherits orphans."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

@@ -1,6 +1,6 @@
 """The sandbox's child process: namespaces or Landlock, and seccomp.
 
-Runs as `python -I -S -c` and imports only the standard library. The order is JSON in the first argument. The program
+Runs as `python -I -S -c` and imports only the standard library. The first argument is the order, as JSON. The program
 inherits this process's standard input and writes to standard error. One line of JSON on standard output reports how it
 ended.
 """

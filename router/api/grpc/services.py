@@ -63,8 +63,7 @@ class InferenceService:
         is_open = False
 
         async def write(raw: bytes) -> None:
-            """Write an event. The first event names the specialist, whose SLOs are sent before it as initial
-            metadata."""
+            """Write an event. Before the first, which names the specialist, send its SLOs as initial metadata."""
             nonlocal is_open
             if not is_open:
                 is_open = True

@@ -49,9 +49,8 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raises ApiError if a browser sends the request from a page of another origin. On a router without keys, every
-    caller has an operator's rights, and only the host name distinguishes a local page from one that uses DNS
-    rebinding."""
+    """Raises ApiError if a browser sends the request from a page of another origin. Without keys, every caller has an
+    operator's rights, and only the host name distinguishes a local page from one that uses DNS rebinding."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
     is_read = scope["method"] in _READ_METHODS

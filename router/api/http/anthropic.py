@@ -372,8 +372,7 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Return the event that starts the message, once. It reports the length of the prompt; the number of cached
-        tokens is known only at the end."""
+        """Return the event that starts the message, once. The number of cached tokens is known only at the end."""
         if self._has_started:
             return b""
         self._has_started = True
@@ -420,8 +419,7 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any]:
-    """Return the reason for the end of the message. Raises KeyError for the finish reason of a failed answer, which is
-    reported as an error instead."""
+    """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]

@@ -30,7 +30,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass
 class BodyReader:
-    """Reads request bodies and bounds the memory of all bodies being read. Belongs to the event loop."""
+    """Reads request bodies and bounds the memory of all bodies being read. Used only on the event loop."""
 
     _max_bytes: int
     _max_total_bytes: int
@@ -106,8 +106,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def _check_size(raw: bytes) -> None:
-    """Raises ApiError for a body that is nested too deeply or has too many values. Text that is not JSON is left to the
-    parser, which reports the position."""
+    """Raises ApiError for too much nesting or too many values. The parser reports text that is not JSON."""
     outline = _cut_strings(raw)
     if _is_surely_small(outline):
         return
@@ -130,8 +129,7 @@ def _check_size(raw: bytes) -> None:
 
 
 def _is_surely_small(raw: bytes) -> bool:
-    """Whether a count of bytes proves that the body is within the limits: every value follows an opening bracket or a
-    comma."""
+    """Whether the body is surely within the limits: every value follows an opening bracket or a comma."""
     num_opened = raw.count(b"[") + raw.count(b"{")
     return num_opened <= MAX_DEPTH and 1 + num_opened + raw.count(b",") <= MAX_VALUES
 

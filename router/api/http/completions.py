@@ -31,8 +31,8 @@ _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no in
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
     """A parsed request body of any dialect, with one InferRequest for each choice, in order. The first has the
-    request's id; the ids of the others begin with it. `field_names` maps the fields of an InferRequest to the dialect's
-    names, for errors."""
+    request's id; the ids of the others begin with it. `field_names` maps InferRequest's fields to the dialect's, for
+    errors."""
 
     model: ModelName
     requests: tuple[wire.InferRequest, ...]
@@ -95,8 +95,7 @@ class ContentBlocks:
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
         """Add a chunk. Return its content by block: first the rest of open calls, then text, then new calls. A chunk
-        merged for a slow reader may hold the rest of a call together with the text after it, and no block is
-        reopened."""
+        merged for a slow reader may hold the rest of a call and the text after it, and no block is reopened."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]

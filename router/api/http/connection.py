@@ -21,7 +21,7 @@ from router.serving import RequestServer, TraceHeaders
 EXTENSION = "octet.connection"
 KEEPALIVE_EVENT = b": keep-alive\n\n"
 _ABORT_SECONDS = 1.0  # closing a connection takes one turn of the event loop
-_WATCH_DELAY_SECONDS = 0.01  # watching from the start would slow the request down; a disconnect in this time is still noticed
+_WATCH_DELAY_SECONDS = 0.01  # watching from the start would slow requests down; an early disconnect is still noticed
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 _EVENT_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
@@ -235,8 +235,7 @@ class EventStreamWriter:
             await self._send_body(message)
 
     async def _fail(self, error: ApiError, event: bytes) -> None:
-        """End the stream with an error event, so that the answer does not look complete; disconnect a caller that does
-        not read."""
+        """End the stream with an error event, so that it does not look complete. Disconnect a caller that stalled."""
         with suppress(TimeoutError):
             if error.code != "caller_stalled":
                 await self.end(event)
@@ -245,7 +244,6 @@ class EventStreamWriter:
 
 
 def open_answer_stream(service: RequestServer, scope: Scope, receive: Receive, send: Send) -> EventStreamWriter:
-    """Open a stream. The router's own, shorter limit for callers that do not read ends a stall, so that the receipt
-    records it."""
+    """Open a stream. The router's own, shorter limit ends a stalled stream first, so that the receipt records it."""
     stall_seconds = service.policy.ensemble.dispatch.stall_seconds + _STALL_SLACK_SECONDS
     return EventStreamWriter(scope, receive, send, stall_seconds)

@@ -350,8 +350,7 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
-    """Send the events of a job. Respond with 204 if the caller has seen the last event; otherwise a browser would
-    reconnect forever."""
+    """Send a job's events. Respond with 204 if the caller has seen the last, or a browser would reconnect forever."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))

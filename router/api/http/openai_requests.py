@@ -303,7 +303,7 @@ def _include_usage(body: OpenAIRequest) -> bool:
 
 def _message(message: OpenAIMessage, where: str) -> wire.Message:
     fields.check_supported(message, where)
-    if message.name is not None and message.role != "tool":  # a tool result may repeat its tool's name, which is ignored
+    if message.name is not None and message.role != "tool":  # a tool result may repeat its tool's name
         raise unsupported_field(f"{where}.name", "a model does not see the names of participants")
     content = message.content
     if isinstance(content, list):

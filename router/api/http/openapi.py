@@ -189,8 +189,7 @@ def _errors(statuses: Iterable[int], envelope: str) -> dict[str, Any]:
 
 def _add_inference(paths: _Paths) -> None:
     def answer(path: str, name: str, body: str, example: Any, schema: str, envelope: str = "Error") -> None:
-        """Add a route that answers. Its event stream has no schema: OpenAPI 3.1 does not define whether a schema would
-        describe one event or all."""
+        """Add a route. Its event stream has no schema, because OpenAPI 3.1 does not define what it would describe."""
         found = _response("the answer", {"application/json": {"schema": _ref(schema)}, "text/event-stream": {}})
         responses = {"200": {**found, "headers": _REQUEST_ID | _SLO}}
         summary, what = "an answer, whole or as server-sent events", (body, example)
@@ -380,8 +379,7 @@ def _remove_null(properties: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _message_schemas(kinds: Iterable[Descriptor]) -> dict[str, JsonSchema]:
-    """Return the schemas of protobuf messages and of all messages in their fields, in the format of
-    octet.rpc.messages."""
+    """Return the schemas of protobuf messages and of the messages in them, in the format of octet.rpc.messages."""
     found: dict[str, JsonSchema] = {}
     waiting = list(kinds)
     while waiting:

@@ -35,7 +35,7 @@ _OPEN_FILE_SHARE = 2  # HTTP connections may use one in this many of the process
 
 
 class HttpServer:
-    """The router's HTTP server. Belongs to a running event loop."""
+    """The router's HTTP server. Used only on a running event loop."""
 
     def __init__(self, app: App, settings: HttpSettings) -> None:
         """Raises BindRefused if the address cannot be used, and OSError if a certificate cannot be read."""

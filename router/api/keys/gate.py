@@ -32,7 +32,7 @@ class AuthorizedCaller:
 
 
 class AccessGate:
-    """Admits or refuses calls. Belongs to the event loop. Every key that was used and is still valid has a meter."""
+    """Admits or refuses calls. Used only on the event loop. Every key that was used and is still valid has a meter."""
 
     def __init__(self, keys: KeySet | None, clock: Clock, wall_ms: Callable[[], int]) -> None:
         """Without keys every caller may make every declared call. `wall_ms` returns milliseconds since 1970."""
@@ -48,8 +48,7 @@ class AccessGate:
         return self._keys is not None
 
     def authorize(self, access: Access | None, headers: Headers) -> AuthorizedCaller:
-        """Return the caller of a call that requires `access`; None means that no access is declared for the call.
-        Raises Refusal if the caller may not make the call."""
+        """`access` is what the call requires; None if it is not declared. Raises Refusal if the caller lacks it."""
         with self._counting_refusals():
             if access is Access.OPEN:
                 return AuthorizedCaller(CallerIdentity(), None)

@@ -68,8 +68,8 @@ class KeySet:
         return self._by_name.get(name)
 
     def find(self, token: bytes, wall_ms: int) -> Key | None:
-        """Return the valid key that has this token. The index holds digests, which a caller cannot choose; whole
-        digests are compared in constant time."""
+        """Return the valid key with this token. The index holds digests, which a caller cannot choose; whole digests
+        are compared in constant time."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         digest = token_digest(token)

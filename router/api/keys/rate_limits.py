@@ -129,8 +129,8 @@ class AnswerTokenCounter:
         await self._write(raw)
 
     def num_tokens(self, receipt: wire.Receipt) -> int:
-        """Return the number of tokens in prompt and answer: as reported by the replica or, if the answer was aborted,
-        as forwarded."""
+        """Return the number of tokens in prompt and answer: those that the replica reported or, if the answer was
+        aborted, those that were forwarded."""
         if receipt.HasField("usage"):
             return int(receipt.usage.prompt_tokens + receipt.usage.completion_tokens)
         return int(receipt.accepted.prompt_tokens) + self._num_forwarded

@@ -102,8 +102,7 @@ class MessageBuffer:
 
     @property
     def num_missing(self) -> int:
-        """The number of bytes that the incomplete message still needs or, until its length is known, that its prefix
-        needs."""
+        """Bytes that the incomplete message still needs; until its length is known, bytes that its prefix needs."""
         pending = self._pending
         if len(pending) < _PREFIX_BYTES:
             return _PREFIX_BYTES - len(pending) if pending else 0
@@ -238,8 +237,7 @@ class Http2Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Return the next message, or EOF after the last. Raises AioRpcError if the call failed, CancelledError if
-        cancelled."""
+        """Return the next message, or EOF after the last. Raises AioRpcError, or CancelledError after `cancel`."""
         messages = self.buffer.messages
         while not messages:
             if self._cancelled:

@@ -95,13 +95,12 @@ def _refuse_password() -> str:
 
 class Http2Channel:
     """Connects on first use, and again when it is used after its connection ended. After a failure, calls fail
-    immediately until the backoff is over, except calls that wait for a connection. Belongs to the event loop."""
+    immediately until the backoff is over, except calls that wait for a connection. Used only on the event loop."""
 
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""
     ) -> None:
-        """`authority` is the certificate's name if it differs from the address. Raises AddressInvalid for a bad
-        address."""
+        """`authority` is the certificate's name if it differs from the address. Raises AddressInvalid."""
         self._address = ServerAddress.parse(address)
         self._limits = limits
         self._tls = tls

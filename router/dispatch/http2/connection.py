@@ -31,7 +31,7 @@ _MAX_SENT_FRAME = 1 << 16  # longer frames would delay the short messages of oth
 
 
 class Http2Connection(asyncio.Protocol):
-    """An HTTP/2 client connection. Belongs to the event loop."""
+    """An HTTP/2 client connection. Used only on the event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, lookahead: int, on_closing: Callable[["Http2Connection"], None]
@@ -40,7 +40,7 @@ class Http2Connection(asyncio.Protocol):
         self._loop = loop
         self._lookahead = lookahead
         self._on_closing = on_closing
-        self.ready: asyncio.Future[bool] = loop.create_future()  # True when the server's settings have arrived, False if they never do
+        self.ready: asyncio.Future[bool] = loop.create_future()  # whether the server's settings arrived
         self.closed: asyncio.Future[None] = loop.create_future()
         self.is_open = False  # whether calls may begin
         self.reason = "the server closed the connection"  # why the connection ended or will end
@@ -386,8 +386,7 @@ class StreamTable:
             self._send(call)
 
     def find(self, stream: int) -> Http2Call | None:
-        """Return the stream's call; None if it has ended. Raises ProtocolViolation for a stream that was never
-        opened."""
+        """Return the stream's call; None if it has ended. Raises ProtocolViolation for a stream never opened."""
         call = self.open.get(stream)
         if call is None and (not stream & 1 or stream >= self._next_stream):
             raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, f"stream {stream} was never opened")

@@ -40,8 +40,7 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` maps specialists to addresses, whose order determines the names of replicas. Raises
-        AddressInvalid."""
+        """`addresses` maps specialists to addresses, whose order determines replicas' names. Raises AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)

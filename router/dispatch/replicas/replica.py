@@ -20,7 +20,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
 _log = logging.getLogger(__name__)
-BLAME_SECONDS = 2.0  # a request that ended less than this many seconds before its connection was lost counts as in flight
+BLAME_SECONDS = 2.0  # a request that ended less than this before the loss of its connection counts as in flight
 WAIT_SECONDS = 1.0  # requests wait this long for a specialist that was available a moment ago, as in a restart
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
@@ -43,8 +43,7 @@ class ReplicaConnection:
     is_lost: bool = False
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
-    """Digests of suspected content that was sent over this connection and has no token yet. They are kept after it is
-    lost."""
+    """Digests of suspected content that was sent over this connection and has no token yet; kept after its loss."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one trial of suspected content at a time
     _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
 
@@ -53,8 +52,7 @@ class ReplicaConnection:
         return self.is_lost and not (self.drained or self.survived)
 
     def request_left(self, now: float, blame: Callable[[], None]) -> None:
-        """Record a request that ended early. `blame` is called if the connection is already lost, or is lost soon
-        after."""
+        """Record a request that ended early. `blame` is called if the connection is already lost, or soon is."""
         if self.is_lost:
             blame()
         else:
@@ -102,7 +100,7 @@ class Replica:
         self._reported = -inf
         self.is_connected = False
         self.connection = ReplicaConnection()  # the current connection, or the next
-        self._last_connection: ReplicaConnection | None = None  # the lost connection, until the process behind the new one is known
+        self._last_connection: ReplicaConnection | None = None  # the lost one, until the new process is known
         self.is_serving = False  # according to its health service
         self._has_served = False
         self.num_watches = 0  # open load streams; without one, no signals are expected
@@ -408,8 +406,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick by power of k choices among the members that are not ejected. Raises ValueError if there are no
-    snapshots."""
+    """Pick by power of k choices among the members that are not ejected. Raises ValueError without snapshots."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
@@ -419,7 +416,6 @@ def pick_replica(
 
 
 def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
-    """Return a function that scores replicas for a conversation without history. The highest score wins, on every
-    router."""
+    """Return a function that scores replicas for a new conversation, the same on every router; the highest wins."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

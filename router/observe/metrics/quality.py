@@ -21,8 +21,7 @@ _OBJECTIVE_LABELS = ("specialist", "objective")
 
 
 class EvaluationTotals:
-    """Counts verdicts and comparisons. A new series starts at 0 with all its labels: if it started at 1, Prometheus
-    would miss the first increase."""
+    """Counters of verdicts and comparisons. New series start at 0: at 1, Prometheus would miss the first increase."""
 
     def __init__(self) -> None:
         self.verdicts: Counter[tuple[str, str]] = Counter()

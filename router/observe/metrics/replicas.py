@@ -46,8 +46,7 @@ class ExpositionMerger:
         self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
 
     def add(self, page: bytes, specialist: str, replica: str) -> None:
-        """Add an exposition, completely or not at all, except families that were added with another type before. Raises
-        MalformedExposition."""
+        """Add an exposition, or raise MalformedExposition. Families added before with another type are skipped."""
         owner = f'specialist="{_escape_label(specialist)}",replica="{_escape_label(replica)}"'
         for name, kind, head, samples in self._read(page, owner):
             known, _ = self._heads.setdefault(name, (kind, head))

@@ -28,8 +28,7 @@ _GEN_AI_LABELS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name",
 
 
 class SpecialistCounters:
-    """Counts the requests of one specialist. Counters used by alerts start at 0: if they started at 1, Prometheus would
-    miss the first increase."""
+    """Counters of one specialist. Alerts need them to start at 0: Prometheus would miss an increase from none to 1."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()

@@ -105,8 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Describe what happens to requests while the specialist does not serve. Fallbacks do not chain. A request may have
-    a second choice of its own if another specialist is serving."""
+    """Fallbacks do not chain, but a request may have a second choice of its own if another specialist is serving."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):
@@ -152,8 +151,7 @@ class FindingTracker:
         return frozenset(key for key, each in self._tracked.items() if each.is_reported)
 
     def step(self, found: Iterable[Finding], now: float, now_ms: int) -> list[wire.Trouble]:
-        """Return the findings to report, unordered. `now` is in monotonic seconds, `now_ms` in milliseconds since
-        1970."""
+        """Return the findings to report, unordered. `now` is in monotonic seconds, `now_ms` in Unix milliseconds."""
         self._began = now if self._began is None else self._began
         for finding in found:
             each = self._tracked.get(finding.key)

@@ -45,8 +45,7 @@ Floats = NDArray[np.float64]
 
 
 class ExamplesClassifier:
-    """Scores each specialist by the similarity of its texts to the given text. A specialist without texts gets
-    probability 0."""
+    """Scores each specialist by the similarity of its texts to the given text; a specialist without texts gets 0."""
 
     def __init__(self, specialists: Mapping[str, Texts]) -> None:
         """Raises ValueError when the texts exceed MAX_EXAMPLE_BYTES."""

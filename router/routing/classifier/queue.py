@@ -172,8 +172,8 @@ class ClassifierQueue:
             self._end_running(f"it took longer than {self._timeout * 1000:g} ms")
 
     def _end_running(self, outcome: BatchOutcome | str) -> None:
-        """End the running batch. A string is the reason why all of it failed. A single distribution shows that the
-        classifier works."""
+        """End the batch. A string is the reason why all of it failed. A distribution shows that the classifier
+        works."""
         batch, self._running = self._running, None
         if batch is None:
             return
@@ -311,8 +311,7 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, OSError for an unreadable file, and ValueError for long examples or an invalid
-    file."""
+    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for long examples or an invalid file."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})

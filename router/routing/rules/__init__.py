@@ -1,1 +1,1 @@
-"""Rules recognise text by its structure, in linear time."""
+"""Rules recognize text by its structure, in linear time."""

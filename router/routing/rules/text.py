@@ -38,7 +38,7 @@ class TextMark:
     before: str = ""  # a pattern to be found in the same line before the mark
     after: str = ""  # a pattern that the rest of the line must begin with
     least: int = 1  # the minimum number of occurrences
-    shown: str = ""  # what a match shows; empty for the mark itself, with the first group of each pattern
+    shown: str = ""  # the text that a match shows; empty for the mark itself, with the first group of each pattern
     words: frozenset[bytes] = field(init=False)  # a text that lacks any of these words cannot contain the mark
 
     def __post_init__(self) -> None:

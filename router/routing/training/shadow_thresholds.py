@@ -19,7 +19,7 @@ GRID = 100
 _THRESHOLDS = [hundredths / GRID for hundredths in range(GRID + 1)]
 _STEP = 5  # hundredths between table rows
 _TAIL = 0.025
-_Z = 1.959964  # the normal quantile of one tail
+_Z = 1.959964  # the quantile of the normal distribution for one tail
 _LOW_CONFIDENCE = "low_confidence"
 _JUDGED = frozenset({"passed", "failed"})
 _HEADING = ("threshold", "shadows", "of today's", "disagreements caught", "saves caught", "95 %", "losses")
@@ -97,7 +97,7 @@ class ComparisonPoint:
 
 
 def comparison_point(comparison: Comparison) -> ComparisonPoint | None:
-    """Return None for shadows of fresh lanes and demoted specialists, which no threshold ordered."""
+    """Return None for shadows of fresh lanes and demoted specialists, because no threshold caused them."""
     confidence = comparison.confidence
     if comparison.why != _LOW_CONFIDENCE or confidence is None or not 0 <= confidence <= 1:
         return None
@@ -113,7 +113,7 @@ class ThresholdRow:
     disagreements: int
     saves: int
     losses: int
-    saves_interval: tuple[float, float]  # of the share of all saves that the threshold catches
+    saves_interval: tuple[float, float]  # the interval of the share of all saves that the threshold catches
 
 
 class ThresholdCurve:
@@ -172,7 +172,7 @@ class MissingData:
     what: str
     there_are: int
     needed: int
-    comparisons: int | None  # approximate further comparisons needed at the rate so far; None without any case
+    comparisons: int | None  # approximate further comparisons needed at the rate so far; None if there is no case yet
 
     @property
     def missing(self) -> int:
@@ -231,7 +231,7 @@ class IntentTuning:
 class ThresholdTuning:
     rule: ThresholdGoal
     intents: tuple[IntentTuning, ...]
-    left_out: int  # comparisons of shadows that no threshold ordered
+    left_out: int  # comparisons of shadows that no threshold caused
 
     def to_json(self) -> dict[str, Any]:
         intents = {tuned.intent: tuned.to_json() for tuned in self.intents}
