@@ -209,7 +209,7 @@ def test_a_truncated_file_is_refused(length: int, tmp_path_factory: pytest.TempP
 @settings(max_examples=150)
 @given(bit=st.one_of(st.integers(0, 8 * 1200 - 1), st.integers(0, 8 * len(WHOLE) - 1)))
 def test_a_flipped_bit_is_refused_or_makes_another_adapter(bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An adapter that is read has finite weights, and its digest differs exactly when its tensors differ."""
+    """If the adapter is read, its weights are finite, and its digest differs exactly when its tensors differ."""
     directory = tmp_path_factory.getbasetemp() / "flipped"
     whole = read_adapter(write(directory), MODEL)
     flipped = bytearray(WHOLE)

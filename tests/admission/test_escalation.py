@@ -62,7 +62,8 @@ def steps(
     rules: EscalationConfig = RULES,
     top: int = TOP,
 ) -> tuple[EscalationLadder, list[EscalationMove]]:
-    """Advance the ladder once a second for `seconds` seconds, at both ends too. Return the ladder and its moves."""
+    """Advance the ladder once a second from `since` to `since + seconds`, both included. Return the ladder and its
+    moves."""
     moves = []
     for i in range(seconds + 1):
         ladder, move = advance_ladder(ladder, counts, since + i, rules, top)
@@ -208,8 +209,8 @@ def test_under_a_constant_load_that_a_level_makes_bearable_it_stays_there(seed: 
 
 @pytest.mark.parametrize("enough", [1, 3, TOP])
 def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare(enough: int) -> None:
-    """Every level below `enough` refuses too much, and `enough` refuses nothing. Only a step back shows whether the
-    level is still needed."""
+    """At every level below `enough`, too many requests are refused; at `enough`, none are. Only a step back shows
+    whether the level is still needed."""
     load = Load(lambda level: 0.5 if level < enough else 0.0)
     load.run(20_000)
     assert {move.after for move in load.moves if move.at > START + 600} <= {enough - 1, enough}

@@ -178,7 +178,7 @@ def _other_type(raw: bytes, random: Random) -> bytes:
 
 
 def _nest(raw: bytes, random: Random) -> bytes:
-    """Nest the message in itself, up to deeper than a parser allows."""
+    """Nest the message in itself, in some cases deeper than a parser allows."""
     tag = random.choice((0x0A, 0x12, 0x1A, 0x22, 0x7A))
     for _ in range(random.choice((3, 50, 150))):
         raw = bytes((tag,)) + _varint(len(raw)) + raw

@@ -24,7 +24,7 @@ _STATUS = 139
 _A_WHILE = 5
 _PACE = CostModel(0.001, 0.00001, 0.0, 0.01, 0.0002, 0.0, 0.0, 0.0)
 _PAUSE_SECONDS = 0.3
-"""Seconds before the restart: long enough for the router to notice."""
+"""Seconds before the restart: long enough for the router to notice the death."""
 
 
 def die_on_poisoned_prompt() -> FaultSource:

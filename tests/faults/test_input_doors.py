@@ -30,7 +30,7 @@ SAID = PREFACE + frame(SETTINGS, 0, 0)
 HALF_GRPC = (b"", PREFACE[:10], PREFACE, SAID, SAID + headers(1, GENERATE))
 NUM_HALF_OPEN = 500
 ROUNDS = 3
-"""Measurements of the 99th percentile in each phase. Their medians are compared."""
+"""Number of measurements of the 99th percentile in each phase. Their medians are compared."""
 MEGABYTE = 1 << 20
 
 

@@ -35,7 +35,7 @@ AT_ONCE = 32
 PATIENCE = 1.0
 """Seconds until the client abandons an incomplete request. The server's own limits are longer."""
 TOGETHER = 500
-"""Cases between two checks that a well-behaved request still gets the same answer."""
+"""Number of cases between two checks that a well-behaved request still gets the same answer."""
 
 
 class DamagedRequests:

@@ -58,7 +58,7 @@ def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Ite
 
 
 async def _kill(victim: Replica, router: RouterClient, history: History) -> tuple[float, float]:
-    """Kill the replica. Return the time, and the seconds until a caller that retries has an answer."""
+    """Kill the replica. Return the time of the kill, and the seconds until a caller that retries has an answer."""
     victim.process.kill()
     killed = time.monotonic()
 

@@ -27,8 +27,8 @@ ONLY_WORDS = "{% for message in messages %}{{ message.content }}{% endfor %}"
 SCALE = SETTINGS["lora_alpha"] / SETTINGS["r"]
 TARGETS = ("q", "down")
 CLEAR = 1e-3
-"""The smallest difference between the logits of the best and the second-best token at every step of an expected answer.
-Two implementations of the same calculation differ by far less."""
+"""At every step of an expected answer, the logits of the best and the second-best token differ by more than this. Two
+implementations of the same calculation differ by far less."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from octet.v1 import specialist_pb2 as wire
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SECONDS = 1.5
-"""Seconds after which the server ends a call that sends no request. The limit of most other tests is too long to
+"""Seconds after which the server ends a call that sends no request. In most other tests, the limit is too long to
 matter."""
 MOST_CALLS = 64
 

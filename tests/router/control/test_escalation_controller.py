@@ -1,4 +1,5 @@
-"""The top level of a specialist's escalation is the last one that changes a knob of an intent that may lead to it."""
+"""The top level of a specialist's escalation is the highest one that changes a knob of an intent that may lead to the
+specialist."""
 
 from dataclasses import replace
 

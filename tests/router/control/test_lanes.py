@@ -264,8 +264,8 @@ def test_a_lane_has_a_breaker_of_its_own_and_a_hold_outlasts_it(tmp_path: Path) 
 
 
 def test_a_rolling_refresh_serves_after_its_promotion(tmp_path: Path) -> None:
-    """Replicas with another model get only shadow requests until it is promoted, but serve if no other replica is
-    left."""
+    """Replicas with another model get only shadow requests until that model is promoted, but serve if no other replica
+    is left."""
 
     async def scenario(harness: ControlHarness) -> None:
         control, old, new = harness.control, harness.replicas["algo-0"], harness.replicas["algo-1"]

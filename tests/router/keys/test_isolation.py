@@ -59,7 +59,7 @@ class Probes:
 
 
 def auc(used: list[float], unused: list[float]) -> float:
-    """Return how often a used prompt is faster than an unused one, with ties as half. A value of 0.5 reveals
+    """Return how often a used prompt is faster than an unused one, counting ties as half. A value of 0.5 reveals
     nothing."""
     wins = sum((one < other) + 0.5 * (one == other) for one in used for other in unused)
     return wins / (len(used) * len(unused))

@@ -40,7 +40,7 @@ _SAID = {"": "the configuration", "escalation": "escalation", "operator": "an op
 
 
 def stand_ins(case: PlanCase) -> list[str]:
-    """Return the specialists that may answer for the primary, in order, computed by another method."""
+    """Return the specialists that may answer for the primary, in order, computed independently of the product."""
     second = case.decision.second_choice
     names = [second] if case.ask.force else [case.fallback(case.decision.primary), second]
     return [name for name in names if name and name != case.decision.primary]

@@ -139,7 +139,7 @@ async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
     monkeypatch.setattr("router.store.worker._SETTLE_SECONDS", 0.5)
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
-        await store.documents()  # The tasks of the start are done.
+        await store.documents()  # The start-up tasks are done.
         faults.commits_lost, faults.opens = 1.0, 1.0
         with pytest.raises(StoreUnavailable, match="it is unknown whether the change was committed") as gone:
             await store.change("knob", "a", 0, {"n": 1}, audit_row())
