@@ -92,8 +92,8 @@ _ItemT = TypeVar("_ItemT")
 def filter_ejected(
     items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
 ) -> list[_ItemT]:
-    """Return the healthy items; if there are none, the broken ones, which may have recovered; otherwise the closed
-    ones, which will most likely refuse. The result is empty only if `items` is empty."""
+    """Return the healthy items; if there are none, the broken ones, which may have recovered. If all items are closed,
+    return all of them, although they will most likely refuse. The result is empty only if `items` is empty."""
     serving = [item for item in items if not is_closed(item)]
     healthy = [item for item in serving if not is_broken(item)]
     return healthy or serving or list(items)

@@ -57,7 +57,7 @@ def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig
 
 
 def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationConfig) -> tuple[float, int]:
-    """Return the threshold and the floor, at least as configured and at most the maxima unless configured higher."""
+    """Return the configured threshold and floor, raised according to the level, at most to their maxima."""
     num_steps = _threshold_steps(base_threshold, rules)
     threshold, floor = base_threshold, base_floor
     if level >= num_steps > 0:

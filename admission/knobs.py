@@ -37,7 +37,7 @@ class KnobName:
 
     @classmethod
     def parse(cls, text: str) -> "KnobName":
-        """Parse a name, in which intents and specialists may contain dots. Raises KnobError for an invalid name."""
+        """Parse a knob's name. Intents and specialists may contain dots. Raises KnobError for an invalid name."""
         owner, _, last = text.rpartition(".")
         knob = next((each for each in KNOBS if each == last), None)
         intent, slash, specialist = owner.partition("/")

@@ -24,7 +24,7 @@ _ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
 
 
 class SiteFailed(RuntimeError):
-    """A process of a bench did not start, or does not behave as the bench requires."""
+    """A process of a bench did not start, or did not behave as the bench requires."""
 
 
 class Started(NamedTuple):

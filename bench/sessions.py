@@ -66,7 +66,7 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, 
 
 
 def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
-    """Ask further questions after the same two turns, alternating. Return the median of each."""
+    """Ask further questions at the same two turns, alternating. Return the median of each turn."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():

@@ -148,7 +148,7 @@ class BlockPool:
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
-        """Carry out the plan. Raises StalePlan if the pool has changed, or PoolExhausted; then nothing is changed."""
+        """Apply the plan. If it cannot be applied, raise StalePlan or PoolExhausted without changing the pool."""
         if plan.pool is not self:
             raise StalePlan("planned by another pool")
         if plan.version != self._version:
@@ -174,8 +174,8 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Append blocks until the table has `num_tokens` slots. If too few are free, raises PoolExhausted, adding
-        none."""
+        """Extend the table to `num_tokens` slots. Raises PoolExhausted if too few blocks are free; then none is
+        added."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):

@@ -47,7 +47,7 @@ class Refuse:
     limit: str
     arithmetic: str  # the calculation, as a sentence
     retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
-    deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which of the request's own deadlines
+    deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which deadline of the request cannot be met
 
 
 AdmissionDecision = Admit | Refuse
@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this request may be shed for the other: a shadow for a caller, or a lower priority for a higher."""
+        """Whether this may be shed for the other: a shadow for a caller's request, or a lower priority for a higher."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)
@@ -442,6 +442,6 @@ class ExpectedDemand:
         return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
 
     def _higher(self, now: float, priority: int) -> float:
-        """The share of time that admitted work of higher priorities takes, at most the share in demand now."""
+        """The share of time that admitted work of higher priorities takes, limited to the share in demand now."""
         admitted = self._admitted.from_priority(now, priority + 1)
         return min(_MAX_HIGHER, admitted, self.load(now, priority + 1))

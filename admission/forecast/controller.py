@@ -360,7 +360,7 @@ class AdmissionController:
         self.bookings.remove(key)
 
     def report_step(self, shape: StepShape, seconds: float, num_rows: int, pace: StepPace, now: float) -> None:
-        """`seconds` counts from the previous step if there was no pause between them."""
+        """`seconds` counts from the end of the previous step if there was no pause between them."""
         self.estimator.add(shape, seconds)
         self._measured_at = now
         self._pace = pace

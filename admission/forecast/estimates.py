@@ -134,7 +134,7 @@ class Estimator:
         return StepPrices(*prefill, *decode, self._switch)
 
     def add(self, shape: StepShape, seconds: float) -> None:
-        """Record a step that took `seconds`, counted from the previous step if there was no pause between them."""
+        """Record a step that took `seconds`, counted from the end of the previous step if there was no pause."""
         if seconds <= 0:
             return
         prices = self.prices

@@ -1,4 +1,4 @@
-"""Forecast times of all booked requests if a request is admitted or displaced, and the requests to displace."""
+"""The forecast times of all booked requests if a request is admitted or displaced, and the requests to displace."""
 
 from bisect import insort
 from collections.abc import Collection
@@ -257,8 +257,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
     """Seconds until the obstacle has passed; None if it never would.
 
     A request that would delay others waits until the last of them has ended. A request that would be late itself waits
-    until a fraction of the others has gone: its lateness divided by the delay that they cause. Simulating later moments
-    would take longer than the rest of a decision (docs/performance.md)."""
+    until a fraction of the others has ended: its lateness divided by the delay that they cause. Simulating later
+    moments would take longer than the rest of a decision (docs/performance.md)."""
     spare = forecast.slack_alone(request)
     if spare < 0:
         return None
@@ -283,7 +283,7 @@ def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> fl
 
 
 def add_jitter(seconds: float | None, draw: float) -> float | None:
-    """`draw` is from [0, 1)."""
+    """Lengthen the time by a random part of `_RETRY_SPREAD`; `draw` is in [0, 1)."""
     if seconds is None:
         return None
     return min(seconds, MAX_RETRY_SECONDS / (1 + _RETRY_SPREAD)) * (1 + _RETRY_SPREAD * draw)

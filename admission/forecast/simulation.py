@@ -195,7 +195,7 @@ class Simulation:
             self._turns.add(job)
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first victim if its priority is below the head's or there is no head. Return whether it was."""
+        """Preempt the first victim if there is no head or its priority is lower. Return whether it was preempted."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
             self._lowest = victim.rank[0]

@@ -158,7 +158,7 @@ MISSED: frozenset[End] = frozenset({"late", "given up"})
 class OfferOutcome:
     offer: Offer
     end: End
-    at: float  # seconds since the load began until the end was known
+    at: float  # seconds from the beginning of the load until the end was known
     reason: str = ""  # of a refusal or an error
     stated_wait: float | None = None  # the retry-after of a refusal in seconds, if it states one
     latency: float | None = None  # seconds, if measured
@@ -177,8 +177,8 @@ class Tally:
     ends: Counter[str]  # by end; the counts add up to `offered`
     refusals: Counter[str]  # by reason
     answers: float  # answers in time per second
-    tokens: float  # tokens per second of prompts and answers, in time
-    work: float  # seconds of lone work per second, in time: the unit of capacity
+    tokens: float  # prompt and answer tokens per second, of answers in time
+    work: float  # seconds of lone work per second, of answers in time: the unit of capacity
 
     @property
     def admitted(self) -> int:

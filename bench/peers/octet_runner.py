@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specialist.server.replica import AssembledReplica
 
 SERVED = "--served"  # the first argument: measure over gRPC
-_LONG_ENOUGH = 0.1  # seconds that a measurement takes at least
+_LONG_ENOUGH = 0.1  # the minimum seconds of a measurement
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -93,7 +93,7 @@ class Opened:
     settings: str
     weight_bytes: int  # bytes of weights that a decode step must read
     matrices: Mapping[str, tuple[int, ...]]  # [out, in] of matrices that an adapter may change, by name
-    linear_only: Callable[[int, int], object] | None = None  # by tokens and outputs: multiplies by each matrix once
+    linear_only: Callable[[int, int], object] | None = None  # multiplies by each matrix once; takes tokens and outputs
     work: Callable[[], Mapping[str, float]] | None = None  # seconds of the decoder by kind of work
     device: str = "cpu"
     digests: list[str] = field(default_factory=list)  # digests of the loaded adapters

@@ -17,7 +17,7 @@ _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
 _RAMP = 0.25  # share of a flood's time before counting begins
 _ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
-"""A flood with fewer tokens per caller continues in steps of `_LONGER` seconds, for `_MOST_SECONDS` at most."""
+"""A flood with under `_ENOUGH` tokens per caller continues by `_LONGER` seconds at a time, up to `_MOST_SECONDS`."""
 
 
 @dataclass(frozen=True, slots=True)

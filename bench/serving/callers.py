@@ -181,7 +181,7 @@ _EXPIRED = ("deadline", "timeout_error")
 
 
 def message_of(fields: Any) -> str:
-    """Return the message of an error in the form of OpenAI, of FastAPI, or of plain text."""
+    """Return the message of an error in OpenAI's form, in FastAPI's form, or in plain text."""
     error = fields.get("error", fields) if isinstance(fields, dict) else fields
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error

@@ -1,4 +1,4 @@
-"""Open a model of any supported format."""
+"""Opens a model of any supported format."""
 
 from pathlib import Path
 

@@ -185,8 +185,8 @@ class Hybrid(PureAttention):
 
 
 class RunningSet:
-    """The sequences that hold blocks. Each is next to prefill, to decode or, if it is suspected of causing a failed
-    step, to run alone."""
+    """The sequences that hold blocks. The next row of each is a chunk of its prompt, a decode row or, if it is
+    suspected of causing a failed step, a row that runs alone."""
 
     def __init__(self, age_bound: int) -> None:
         self._members: dict[Sequence, None] = {}

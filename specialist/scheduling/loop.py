@@ -35,7 +35,7 @@ class SchedulerReport(NamedTuple):
     events: tuple[Event, ...]
 
     def apply(self, controller: AdmissionController) -> None:
-        """Report the changes in the order in which they occurred: sequences enter or leave, turn, outcome."""
+        """Report the changes in the order in which they occurred: sequences that start or stop, turn, outcome."""
         for event in self.events:
             match event:
                 case Admitted():

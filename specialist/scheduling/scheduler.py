@@ -147,7 +147,7 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Choose decode steps that are owed; else a suspect of a failed step alone; else a chunk; else decode steps."""
+        """Choose owed decode steps; else a suspect of a failed step, alone; else a chunk; else decode steps."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:

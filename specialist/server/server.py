@@ -44,7 +44,7 @@ flow-control window."""
 _STATUS_SECONDS = 0.2  # time for the statuses of ended calls to be sent
 _TRACES_SECONDS = 3.0  # time for the last spans to be exported
 _SPARE_CALLS = 64
-"""For health checks, and for callers that have not noticed a disconnect. Watchers are counted separately."""
+"""For health checks, and for callers that have not noticed the end of their call. Watchers are counted separately."""
 _INSTANCE_BYTES = 8
 _WARM_UP_ROUNDS = (1, 1, 3)
 """Concurrent requests of each round. The first round includes one-time work and is not measured."""

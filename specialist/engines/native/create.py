@@ -1,4 +1,4 @@
-"""Create an engine from a checkpoint, on the fastest kernel for this machine."""
+"""Creates an engine from a checkpoint, with the fastest kernel for this machine."""
 
 import logging
 import os

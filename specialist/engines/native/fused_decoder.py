@@ -1,4 +1,4 @@
-"""The model as one C++ call per step."""
+"""The model, computed by one C++ call per step."""
 
 import ctypes
 from collections import OrderedDict

@@ -79,7 +79,7 @@ class DynQuant:
 
 
 def mixed(kernel: MakeLinear) -> MakeLinear:
-    """For files with floats and quantised weights: floats are multiplied directly, quantised weights by the kernel."""
+    """Return a maker of products for files with floats and quantised weights: only the latter use the kernel."""
     return lambda weight, *place: Dense(weight, *place) if isinstance(weight, Tensor) else kernel(weight, *place)
 
 

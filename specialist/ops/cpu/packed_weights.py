@@ -1,7 +1,7 @@
 """A model's weights packed for the CPU kernels, in one file that all its replicas map.
 
 The weights are in tiles of 16 rows, see `linear.hpp`. The file has entries aligned to cache lines, a JSON table of
-them, the position of the table (8 bytes), and the sha256 of everything before.
+them, the position of the table (8 bytes), and the sha256 of everything before it.
 """
 
 import json

@@ -113,7 +113,7 @@ def _token(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def logits_fault(raw: float, peak: float) -> RowFault | None:
-    """Return the fault of the largest logit before (`raw`) or after adjustment (`peak`); NaN if any logit is NaN."""
+    """Return a fault unless the largest logit is finite both before (`raw`) and after adjustment (`peak`)."""
     if not isfinite(raw):
         return RowFault(f"the model's logits are not usable: the largest is {raw}")
     if not isfinite(peak):
@@ -157,7 +157,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
-    """logits: [vocab], not modified. Raises ValueError for a token outside the vocabulary, and GuideExhausted."""
+    """Return adjusted logits [vocab]. Raises ValueError for a token outside the vocabulary, or GuideExhausted."""
     want = row.sampling
     fits = allowed_bits(row, logits.shape[0])
     if fits is not None:
