@@ -174,8 +174,7 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Extend the table to `num_tokens` slots. Raises PoolExhausted if too few blocks are free; then none is
-        added."""
+        """Extend the table to `num_tokens` slots. Raises PoolExhausted, adding no block, if too few are free."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):

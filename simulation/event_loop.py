@@ -33,7 +33,7 @@ class Process:
         self.context.run(PROCESS.set, self)
 
     def takes(self, handle: TimerHandle) -> bool:
-        """Return whether the callback may run now. If not, it is kept until the process resumes, or for good if it is
+        """Return whether the callback may run now. If not, keep it until the process resumes, or for good if it is
         dead."""
         if self.state == "up":
             return True

@@ -453,8 +453,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the lower requests that begin before `request` ends, then those that would replace them; in
-    `shed_order`."""
+    """Return lower requests in `shed_order`: those that begin before `request` ends, then those that replace them."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

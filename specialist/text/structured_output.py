@@ -120,8 +120,7 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return the tokens that may begin an answer. If the vocabulary drops their spaces, only a leading one may
-    occur."""
+    """Return the tokens that may begin an answer. If their spaces are dropped, only a leading one may occur."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
