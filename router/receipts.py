@@ -41,7 +41,7 @@ class ReceiptDraft:
         self._arrival = request.arrival
         self._receipt = wire.Receipt()
         self._planned = wire.Between()
-        self._pending: deque[Callable[[], None]] = deque()  # writes that wait until a replica has been asked, in order
+        self._pending: deque[Callable[[], None]] = deque()  # writes, in order, that wait until the request is sent
         self._pending.append(partial(self._write_request, request, wall_ms))
         self._last = now
 
@@ -175,7 +175,7 @@ def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Re
 
 
 def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
-    """Convert everything except logit biases and long lists."""
+    """Convert a decision. Logit biases are left out, and long lists are shortened."""
     num_biases = len(decision.sampling.logit_bias)
     notes = [f"{num_biases} logit biases are applied but not listed"] if num_biases else []
     sampling = copy_message(decision.sampling)

@@ -192,7 +192,7 @@ class RouterServer(RouterCore):
         await self.live.emptied()
 
     async def stop(self, grace: float) -> None:
-        """Stop; running requests get `grace` seconds."""
+        """Stop the router; running requests get `grace` seconds to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.drain()

@@ -213,7 +213,7 @@ class LiveView:
         self._drawn: object = None  # None to draw everything next time
 
     def __enter__(self) -> "LiveView":
-        """Let keys arrive unbuffered and unechoed; Ctrl-C stays a signal."""
+        """Let keys arrive unbuffered and without echo; Ctrl-C stays a signal."""
         self._saved = termios.tcgetattr(self._keys_fd)
         tty.setcbreak(self._keys_fd)
         self._console.set_alt_screen(True)

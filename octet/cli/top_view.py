@@ -58,7 +58,7 @@ class ReceivedOverview:
 
 
 def styled(text: str, style: str = PLAIN) -> Text:
-    """Style untrusted text: control characters are removed, markup is not interpreted."""
+    """Style untrusted text: control characters become spaces, markup is not interpreted."""
     return Text(replace_unprintable(text), style)
 
 

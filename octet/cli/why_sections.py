@@ -10,7 +10,7 @@ from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralise
 
 Sentences = Iterator[str]  # empty sentences are left out
-MAX_ATTEMPTS = 4  # a receipt keeps the last ones
+MAX_ATTEMPTS = 4  # maximum attempts on a receipt, which keeps the last ones
 _DIGEST = 12
 _MOMENT = "%Y-%m-%d %H:%M:%S %z"
 _MAX_SCORES = 8

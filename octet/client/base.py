@@ -81,7 +81,7 @@ class ClientBase:
         self._options = channel_options(keepalive)
         self._closed = False
         self._channel: Any = None
-        if self._library is grpc:  # threads may share it
+        if self._library is grpc:  # threads may share the channel
             self._connect()
 
     def _connect(self) -> Any:

@@ -1,4 +1,4 @@
-"""Typed errors of the SDK, and the conversion of a call's status to one."""
+"""Typed errors of the SDK, and the conversion of a call's status to an error."""
 
 import re
 import socket

@@ -187,7 +187,7 @@ class Operator(SyncClientBase):
         return self._call(f"Operator.{name}", self._repeat(message, self._timeout or timeout, is_change=is_change))
 
     def _stream(self, record: type[_RecordT], name: str, /, **values: Any) -> Iterator[_RecordT]:
-        """Check the values now, not when the iterator is first used."""
+        """Start a stream. The values are checked now, not when the iterator is first used."""
         message = build_message(rpc(f"Operator.{name}").request, values)
         timeout = self._timeout or (LIST_TIMEOUT_S if name.startswith("List") else None)
         return self._read_stream(record, self._method(f"Operator.{name}"), message, timeout)

@@ -75,7 +75,7 @@ class StatusReporter:
         self._write({"alive": True})
 
     def _write(self, message: object) -> None:
-        """Drop the message if the pipe is full or the supervisor is gone."""
+        """Write a message, or drop it if the pipe is full or the supervisor is gone."""
         if self._fd is None:
             return
         with suppress(BlockingIOError, BrokenPipeError):
@@ -277,7 +277,7 @@ def check_single_threaded() -> None:
 
 
 def _exit_after(run: Callable[[], int]) -> NoReturn:
-    """Run a forked process and exit, even if it raises."""
+    """Call `run` in a forked process and exit, even if it raises."""
     code = 1
     try:
         code = run()

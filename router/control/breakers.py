@@ -137,7 +137,7 @@ class CorrectnessBreakers:
         lane, _ = self._state.serving_lane(specialist)
         before = self._record(specialist, document)
         after, transition = advance_breaker(before, self.counts(specialist, now), now, rules)
-        differs_since = None  # since when the timers differ from the stored ones
+        differs_since = None  # the time since which the timers differ from the stored ones
         if _timers(after) != _timers(document.record(*self._state.serving_lane(specialist))):
             local = self._local.get(specialist)
             is_known = local is not None and local.document == document and local.differs_since is not None

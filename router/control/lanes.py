@@ -250,7 +250,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """If some replicas run a different model, make it the candidate, unless there is one or the model was rejected."""
+    """If some replicas run a different model, make it the candidate, unless one exists or the model was rejected."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

@@ -81,7 +81,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
 
 
 async def _call(replica: Replica, method: str, ask: Message, answer: Any, seconds: float) -> Any:
-    """Call a replica. Raises the replica's own Refusal, or another one if the replica sent none."""
+    """Call a replica. Raises the replica's own Refusal, or one made here if the replica sent none."""
     if not replica.is_connected:
         raise replica_unreachable(replica.name)
     path = f"/octet.v1.Specialist/{method}"

@@ -1,4 +1,4 @@
-"""Attempts at replicas: how they fail, which one comes next, and the quarantine of requests that kill replicas."""
+"""Attempts at replicas: how they fail, which replica comes next, and the quarantine of requests that kill replicas."""
 
 import asyncio
 import logging

@@ -102,7 +102,7 @@ class EvaluationTask:
         return sys.getsizeof(self.finished.question) + _RECEIPT_BYTES
 
     async def verify(self, verifier: Verifier, answer: str) -> Outcome:
-        """Run each verifier at most once on each answer."""
+        """Return the verifier's outcome. Each verifier runs at most once on each answer."""
         key = (verifier.name, answer)
         if key not in self.outcomes:
             self.outcomes[key] = (await verifier.verify(self.finished.question, answer)).outcome

@@ -91,7 +91,7 @@ class ShadowStream:
         self._lane = wire.Lane()
 
     async def listen(self, call: object) -> None:
-        """Read the stream to its end. Raises CancelledError or TimeoutError."""
+        """Read the stream to its end. Raises CancelledError if cancelled, TimeoutError if it takes too long."""
         attempt = _UncountedAttempt(self.replica)
         attempt.call = call
         try:

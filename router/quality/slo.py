@@ -396,7 +396,7 @@ class SloTracker(RequestObserver):
         return slo
 
     def _breaker(self, specialist: str, now: float) -> control_pb2.BreakerInfo:
-        """Return the breaker of the serving lane, which is the first one with its name."""
+        """Return the breaker of the serving lane, which is listed before those of the specialist's other lanes."""
         at, known = self._breaker_cache
         if not known or now - at >= CACHE_SECONDS:
             known = {each.specialist: each for each in reversed(self._breakers())}

@@ -155,12 +155,12 @@ class ClassifierClient(Protocol):
 
     @property
     def digest(self) -> str:
-        """The sha256 in hex."""
+        """The sha256 of the classifier, in hex."""
 
     def cached(self, text: str, tenant: str = "") -> Distribution | None: ...
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
-        """Returns, or raises ClassifierUnavailable, within the time limit."""
+        """Return the distribution, or raise ClassifierUnavailable, within the time limit."""
 
 
 class RoutingPolicy:

@@ -35,7 +35,7 @@ def replay(
 def _decide_again(
     request: Request, recorded: wire.Decision, policy: RoutingPolicy, classifier: Classifier
 ) -> RoutingDecision:
-    """A classifier that was unavailable then is not asked now: its absence was part of the input."""
+    """Decide again. A classifier that was unavailable then is not asked now: its absence was part of the input."""
     if recorded.source in _WITHOUT_CLASSIFIER and not recorded.classifier_digest:
         notes = tuple(note for note in recorded.notes if note.startswith(NO_CLASSIFIER_NOTE))
         return policy.decide(request, None, "", notes)

@@ -71,7 +71,7 @@ USER = "user"
 SHORT_TURN_CHARS = 128
 """If the newest user message is shorter than this, such as "show me an example of that", it may mean nothing without
 earlier messages. Follow-ups are seldom longer."""
-ENOUGH_CHARS = 256  # the length that a short message has together with earlier ones
+ENOUGH_CHARS = 256  # earlier messages are added to a short one up to this length
 MAX_ROUTING_CHARS = 1 << 16
 """The limit on the text for routing. Only the beginning and the end of a longer text are read: they contain the
 question and the last error, and a megabyte would delay the tokens of other requests."""

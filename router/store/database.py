@@ -160,7 +160,7 @@ class Database:
             whole, after = now.resume(position)
             if not whole:
                 audit = self._audit("seq > ? ORDER BY number DESC LIMIT ?", after, _MAX_AUDIT_CHANGES)[::-1]
-            else:  # the note on how this database replaced the previous one
+            else:  # report only the note on how this database replaced the previous one
                 note = "who = 'octet' AND subject = 'store' AND before = ? ORDER BY number DESC LIMIT 1"
                 audit = [] if position is None else self._audit(note, position.name)
             documents = [each for each in self.documents_after(after) if each.body is not None or not whole]

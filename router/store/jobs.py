@@ -84,7 +84,7 @@ class JobEnding(NamedTuple):
 
 
 class JobWrite(NamedTuple):
-    """Appends events after number `before`, at most once."""
+    """A write that appends events after number `before`, at most once."""
 
     id: str
     epoch: int

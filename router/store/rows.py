@@ -170,7 +170,7 @@ def clean_text(field: str, text: str) -> str:
 
 
 def body_to_json(body: DocumentBody) -> str:
-    """Write ASCII only, so that every string is read back unchanged."""
+    """Return the body as JSON in ASCII, so that every string is read back unchanged."""
     if not isinstance(body, Mapping):
         raise invalid_field("body", "a JSON object", type(body).__name__)
     try:

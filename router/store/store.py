@@ -295,7 +295,7 @@ class MissingHomeOpener:
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
-    """Select by the index first, so that only matching rows are read."""
+    """Return the newest receipts. The index selects them first, so that only matching rows are read."""
     wanted = [f"{column} = ?" for column in query.filters]
     values: list[object] = list(query.filters.values())
     if query.before_ms:

@@ -37,7 +37,7 @@ _HIDE_FILE_NAME = "".join(f'#define {name} "<stdin>"\n' for name in ("__FILE__",
 
 ErrorKind = Literal["wrong", "undeclared", "header", "clash", "newer"]
 """wrong: the answer's own error. undeclared: a name that may be defined elsewhere. header: a header that is not
-installed. clash: perhaps with a header that the answer did not ask for. newer: a name of a later standard."""
+installed. clash: perhaps a conflict with a header that the answer did not ask for. newer: a later standard's name."""
 
 _LINE_SPLICE = re.compile(r"\\[ \t]*\n")
 _HASH = r"^[ \t\v\f]*(?:\#|%:)[ \t\v\f]*"

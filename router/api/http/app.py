@@ -47,7 +47,7 @@ _CLOSE = ((b"connection", b"close"),)  # sent while the router drains: callers o
 
 @dataclass(eq=False)
 class App:
-    """An ASGI application. Used only on the event loop."""
+    """The router's ASGI application. Used only on the event loop."""
 
     _service: RequestServer
     _fleet: Fleet

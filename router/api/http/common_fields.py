@@ -100,7 +100,7 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 
 
 class OctetOptions(Struct, forbid_unknown_fields=True):
-    """The `octet` object in the body of another vendor's dialect."""
+    """The `octet` object in a request of OpenAI's or Anthropic's dialect."""
 
     intent: Annotated[str, fields.text_limits("intent")] | None = None
     priority: Annotated[fields.Int64, fields.number_limits("priority")] | None = None

@@ -165,7 +165,7 @@ class AnswerChoice:
 
 
 class OctetReceipts(Struct, forbid_unknown_fields=True):
-    """The `octet` object of a response in another vendor's dialect."""
+    """The `octet` object in a response of OpenAI's or Anthropic's dialect."""
 
     receipts: list[dict[str, Any]]
 

@@ -132,7 +132,7 @@ def unknown_field(param: str, known: Sequence[str]) -> ApiError:
 
 
 def unsupported_field(param: str, why: str) -> ApiError:
-    """Report a field of the vendor's API that no specialist supports."""
+    """Return the error for a field of the vendor's API that no specialist supports."""
     return ApiError(400, f"{param} is not supported: {why}", param=param, code="unsupported_parameter")
 
 

@@ -127,7 +127,7 @@ class OpenAIWriter:
         return data_event({**last, **self._receipts_field()}) + _DONE
 
     def fail(self, error: ApiError) -> bytes:
-        """Omit `[DONE]`, so that the answer does not look complete."""
+        """Return an error event, and omit `[DONE]`, so that the answer does not look complete."""
         return data_event(error.envelope())
 
     def text_chunk(self, choice: AnswerChoice, chunk: wire.Chunk, *, is_first: bool) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class OpenAIWriter:
         return CompletionChoice(choice.index, choice.text, self._logprobs(choice.logprobs), reason)
 
     def _usage(self) -> OpenAIUsage:
-        """Count a prompt once, however many choices it has."""
+        """Return the usage of all choices. A prompt counts once, however many choices it has."""
         used = [each.final_receipt.usage for each in self._choices]
         prompts = used[:: self._request.choices_per_prompt]
         num_prompt = sum(each.prompt_tokens for each in prompts)

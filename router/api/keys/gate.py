@@ -220,7 +220,7 @@ def unknown_key() -> Refusal:
 
 
 def _unauthenticated(message: str) -> Refusal:
-    """Messages never repeat the key that was sent."""
+    """Return the refusal. Its message never repeats the key that was sent."""
     return Refusal(wire.ERROR_REASON_UNAUTHENTICATED, message, field="authorization", limit="a valid key")
 
 

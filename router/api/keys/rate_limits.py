@@ -24,7 +24,7 @@ class TokenBucket:
         self._updated = now
 
     def level(self, now: float) -> float:
-        """Negative if overdrawn."""
+        """Return the available amount; negative if overdrawn."""
         filled = self._level + (now - self._updated) * self._per_minute / _MINUTE
         return min(float(self._per_minute), filled)
 
@@ -105,7 +105,7 @@ def _make_bucket(before: TokenBucket | None, per_minute: int | None, now: float)
 
 
 def _limit_reached(field: str, most: int | None, unit: str, retry_after: float | None) -> Refusal:
-    """Round the retry-after up, so that a retry at that time is admitted."""
+    """Return the refusal. Its retry-after is rounded up, so that a retry at that time is admitted."""
     return Refusal(
         error_pb2.ERROR_REASON_KEY_LIMIT,
         f"this key is limited to {most} {unit}",

@@ -101,7 +101,7 @@ def reset(stream: int, code: int) -> bytes:
 
 
 def goaway(code: int, reason: str = "") -> bytes:
-    """The last stream id is 0, because servers start no streams."""
+    """Return a GOAWAY frame. Its last stream id is 0, because servers start no streams."""
     return frame(GOAWAY, 0, 0, bytes(4) + code.to_bytes(4, "big") + reason.encode()[:_MAX_REASON_BYTES])
 
 

@@ -174,7 +174,7 @@ class Replica:
             self._check_recovery(self._recovering_since)
 
     def _start_recovery(self) -> None:
-        """Make the next request a probe after a hang."""
+        """After a hang, make the next request a probe."""
         self.breaker.probe_now()
         self._recovering_since = self.clock.now()
 
@@ -330,7 +330,7 @@ class SessionAffinity:
 
 
 def _affinity_key(session: bytes, adapters: Sequence[str]) -> bytes:
-    """Include the adapters, because cached blocks belong to one adapter stack."""
+    """Return the key of a conversation. It includes the adapters, because cached blocks belong to one adapter stack."""
     hasher = blake2b(session, digest_size=_KEY_BYTES)
     for name in adapters:
         hasher.update(b"\0" + name.encode())

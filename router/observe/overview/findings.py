@@ -56,7 +56,7 @@ class Finding:
     what: str  # a sentence with figures but without the time
     runbook: Runbook = ""
     specialist: str = ""
-    since_ms: int = 0  # 0 if unknown: the time when it was first seen applies
+    since_ms: int = 0  # 0 if unknown: the time of its first detection is used
 
     @property
     def key(self) -> FindingKey:
@@ -64,7 +64,7 @@ class Finding:
 
 
 class FindingDelays(NamedTuple):
-    """A finding is reported after it has lasted `before` seconds, and cleared after it has been gone for `after`."""
+    """A finding is reported when it has lasted `before` seconds, and cleared when gone for `after` seconds."""
 
     before: float = 0.0
     after: float = 0.0
@@ -105,7 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Fallbacks do not chain, but a request may have a second choice of its own if another specialist is serving."""
+    """Describe the fallback. Fallbacks do not chain; requests may have a second choice if another specialist serves."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):

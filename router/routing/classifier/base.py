@@ -33,7 +33,7 @@ class Distribution:
 
     @classmethod
     def of(cls, scores: Iterable[tuple[str, float]]) -> Self:
-        """Sort by probability; the sort is stable."""
+        """Return the distribution with its scores sorted by probability; the sort is stable."""
         return cls(tuple(sorted(scores, key=lambda score: -score[1])))
 
     @property

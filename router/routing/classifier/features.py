@@ -27,7 +27,7 @@ Places = NDArray[np.intp]
 
 
 class Features(NamedTuple):
-    """One entry per occurrence, ordered within each prompt."""
+    """The features of a batch: one entry per occurrence, ordered within each prompt."""
 
     prompt: Places
     family: NDArray[np.uint8]

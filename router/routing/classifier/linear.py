@@ -155,7 +155,7 @@ class ClassifierInvalid(ValueError):
 
 
 def encode_model(model: LinearModel) -> bytes:
-    """Equal models give equal bytes."""
+    """Return the content of the model's file. Equal models give equal bytes."""
     header = json.dumps({"format": FORMAT, "labels": model.labels}).encode()
     others: dict[str, NDArray[Any]] = {
         "temperature": np.array([model.temperature], dtype=np.float32),

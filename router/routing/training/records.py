@@ -10,7 +10,7 @@ MAX_RECORDS = 1_000_000
 
 
 class InvalidRecord(ValueError):
-    """The message states the file, the line and what is wrong."""
+    """A record is invalid; the message states the file, the line and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

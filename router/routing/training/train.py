@@ -89,7 +89,7 @@ NUM_FOLDS = 6
 
 
 class TooFewSources(ValueError):
-    """Calibration needs sources that were not trained on."""
+    """There are too few sources: calibration needs sources that were not trained on."""
 
 
 def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list[frozenset[str]]:
