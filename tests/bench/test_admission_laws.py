@@ -69,7 +69,8 @@ def answers(one: Run) -> float:
     return tally(one.outcomes, one.window).answers
 
 
-@pytest.mark.parametrize("load", [3.0, pytest.param(10.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [3.0, 10.0])
 def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
     """This holds for every seed, against the usual and the best length of a first-come-first-served queue."""
     asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
@@ -158,6 +159,7 @@ def test_with_forecasts_of_half_the_time_admitted_requests_are_late(rate: float)
     assert sum(each.end in MISSED for each in played(10.0, 2, rate).outcomes) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_displacement")
 def test_without_displacement_the_highest_class_is_often_refused(rate: float) -> None:
     assert top_answered(played(10.0, 2, rate)) < 0.7 * top_answered(top_alone(rate, 2))

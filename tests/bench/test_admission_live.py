@@ -14,9 +14,8 @@ from octet.cli import main
 REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline"}
 
 
-@pytest.mark.parametrize(
-    "routed", [pytest.param(False, id="replica", marks=pytest.mark.slow), pytest.param(True, id="router")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("routed", [False, True], ids=["replica", "router"])
 def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
     plan = make_plan((10.0,), 1.5, (1,), live=True)
     capacity, runs = play_live(plan, routed=routed)

@@ -80,6 +80,7 @@ def fault_site() -> Iterator[FaultSite]:
         yield FaultSite(made, link, port, cgroups, memory)
 
 
+@pytest.mark.slow
 def test_17_no_caller_receives_anything_wrong_under_random_faults(fault_site: FaultSite, figure: Figure) -> None:
     seed = int(os.environ.get(SEED) or secrets.randbits(32))
     seconds = float(os.environ.get(SECONDS) or (600 if is_long() else 10))

@@ -28,7 +28,9 @@ from tests.serve.ensemble import ROOT, ServeProcess, serving
 
 __all__ = ["demo_gguf"]
 
-NEEDED = 4
+pytestmark = pytest.mark.slow
+
+NEEDED = 6
 """Number of evaluated answers before a lane is promoted or rolled back."""
 CONFIG = f"""
 name: refreshing

@@ -74,6 +74,7 @@ def steady(
     status.progress("loading", 0, 10)
     time.sleep(start_seconds)
     status.progress("loading", 10, 10)
+    status.alive()  # before the event: a test may stop the process right after it
     events.write(f"{name} ready")
     status.ready(f"{name} is ready")
     return forever(status.alive, lambda: events.write(f"{name} still here"))
