@@ -134,7 +134,7 @@ def test_the_narrowest_setting_wins(
     turns = [turn for turn in (knobs.threshold_turn, knobs.floor_turn) if turn.by]
     assert knobs.by in ({turn.by for turn in turns} or {""})
     assert knobs.is_escalated == (escalated[0] > configured.shadow_threshold), (
-        "this must not depend on an operator's settings"
+        "whether knobs are escalated must not depend on an operator's settings"
     )
     assert all(turn.since <= max(each.since for each in turns if each.by == knobs.by) for turn in turns)
 

@@ -90,7 +90,7 @@ def test_many_requests_run_at_once_while_lengths_are_unknown() -> None:
     admit_all(two, several[0])
     near = booking("near", max_tokens=1024, exact=False, deadline=0.3)
     assert isinstance(two.decide(near, 0.0), Admit), (
-        "its first token is in time, and the length of its answer is unknown"
+        "the first token is in time, and the length of the answer is unknown"
     )
     slow = replace(several[0], key="slow", prompt_tokens=2000)
     assert refused(controller, slow).reason == "deadline_unreachable", "the first token is too late"
@@ -154,7 +154,7 @@ def test_shadows_are_shed_if_they_would_make_a_request_late() -> None:
     admit_all(controller, *shadows)
     run_at_once(controller, "s0", "s1", "s2")
     near = controller.decide(booking("a", max_tokens=100, deadline=0.85), 0.0)
-    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "with the shadows it takes 1.4 s"
+    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, 'with the shadows, "a" takes 1.4 s'
     far = controller.decide(booking("a", max_tokens=100, deadline=60.0), 0.0)
     assert isinstance(far, Admit) and far.displaced == ()
 
@@ -170,7 +170,7 @@ def test_after_a_slow_period_an_idle_replica_admits_a_request_to_measure_again()
     probe = controller.decide(later, 27.0)
     assert isinstance(probe, Admit)
     assert isinstance(controller.decide(replace(later, deadline=27.2), 27.0), Refuse), (
-        "it would be late even at normal speed"
+        "the request would be late even at normal speed"
     )
     controller.book(later, probe, 27.0)
     another = replace(later, key="b")
@@ -212,7 +212,7 @@ def test_a_request_waits_for_blocks() -> None:
     run_at_once(controller, "a")
     verdict = controller.decide(booking("b", prompt_tokens=300), 0.0)
     assert isinstance(verdict, Admit) and verdict.outlook is not None
-    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "it waits until request a has ended"
+    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "request b waits until request a has ended"
     assert refused(controller, booking("b", prompt_tokens=300, deadline=1.5)).reason == "deadline_unreachable"
 
 
@@ -320,9 +320,9 @@ def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch
         AdmissionController, "_evaluate", lambda self, entry, trial, crowded: trial.check(entry, (), NO_ARRIVALS)
     )
     gone = [tenths / 10 for tenths in range(120) if "aside" in controller.sweep(tenths / 10).shed]
-    assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and it is shed one sweep later"
+    assert gone and 9.0 < gone[0] < 9.4, '"aside" takes 0.7 s alone, and is shed one sweep later'
     seldom = [at for at in looks if at < 8.0]
-    assert 8 <= len(seldom) <= 9, "it is checked about once a second"
+    assert 8 <= len(seldom) <= 9, '"aside" is checked about once a second'
 
 
 def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyPatch) -> None:

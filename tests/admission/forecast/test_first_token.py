@@ -54,7 +54,7 @@ def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
     verdict = asked(controller, sooner)
     assert isinstance(verdict, Refuse) and verdict.reason == "would_delay_others"
     assert isinstance(asked(controller, replace(sooner, first_deadline=2.5)), Admit), (
-        'with a later deadline it runs behind "x" and delays no request'
+        'with a later deadline, "y" runs behind "x" and delays no request'
     )
 
 
@@ -75,7 +75,7 @@ def test_a_hopeless_first_token_is_shed() -> None:
     controller = one_seat(300)
     controller.book(booking("x", deadline=60.0, first_deadline=1.0), Admit(None), 0.0)
     assert controller.sweep(0.0).shed == () and controller.sweep(0.1).shed == ("x",), (
-        "two sweeps found it late: the slot is taken for 1.9 s"
+        'two sweeps found "x" late: the slot is taken for 1.9 s'
     )
 
 

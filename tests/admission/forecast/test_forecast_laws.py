@@ -246,7 +246,7 @@ def test_a_late_report_of_a_start_leaves_a_request_suspended() -> None:
     controller.report_started("a", 10, 0)
     assert not controller.bookings.running and not controller.bookings.line and suspended_keys(controller) == ["a"]
     controller.bookings.resume("a")
-    assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "it may still hold its slot"
+    assert [entry.booking.key for entry in controller.bookings.running] == ["a"], "the request may still hold its slot"
 
 
 def test_requests_of_one_kind_share_a_retry_hint_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,9 +383,9 @@ def test_an_answer_of_unknown_length_is_hopeless_only_by_its_first_token() -> No
     controller = new_controller(max_running=1)
     enter(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, exact=False, deadline=0.8))
     run_at_once(controller, "a")
-    assert controller.sweep(0.0).shed == (), "its first token comes after 0.68 s, which is in time"
+    assert controller.sweep(0.0).shed == (), 'the first token of "b" comes after 0.68 s, which is in time'
     assert controller.sweep(0.3).shed == ()
-    assert controller.sweep(0.31).shed == ("b",), "the second sweep that finds it late sheds it"
+    assert controller.sweep(0.31).shed == ("b",), 'the second sweep that finds "b" late sheds it'
 
 
 def test_the_margin_also_applies_to_a_lone_request() -> None:
@@ -393,7 +393,7 @@ def test_the_margin_also_applies_to_a_lone_request() -> None:
     enter(controller, booking("a", max_tokens=100, deadline=0.7), booking("b", max_tokens=100, deadline=0.75))
     trial = controller.forecast(0.0)
     late = [trial is not None and trial.slack_alone(entry) < 0 for entry in controller.bookings.active]
-    assert late == [True, False], "each needs 0.68 s alone, and a margin"
+    assert late == [True, False], "each request needs 0.68 s alone, and a margin"
 
 
 def test_delays_by_other_requests_do_not_count_as_forecast_errors() -> None:
