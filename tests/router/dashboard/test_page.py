@@ -163,7 +163,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: FakeRouterState, url:
         before = page.locator("#freshness").inner_text()
         page.clock.fast_forward(1_000)
         expect(page.locator("#freshness")).not_to_have_text(before)
-        assert page.evaluate("window.spoken") == 0, "the silence must be announced once"
+        assert page.evaluate("window.spoken") == 0, "the silence must not be announced again"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-stale")).to_contain_text("The data shown may be outdated.")
         page.keyboard.press("Escape")

@@ -80,7 +80,7 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
         assert reason == error_pb2.ERROR_REASON_NO_REPLICA
         assert by_second or len(names) == sum(counts), "free attempts must try every replica"
     if last is not None and last.kind in ("lost", "dropped") and len(names) < sum(counts):
-        assert attempts.refusal() is last.refusal, "other replicas serve, but have not been tried"
+        assert attempts.refusal() is last.refusal, "the refusal must not claim that no replica serves"
     assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended and not by_second)
     if ended and set(ended) == {"full"}:
         assert reason == error_pb2.ERROR_REASON_QUEUE_FULL

@@ -34,7 +34,7 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
         made.check(content(digest))
     except Refusal as refusal:
         assert refusal.error.reason == error_pb2.ERROR_REASON_QUARANTINED
-        assert not refusal.error.HasField("retry_after_ms"), "no retry must be suggested"
+        assert not refusal.error.HasField("retry_after_ms"), "no retry may be suggested"
         return True
     return False
 

@@ -101,7 +101,7 @@ def test_template_without_tool_calls_is_named(template: str, why: str) -> None:
     for _ in range(2):
         with pytest.raises(ToolsUnsupported, match=why):
             made.dialect()
-    assert made.render([ASKED]), "the rest must still work"
+    assert made.render([ASKED]), "a chat without tools must still be rendered"
     made.close()
 
 
