@@ -50,10 +50,10 @@ def _marker(words: str) -> Marker:
 
 def origin(result: Result) -> str:
     machine = result.machine
-    stolen = "" if machine.stolen is None else f", {100 * machine.stolen:.0f} % of CPU time stolen by the host"
+    stolen = "" if machine.stolen is None else f", {100 * machine.stolen:.0f} % of CPU time stolen"
     return (
         f"`{result.command}`, {result.date}, {result.seconds / 60:.1f} min, commit {machine.commit}, {machine.cpu}, "
-        f"{machine.cores} cores, load {machine.load} before it began{stolen}."
+        f"{machine.cores} cores, initial load {machine.load}{stolen}."
     )
 
 

@@ -60,12 +60,12 @@ ROWS = (
     Row(
         3,
         "a replica gets a tenth of a core",
-        "p99 TTFT at the other replicas within 20 %; the slow replica gets fewer requests",
+        "p99 TTFT at the other replicas rises by at most 20 %; the slow replica gets fewer requests",
     ),
     Row(
         4,
         "all replicas of a specialist are down",
-        "503 within 50 ms, or a fallback that the receipt names; p95 TTFT of other specialists within 10 %. "
+        "503 within 50 ms, or a fallback that the receipt names; p95 TTFT of other specialists rises by at most 10 %. "
         "(Measured from 6 s after the loss; in the first 5 s a request waits up to 1 s for a restart)",
         (f"{_FAULTS}unreachable_specialist_is_refused_at_once",),
     ),
@@ -113,7 +113,7 @@ ROWS = (
     Row(
         9,
         "500 connections that send nothing, or send slowly",
-        "p99 of other callers within 20 %; closed within 60 s",
+        "p99 latency of other callers rises by at most 20 %; the connections are closed within 60 s",
         ("tests/router/keys/test_half_open.py::test_uncounted_calls_are_bounded",),
     ),
     Row(
@@ -140,7 +140,7 @@ ROWS = (
     Row(
         13,
         "a prompt or a draft window that the pool cannot hold",
-        "refused immediately, with the reason",
+        "a prompt is refused immediately, with the reason; a draft window is dropped",
         (
             "tests/specialist/test_request.py::test_a_prompt_that_leaves_no_room_for_an_answer_is_refused",
             "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_dropped",
@@ -189,7 +189,7 @@ ROWS = (
     ),
     Row(
         19,
-        "a hostile adapter: a pickle, a path out of its folder, weights that spoil every answer",
+        "a hostile adapter: a pickle, a path that leads out of its folder, weights that spoil every answer",
         "refused, or rolled back while still a candidate",
         (
             f"{_ADAPTERS}a_pickle_is_never_opened",
@@ -240,14 +240,14 @@ ROWS = (
     Row(
         25,
         "ten thousand streams that are opened and immediately reset, and endless pings",
-        "CPU of the replica for each answer within 20 %; the number of handlers stays bounded. (Attackers share the "
-        "machine at the lowest priority)",
+        "the replica's CPU time for each answer rises by at most 20 %; the number of handlers stays bounded. (Attackers "
+        "share the machine at the lowest priority)",
         (f"{_HOSTILE}one_connection_cannot_use_all_call_slots",),
     ),
     Row(
         26,
         "95 % of a cgroup's memory is in use",
-        "new requests are refused before a process is killed, for ten minutes (five each for a replica and the router)",
+        "for ten minutes, new requests are refused before a process is killed",
         ("tests/octet/rpc/test_memory_guard.py",),
     ),
     Row(
@@ -274,7 +274,7 @@ ROWS = (
     Row(
         30,
         "a shadow hangs or dies",
-        "p99 TTFT of the primary within 20 %; a shadow's answer never reaches a caller",
+        "p99 TTFT of the primary rises by at most 20 %; a shadow's answer never reaches a caller",
         (
             "tests/router/shadow/test_shadows.py::test_primary_is_answered_and_evaluated_whatever_its_shadow_does",
             "tests/router/shadow/test_isolation.py::test_no_request_waits_for_a_hung_shadow",

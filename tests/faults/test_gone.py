@@ -40,7 +40,7 @@ def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure
             seconds = await _cut(site, router)
             await put_verdict(8, router, history, figure)
             figure(8, "callers that left", number, "callers", ">= 1000", short="> 0")
-            figure(8, "until a caller that never reads was cut off", seconds, "s", "< 30 s", short="< 60 s")
+            figure(8, "time until a caller that never reads was cut off", seconds, "s", "< 30 s", short="< 60 s")
             grown = max(after - before for before, after in zip(sizes, _sizes(site), strict=True))
             figure(8, "memory growth", grown / 2**20, "MiB", "< 32 MiB", short="< 64")
 

@@ -97,8 +97,8 @@ async def test_9_half_open_connections_are_closed_and_slow_no_caller(doors: Site
     figure(9, "connections held half open", NUM_HALF_OPEN, "connections", ">= 500 connections")
     figure(9, "connections held at the worst moment", fewest, "connections", ">= 100 connections")
     longer = against(median(beside), median(alone), long=long)
-    figure(9, "p99 of other callers, relative", longer, "", "<= 1.2", short="<= 20")
-    figure(9, "until the last connection was closed", seconds, "s", "<= 60 s", short="<= 120 s")
+    figure(9, "p99 latency of other callers, relative", longer, "", "<= 1.2", short="<= 20")
+    figure(9, "time until the last connection was closed", seconds, "s", "<= 60 s", short="<= 120 s")
 
 
 def _by_grpc(prompt: str) -> bytes:
@@ -164,7 +164,7 @@ async def test_12_endless_prompts_are_refused_at_once(doors: Site, figure: Figur
     refused = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "400", "413"}
     assert {name: each.ended for name, each in found.items() if each.ended.code not in refused} == {}
     slowest = max(found, key=lambda name: found[name].seconds)
-    figure(12, f"until refused ({slowest})", found[slowest].seconds, "s", "< 0.05 s", short="< 10 s")
+    figure(12, f"time until refused ({slowest})", found[slowest].seconds, "s", "< 0.05 s", short="< 10 s")
     longest = max(found, key=lambda name: found[name].stall)
     stall = found[longest].stall - usual
     figure(

@@ -33,13 +33,13 @@ def alerts() -> dict[str, str]:
 
 
 def test_runbook_has_the_five_incidents_in_order() -> None:
-    assert [anchor for anchor in sections() if anchor != "first-of-all"] == list(INCIDENTS)
+    assert [anchor for anchor in sections() if anchor != "start-here"] == list(INCIDENTS)
 
 
 @pytest.mark.parametrize("anchor", INCIDENTS)
 def test_each_runbook_names_symptoms_figures_steps_and_mistakes(anchor: str) -> None:
     text = incident(anchor).text
-    parts = ("**Look**", "**It shows**", DO, "**It worked**", "**Do not**")
+    parts = ("**Look**", "**You see**", DO, "**It worked**", "**Do not**")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
