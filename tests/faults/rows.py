@@ -240,8 +240,8 @@ ROWS = (
     Row(
         25,
         "ten thousand streams that are opened and immediately reset, and endless pings",
-        "the replica's CPU time for each answer rises by at most 20 %; the number of handlers stays bounded. (Attackers "
-        "share the machine at the lowest priority)",
+        "the replica's CPU time for each answer rises by at most 20 %; the number of handlers stays bounded. "
+        "(Attackers share the machine at the lowest priority)",
         (f"{_HOSTILE}one_connection_cannot_use_all_call_slots",),
     ),
     Row(
