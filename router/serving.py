@@ -85,7 +85,7 @@ class RequestServer:
         return request.draft.to_wire()
 
     async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt:
-        """Only operators may name another tenant. Raises the same Refusal for an unknown id and another tenant's id."""
+        """Return a receipt. Only operators may name another tenant; its ids are otherwise refused like unknown ids."""
         owner = current_caller().visible_tenant(tenant)
         receipt = None if owner is None else await self.receipts.get(request_id, owner)
         if receipt is None:
@@ -321,7 +321,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Never raises. An answer that cannot be verified in time gets the outcome `skipped`."""
+        """Verify an answer; never raises. If that is impossible in time, the outcome is `skipped`."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

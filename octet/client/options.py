@@ -142,7 +142,7 @@ class MessageDict(TypedDict):
 
 
 class Options(TypedDict, total=False):
-    """The router chooses the value of an option that is omitted or None, by task or by specialist."""
+    """The options of a request. If one is omitted or None, the router chooses its value by task or by specialist."""
 
     messages: Sequence[MessageDict] | None  # a conversation instead of a prompt, the newest message last
     template: str | None  # text in which {prompt} and {body} are replaced

@@ -421,7 +421,7 @@ def _latency_to_wire(sketch: Sketch) -> wire.Latency:
 def _objective_to_wire(
     objective: SloObjective, slo: wire.Slo, counts: Iterable[tuple[float, Mapping[ObjectiveKey, SampleCounts]]]
 ) -> wire.Objective:
-    """`slo` has the quantiles; `counts` are those of the short and the long window."""
+    """Convert an objective. `slo` has the quantiles; `counts` are those of the short and the long window."""
     latency: wire.Latency = getattr(slo, objective.measure)
     quantile = objective.name.rpartition("_")[2]
     current = getattr(latency, quantile) if latency.HasField(quantile) else None

@@ -146,7 +146,7 @@ class SqliteConnection:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    """WAL lets other processes read during a write; FULL syncs the log before a commit returns."""
+    """Connect. WAL lets other processes read during a write; FULL syncs the log before a commit returns."""
     raw = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         raw.execute("PRAGMA journal_mode = WAL").close()

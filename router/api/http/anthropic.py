@@ -73,7 +73,7 @@ class AnthropicTurn(CacheControlled, kw_only=True):
 
 
 class AnthropicTool(CacheControlled, kw_only=True):
-    """Input is always streamed as it is generated, so `eager_input_streaming` has no effect."""
+    """A tool. Its input is always streamed as it is generated, so `eager_input_streaming` has no effect."""
 
     type: Annotated[Literal["custom"] | None, unsupported("there are no tools here but the caller's own")] = None
     input_schema: dict[str, Any]

@@ -53,7 +53,7 @@ class PartialAnswer(Struct):
 
 
 class ErrorBody(Struct, forbid_unknown_fields=True):
-    """`limit` states which values are accepted; `partial` is the text of each choice up to the error."""
+    """An error. `limit` states which values are accepted; `partial` is the text of each choice up to the error."""
 
     message: str
     type: Literal[_Kind, "server_error"]

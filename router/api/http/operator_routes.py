@@ -154,7 +154,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
             return _json_response(await _receipts_to_json(await api.receipts(message)))
 
     async def story(request: Request) -> Response:
-        """The id may be a query parameter: callers choose their ids, and not every id can be part of a path."""
+        """Explain a request. Its id may be a query parameter, because not every id can be part of a path."""
         request_id = request.path_params.get("request_id") or _query(request, "request_id")
         if not request_id:
             raise invalid_field("request_id", "the id of a request", "no id")

@@ -28,7 +28,7 @@ _GEN_AI_LABELS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name",
 
 
 class SpecialistCounters:
-    """Counters of one specialist. Alerts need them to start at 0: Prometheus would miss an increase from none to 1."""
+    """Counters of a specialist. Those for alerts start at 0: Prometheus would miss the first increase of a new one."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()

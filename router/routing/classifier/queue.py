@@ -156,7 +156,7 @@ class ClassifierQueue:
         worker.start(batch)
 
     def _completed(self, worker: "ClassifierWorker", batch: "ClassifyBatch", outcome: BatchOutcome) -> None:
-        """Called once for every batch, even a late one."""
+        """Handle the outcome of a batch. Called once for every batch, even a late one."""
         worker.busy = False
         for key, answer in zip(batch.jobs, outcome, strict=True):
             if isinstance(answer, Distribution):
@@ -242,7 +242,7 @@ class ClassifyBatch:
             job.end(answer)
 
     def complete(self, worker: "ClassifierWorker", outcome: BatchOutcome) -> bool:
-        """Called on the worker's thread. Returns False if the loop is closed."""
+        """Pass the outcome from the worker's thread to the event loop. Return False if the loop is closed."""
         self.computed = True
         try:
             self.loop.call_soon_threadsafe(self.on_complete, worker, self, outcome)
