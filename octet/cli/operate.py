@@ -307,7 +307,7 @@ def resolve_replica_name(operator: Operator, name: str) -> str:
 def add_shadow_command(commands: Commands) -> None:
     parser = cli.add_operator_command(commands, "shadow", "compare primary and shadow answers")
     verbs = parser.add_subparsers(metavar="report", required=True)
-    about = "compare answers by intent, primary and shadow"
+    about = "compare pass rates by intent, primary and shadow"
     show = _show(format_shadow_report, lambda operator, given: operator.shadow_report(given.last))
     report = cli.add_operator_verb(verbs, "report", about, show, _SHADOW_HELP)
     add_option(report, "--last", "TIME", "such as 24h; default: all", parse_duration, default=0.0)
