@@ -119,7 +119,7 @@ def restore_record(kind: type[_RecordT], body: Mapping[str, Any], name: str) -> 
     try:
         return kind(**{field.name: body[field.name] for field in fields(kind)})
     except KeyError as missing:
-        raise ValueError(f"{name}: missing key {missing}") from None
+        raise ValueError(f"{name} lacks the key {missing}") from None
 
 
 class RetryBudget:

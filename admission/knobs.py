@@ -12,7 +12,7 @@ Knob = Literal["shadow_threshold", "priority_floor"]
 UNSPECIFIED_INTENT = "unspecified"  # the intent of requests that declare none
 ESCALATION = "escalation"
 KNOBS: tuple[Knob, ...] = get_args(Knob)
-_SHAPE = "INTENT.KNOB or INTENT/SPECIALIST.KNOB with KNOB " + " or ".join(KNOBS)
+_SHAPE = "INTENT.KNOB or INTENT/SPECIALIST.KNOB, where KNOB is " + " or ".join(KNOBS)
 _MAX_FLOOR = 9
 
 

@@ -270,9 +270,9 @@ class SpecialistLanes:
             raise ValueError(f"the stored lanes are incomplete: {wrong!r}") from None
         statuses = [lane.status for lane in lanes]
         if statuses.count("serving") != 1 or statuses.count("candidate") > 1 or statuses.count("previous") > 1:
-            raise ValueError(f"one lane must be serving, at most one candidate and one previous, got {statuses}")
+            raise ValueError(f"expected one serving lane, at most one candidate and one previous lane, got {statuses}")
         if [lane.number for lane in lanes] != sorted({lane.number for lane in lanes if lane.number < book.next_number}):
-            raise ValueError(f"lanes must be numbered in order and below {book.next_number}")
+            raise ValueError(f"lane numbers must be in ascending order and below {book.next_number}")
         return book
 
     def _check_is_new(self, coming: LaneRecord) -> None:
@@ -281,7 +281,7 @@ class SpecialistLanes:
             if is_same and lane.status in ("serving", "candidate"):
                 raise LaneError(f"{lane} of {self.specialist} already has this content and is {lane.status}")
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
-                raise LaneError(f"{lane} of {self.specialist} has the same name on the replicas but other content")
+                raise LaneError(f"{lane} of {self.specialist} has the same name on the replicas but different content")
 
     def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
         """Why the candidate is promoted by policy; empty if it is not."""

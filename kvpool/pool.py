@@ -125,7 +125,7 @@ class BlockPool:
         if headroom < 0:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
-            raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the pool of {self.block_size}")
+            raise ValueError(f"blocks have {chain.block_size} tokens in the chain, but {self.block_size} in the pool")
         cached, uncached_reason = self._match(chain)
         num_hit = len(cached)
         if resumable is not None:
@@ -150,9 +150,9 @@ class BlockPool:
     def apply(self, plan: AdmissionPlan) -> BlockTable:
         """Apply the plan. If it cannot be applied, raise StalePlan or PoolExhausted without changing the pool."""
         if plan.pool is not self:
-            raise StalePlan("planned by another pool")
+            raise StalePlan("the plan was made by another pool")
         if plan.version != self._version:
-            raise StalePlan(f"planned at version {plan.version}, the pool is at {self._version}")
+            raise StalePlan(f"the plan was made at version {plan.version}, but the pool is at version {self._version}")
         if plan.shortage:
             raise PoolExhausted(f"{plan.shortage} more free blocks are needed")
         table = BlockTable(self.block_size)
@@ -189,7 +189,7 @@ class BlockPool:
             return
         self._require_live(table)
         if full > len(table.block_ids):
-            raise ValueError(f"{num_computed} tokens computed in a table of {table.num_slots} slots")
+            raise ValueError(f"{num_computed} computed tokens do not fit in a table of {table.num_slots} slots")
         keys, packed = chain.keys(full), chain.packed(full)
         table.num_registered = full
         if not self.prefix_cache:
@@ -361,7 +361,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
     if ring.prev is not previous:
         raise InvariantViolation(f"the ring is not linked back to {previous}")
     if len(listed) != len(free):
-        raise InvariantViolation(f"the free list holds {len(listed)} blocks and counts {len(free)}")
+        raise InvariantViolation(f"the free list holds {len(listed)} blocks but counts {len(free)}")
     return listed
 
 

@@ -111,7 +111,7 @@ class ReceiptLog:
                 rows = await self._store.receipts_by_id(request_id)
             tenants = sorted({row.labels.tenant for row in rows})
             if len(tenants) > 1:
-                raise invalid_field("tenant", f"one of {', '.join(tenants)}: each has a request with this id", "none")
+                raise invalid_field("tenant", f"one of {', '.join(tenants)} (all have this request id)", "none")
             found = parse_receipt(rows[0].raw) if rows else None
             if found is not None:
                 return found

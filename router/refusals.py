@@ -31,7 +31,8 @@ def unknown_specialist(field: str, name: str, known: Iterable[str]) -> Refusal:
 
 def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
     listed = ", ".join(known)
-    return invalid_field("intent", f"one of {listed}" if listed else "unset: no intents are configured", shorten(name))
+    limit = f"one of {listed}" if listed else "unset, because no intents are configured"
+    return invalid_field("intent", limit, shorten(name))
 
 
 def no_replica(specialist: str) -> Refusal:
@@ -58,7 +59,7 @@ def caller_gone(request: Request, now: float) -> Refusal:
 def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
     """There is no retry-after, because only a higher priority or a lower floor would help."""
     rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
-    message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}), this request has {priority}"
+    message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}); this request has priority {priority}"
     limit = f"at least {floor}"
     return Refusal(wire.ERROR_REASON_BELOW_FLOOR, message, field="priority", limit=limit, value=str(priority))
 

@@ -31,7 +31,7 @@ def replica_addresses(ensemble: Ensemble, settings: RouterSettings) -> dict[str,
     """Return addresses by specialist. Raises ValueError for missing or malformed addresses and unknown specialists."""
     for name in settings.replicas:
         if name not in ensemble.names:
-            raise ValueError(f"--replica: there is no specialist {name!r}; there are {', '.join(ensemble.names)}")
+            raise ValueError(f"--replica: there is no specialist {name!r}, only {', '.join(ensemble.names)}")
     found = {each.name: settings.replicas.get(each.name) or each.addresses for each in ensemble.specialists}
     missing = [name for name, addresses in found.items() if not addresses]
     if missing:

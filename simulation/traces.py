@@ -105,7 +105,7 @@ def read_azure(path: Path) -> list[LengthShape]:
         raise TraceError(path, 1, f"a trace must have at least 2 requests, got {len(rows)}")
     gaps = [(after[0] - before[0]).total_seconds() for before, after in pairwise(rows)]
     if min(gaps) < 0:
-        raise TraceError(path, gaps.index(min(gaps)) + 3, "earlier than the previous line")
+        raise TraceError(path, gaps.index(min(gaps)) + 3, "the time is earlier than on the previous line")
     mean = sum(gaps) / len(gaps)
     return [LengthShape(gap, prompt, answer) for gap, (_, prompt, answer) in zip([mean, *gaps], rows, strict=True)]
 

@@ -407,4 +407,4 @@ def caller_of(endpoint: Endpoint, key: str | None, give_up: float) -> Caller:
 
 def _check_key(key: str | None, where: str, *, encrypted: bool) -> None:
     if key is not None and not encrypted and not is_local(where):
-        raise ServeMistake(f"the key would be sent to {where} in the clear: use https")
+        raise ServeMistake(f"the key would be sent to {where} unencrypted: use https")

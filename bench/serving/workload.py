@@ -106,7 +106,7 @@ def read_classes(path: Path) -> tuple[CallerClass, ...]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ServeMistake(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(table, dict) or not table:
-        raise ServeMistake(f"{path}: must be a table of classes by name")
+        raise ServeMistake(f"{path}: must be a mapping with the name of each class as a key")
     try:
         return checked([_class_of(str(name), fields) for name, fields in table.items()])
     except ServeMistake as mistake:

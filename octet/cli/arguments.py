@@ -89,7 +89,7 @@ def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[s
 
 
 parse_port = integer_type(0, MAX_PORT, f"a port is a number in [0, {MAX_PORT}]")
-parse_positive = integer_type(1, inf, "must be a whole number, at least 1")
+parse_positive = integer_type(1, inf, "must be a whole number of at least 1")
 parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive number of seconds")
 
 
@@ -115,5 +115,5 @@ def check_address(address: str) -> None:
     match = _HOST_AND_PORT.fullmatch(address)
     if _GRPC_SCHEME.match(address) or (match is not None and 0 < int(match[1][:6]) <= MAX_PORT):
         return
-    hint = "; it is a gRPC address, without http://" if "://" in address else ""
-    raise ValueError(f"--address is HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")
+    hint = "; gRPC addresses are written without http://" if "://" in address else ""
+    raise ValueError(f"--address must be HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")

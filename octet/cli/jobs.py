@@ -64,7 +64,7 @@ def _call_router(arguments: argparse.Namespace, command: JobCommand) -> int:
         except OctetError as error:
             if error.code != grpc.StatusCode.UNIMPLEMENTED or error.reason:
                 raise
-            message = f"the server at {arguments.address} has no octet.v1.Jobs: it is not a router, or an older version"
+            message = f"the server at {arguments.address} has no octet.v1.Jobs: it is not a router, or it is outdated"
             raise type(error)(message, code=error.code) from None
 
 

@@ -106,7 +106,7 @@ def _check_exclusive(arguments: argparse.Namespace) -> None:
     if len(given) > 1:
         raise ValueError(f"{given[0]} and {given[1]} cannot be combined: an answer has only one form")
     if arguments.json_schema == STANDARD_INPUT and (arguments.prompt is None or arguments.body == STANDARD_INPUT):
-        raise ValueError("--json-schema - reads standard input: give prompt and body in another way")
+        raise ValueError("--json-schema - reads standard input: give the prompt and the body in another way")
 
 
 def check_integers(arguments: argparse.Namespace) -> None:

@@ -93,7 +93,7 @@ def _read_requests(
     mix = arguments.mix or dict.fromkeys(ensemble.names, 1.0)
     for name in {**mix, **(arguments.replicas or {})}:
         if name and name not in ensemble.names:
-            raise DemandRefused(f"{name!r} is not a specialist of {ensemble.name}: {', '.join(ensemble.names)}")
+            raise DemandRefused(f"{name!r} is no specialist of {ensemble.name}, which has {', '.join(ensemble.names)}")
     demand = traces.read_demand(arguments.trace)
     scaled = traces.scale_demand(demand, arguments.rate, arguments.seconds)
     whole = traces.assign_specialists(scaled, mix, Random(arguments.seed))
@@ -103,7 +103,7 @@ def _read_requests(
     cut = f", {num_cut:,} of them cut to a specialist's context" if num_cut else ""
     _print_note(f"{len(fit):,} requests in {fit[-1].at if fit else 0:,.1f} s{cut}; {of_own}")
     if not fit:
-        raise DemandRefused("the trace has no request within that time")
+        raise DemandRefused("the trace has no request within the simulated time")
     return fit
 
 

@@ -159,12 +159,12 @@ def _parse_adapter(text: str) -> tuple[str, Path]:
 def _parse_digest(text: str) -> tuple[str, str]:
     name, _, digest = text.partition("=")
     if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
-        raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256, 64 hex digits, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256 with 64 lowercase hex digits, got {text!r}")
     return name, digest
 
 
 def _parse_size(text: str) -> int:
     size = parse_size(text)
     if size is None or size < 1:
-        raise argparse.ArgumentTypeError(f"a size is given like 512m or 2g, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a size must be a number of bytes, such as 512m or 2g, got {text!r}")
     return size

@@ -181,7 +181,7 @@ class TableReader:
         if isinstance(node, YamlScalar) and node.is_null:
             return ()
         if not isinstance(node, YamlList):
-            raise InvalidConfigValue("a list, each item a mapping that starts with `- `", node)
+            raise InvalidConfigValue("a list of mappings that each start with `- `", node)
         check_count(field, len(node.items))
         read = []
         for index, item in enumerate(node.items):

@@ -137,7 +137,7 @@ def compose_yaml(content: bytes, problems: Problems) -> YamlNode | None:
 
 def _decode(content: bytes) -> str:
     if len(content) > MAX_BYTES:
-        raise _Unreadable(None, f"the file is larger than {MAX_BYTES:,} bytes, the limit")
+        raise _Unreadable(None, f"the file is larger than the limit of {MAX_BYTES:,} bytes")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

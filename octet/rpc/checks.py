@@ -42,11 +42,11 @@ def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     if deepest > max_depth:
-        raise InvalidValue(f"nested at most {max_depth} levels deep", f"{deepest:,}")
+        raise InvalidValue(f"nested at most {max_depth} levels deep", f"{deepest:,} levels")
     try:
         parsed = json.loads(text, parse_constant=refuse_constant)
     except ValueError as error:
-        raise InvalidValue("JSON", str(error)) from None
+        raise InvalidValue("valid JSON", f"a parse error: {error}") from None
     if not isinstance(parsed, dict):
         raise InvalidValue("a JSON object", type(parsed).__name__)
     return parsed
@@ -86,7 +86,7 @@ class FieldChecks:
     def count(self, field: str, values: Sized) -> None:
         most = self._counts[field]
         if len(values) > most:
-            raise invalid_field(field, f"at most {most:,} items", f"{len(values):,}")
+            raise invalid_field(field, f"at most {most:,} items", f"{len(values):,} items")
 
     def identifier(self, field: str, text: str) -> str:
         """Check an identifier. Identifiers are logged, so they must not contain line breaks or control characters."""
@@ -96,20 +96,19 @@ class FieldChecks:
 
     def name(self, field: str, name: str) -> str:
         if not _NAME.fullmatch(self.text(field, name)):
-            raise invalid_field(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
+            raise invalid_field(field, "made of lowercase letters, digits, dots, dashes and underscores", shorten(name))
         return name
 
     def names(self, field: str, names: Sequence[str]) -> tuple[str, ...]:
         if not names:
             return ()
         self.count(field, names)
-        if len(set(names)) < len(names):
-            raise invalid_field(field, "unique names", shorten(", ".join(names)))
+        check_unique(field, "names", names)
         return tuple(self.name(field, name) for name in names)
 
     def role(self, field: str, role: str) -> str:
         if not _ROLE.fullmatch(self.text(field, role)):
-            raise invalid_field(field, "lowercase letters and underscores", shorten(role))
+            raise invalid_field(field, "made of lowercase letters and underscores", shorten(role))
         return role
 
     def stops(self, stops: Sequence[str]) -> tuple[str, ...]:
@@ -120,28 +119,28 @@ class FieldChecks:
         """Check sizes and counts only; the replica decides whether it can compile the structure."""
         kind = structure.WhichOneof("kind")
         if kind is None:
-            raise invalid_field("structure", "one of json_object, json_schema, regex and choice", "none")
+            raise invalid_field("structure", "one of json_object, json_schema, regex and choice", "none of them")
         if kind == "choice":
             self._choices(structure.choice.choices)
         elif not getattr(structure, kind):
-            raise invalid_field(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
+            limit, value = ("true", "false") if kind == "json_object" else ("non-empty", "''")
+            raise invalid_field(f"structure.{kind}", limit, value)
         elif kind != "json_object":
             self.text(f"structure.{kind}", getattr(structure, kind))
 
     def _choices(self, choices: Sequence[str]) -> None:
         field = "structure.choice.choices"
         if not choices:
-            raise invalid_field(field, "not empty", "none")
+            raise invalid_field(field, "non-empty", "an empty list")
         self._texts(field, choices)
-        if len(set(choices)) < len(choices):
-            raise invalid_field(field, "unique choices", f"{len(choices):,} choices with duplicates")
+        check_unique(field, "choices", choices)
         self.size("structure.choice", "".join(choices).encode())
 
     def _texts(self, field: str, texts: Sequence[str]) -> None:
         self.count(field, texts)
         for text in texts:
             if not self.text(field, text):
-                raise invalid_field(field, "not empty", "''")
+                raise invalid_field(field, "non-empty", "''")
 
 
 class ToolChecks:
@@ -160,13 +159,13 @@ class ToolChecks:
             self._name(f"{self._tools}.name", tool.name)
             self._checks.text(f"{self._tools}.description", tool.description)
             self._schema(f"{self._tools}.parameters", tool.parameters)
-        _check_unique(f"{self._tools}.name", "names", [tool.name for tool in tools])
+        check_unique(f"{self._tools}.name", "names", [tool.name for tool in tools])
         texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
         self._checks.size(self._tools, "".join(texts).encode())
 
     def choice(self, choice: wire.ToolChoice, tools: Sequence[wire.Tool]) -> None:
         if not tools:
-            raise invalid_field(self._choice, "unset without tools", "set")
+            raise invalid_field(self._choice, "unset if there are no tools", "a tool choice")
         if choice.mode not in choice.Mode.values():
             raise invalid_field(f"{self._choice}.mode", "one of AUTO, NONE and REQUIRED", str(choice.mode))
         if choice.name and choice.name not in (tool.name for tool in tools):
@@ -179,10 +178,11 @@ class ToolChecks:
         for message in messages:
             if message.tool_calls and message.role != ASSISTANT:
                 limit = "unset unless the role is assistant"
-                raise invalid_field(f"{self._messages}.tool_calls", limit, shorten(message.role))
+                raise invalid_field(f"{self._messages}.tool_calls", limit, f"the role {shorten(message.role)}")
             if bool(message.tool_call_id) != (message.role == TOOL):
                 limit = "set if the role is tool, and unset otherwise"
-                raise invalid_field(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
+                value = f"{shorten(message.tool_call_id)} in the role {shorten(message.role)}"
+                raise invalid_field(f"{self._messages}.tool_call_id", limit, value)
             if message.role == TOOL and message.tool_call_id not in open_ids:
                 limit = "the id of an earlier unanswered call"
                 raise invalid_field(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
@@ -191,7 +191,7 @@ class ToolChecks:
             new_ids = [call.id for call in message.tool_calls]
             ids += new_ids
             open_ids.update(new_ids)
-        _check_unique(f"{self._messages}.tool_calls.id", "ids", ids)
+        check_unique(f"{self._messages}.tool_calls.id", "ids", ids)
 
     def _calls(self, calls: Sequence[wire.ToolCall]) -> None:
         field = f"{self._messages}.tool_calls"
@@ -199,7 +199,7 @@ class ToolChecks:
         for call in calls:
             self._name(f"{field}.name", call.name)
             if not self._checks.identifier(f"{field}.id", call.id):
-                raise invalid_field(f"{field}.id", "not empty", "''")
+                raise invalid_field(f"{field}.id", "non-empty", "''")
             self._object(f"{field}.arguments", self._checks.text(f"{field}.arguments", call.arguments))
 
     def _name(self, field: str, name: str) -> None:
@@ -221,10 +221,10 @@ class ToolChecks:
             raise invalid_field(field, error.limit, error.value) from None
 
 
-def _check_unique(field: str, noun: str, values: Sequence[str]) -> None:
+def check_unique(field: str, noun: str, values: Sequence[object]) -> None:
     if len(set(values)) < len(values):
         duplicate = next(value for value, count in Counter(values).items() if count > 1)
-        raise invalid_field(field, f"unique {noun}", shorten(duplicate))
+        raise invalid_field(field, f"unique {noun}", f"{shorten(duplicate)} more than once")
 
 
 def message_texts(message: wire.Message) -> tuple[str, ...]:

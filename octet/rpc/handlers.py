@@ -131,7 +131,7 @@ def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _Request
     if len(raw) > max_bytes:
         raise invalid_field("request", f"at most {max_bytes:,} bytes", f"{len(raw):,} bytes")
     if len(raw) > _SMALL_BYTES and not has_at_most_fields(MAX_FIELDS, raw, kind.DESCRIPTOR):
-        raise invalid_field("request", f"at most {MAX_FIELDS:,} fields", "more")
+        raise invalid_field("request", f"a message with at most {MAX_FIELDS:,} fields", "more")
     message = kind()
     try:
         message.ParseFromString(raw)

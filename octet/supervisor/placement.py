@@ -77,7 +77,7 @@ def _create() -> tuple[Path, int]:
                 return _create_locked(Path(path))
             except OSError as error:
                 reasons.append(str(error))
-    folders = f"XDG_RUNTIME_DIR or TMPDIR must be writable and at most {_MAX_PARENT} bytes"
+    folders = f"XDG_RUNTIME_DIR or TMPDIR must name a writable folder whose path has at most {_MAX_PARENT} bytes"
     raise OSError(f"no folder for sockets: {folders} ({'; '.join(reasons) or 'none is short enough'})")
 
 

@@ -38,7 +38,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         """`bounds` are the upper ends of the buckets, ascending. The last bucket has no upper end."""
         if not bounds or any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(f"bounds must ascend, got {bounds!r:.100}")
+            raise ValueError(f"bounds must be given, in ascending order, got {bounds!r:.100}")
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
@@ -142,7 +142,7 @@ class Sketch:
     def from_bytes(cls, raw: bytes) -> "Sketch":
         """Raises BadSketch for invalid bytes."""
         if not raw or raw[0] != _VERSION:
-            raise BadSketch(f"must begin with {_VERSION}, got {raw[:1].hex() or 'nothing'}")
+            raise BadSketch(f"a sketch must begin with byte {_VERSION:02x}, got {raw[:1].hex() or 'nothing'}")
         filled = list(_read_buckets(raw))
         found = cls()
         if filled:
@@ -198,7 +198,7 @@ def _read_buckets(raw: bytes) -> Iterator[tuple[int, int]]:
         count = next(numbers, 0)
         index += step
         if step < 1 or index >= NUM_BUCKETS:
-            raise BadSketch(f"bucket indices must ascend to at most {NUM_BUCKETS - 1}, got {index}")
+            raise BadSketch(f"bucket indices must be in ascending order and at most {NUM_BUCKETS - 1}, got {index}")
         if not 1 <= count <= _MOST_COUNT:
             raise BadSketch(f"a bucket must hold 1 to {_MOST_COUNT} samples, got {count}")
         yield index, count
@@ -212,12 +212,12 @@ def _read_varints(raw: bytes) -> Iterator[int]:
             yield number | byte << shift
             number = shift = 0
         elif shift > _MOST_SHIFT:
-            raise BadSketch("a number is too long")
+            raise BadSketch("a number in the sketch is too long")
         else:
             number |= (byte - _MORE) << shift
             shift += _BITS
     if shift:
-        raise BadSketch("ends in the middle of a number")
+        raise BadSketch("the sketch ends in the middle of a number")
 
 
 DEFAULT_PARTS = 10  # slices of a window

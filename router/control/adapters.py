@@ -101,7 +101,7 @@ class AdapterSync:
         if len(set(digests.values())) > 1:
             contents = ", ".join(f"{replica} has {digest[:12]}" for replica, digest in sorted(digests.items()))
             message = f"the replicas of {specialist} see different files under this path: {contents}"
-            reason, limit = error_pb2.ERROR_REASON_ADAPTER_REFUSED, "the same content at every replica"
+            reason, limit = error_pb2.ERROR_REASON_ADAPTER_REFUSED, "the same content on every replica"
             raise Refusal(reason, message, field="path", limit=limit)
         return next(iter(digests.values()))
 

@@ -298,7 +298,7 @@ def _with_remark(row: AuditRow, remark: str) -> AuditRow:
 def unknown_name(field: str, name: str, known: Iterable[str]) -> Refusal:
     names = list(known)
     more = ", ..." if len(names) > _MAX_NAMES_LISTED else ""
-    listed = f"one of {', '.join(names[:_MAX_NAMES_LISTED])}{more}" if names else "unset: none is configured"
+    listed = f"one of {', '.join(names[:_MAX_NAMES_LISTED])}{more}" if names else "unset, because none is configured"
     reason, message = error_pb2.ERROR_REASON_UNKNOWN_NAME, f"{field}: there is no {shorten(name)}; it must be {listed}"
     return Refusal(reason, message, field=field, limit=listed, value=shorten(name))
 

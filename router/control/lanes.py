@@ -93,7 +93,7 @@ class LaneRegistry:
     def _require_lanes(self, specialist: str) -> SpecialistLanes:
         lanes = self._state.lanes(specialist)
         if lanes is None:
-            raise conflict(f"no replica of {specialist} has reported yet: its lanes are unknown", "specialist")
+            raise conflict(f"no replica of {specialist} has reported yet, so the lanes are unknown", "specialist")
         return lanes
 
     def _check_is_held(self, specialist: str, lane: LaneRecord) -> None:

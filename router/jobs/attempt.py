@@ -89,7 +89,7 @@ class JobAttempt:
         if self.row.lost >= self._context.config.attempts:
             times, reason = self.row.lost, error_pb2.ERROR_REASON_ENGINE_FAILED
             message = f"the router or replica serving the job was lost {times} times"
-            await self._end("failed", Refusal(reason, message, limit=f"at most {times} lost routers or replicas"))
+            await self._end("failed", Refusal(reason, message, limit=f"fewer than {times} lost routers or replicas"))
             return
         if self._is_abandoned:
             if not self._is_lost:

@@ -116,7 +116,7 @@ class JobManager:
     async def watch(self, job_id: str, after: int) -> AsyncGenerator[wire.JobEvent, None]:
         row = await self._find(job_id)
         if not 0 <= after <= row.events:
-            raise invalid_field("after", f"the number of an event, or 0: in [0, {row.events}]", str(after))
+            raise invalid_field("after", f"0 or the number of an event, in [0, {row.events}]", str(after))
         grant = current_grant()
         with self.watchers.watching(job_id, row.tenant) as changed:
             while True:
@@ -144,13 +144,13 @@ class JobManager:
         if self._server.draining:
             raise draining("router")
         if request.request_id:
-            raise invalid_field("request_id", "unset: a job has its own id", request.request_id[:60])
+            raise invalid_field("request_id", "unset, because a job has its own id", request.request_id[:60])
         if request.HasField("first_token_timeout_ms"):
             given = str(request.first_token_timeout_ms)
-            raise invalid_field("first_token_timeout_ms", "unset: no caller waits for a job's first token", given)
+            raise invalid_field("first_token_timeout_ms", "unset, because no caller waits for a job", given)
         if len(key.encode()) > _MAX_KEY_BYTES or not key.isprintable():
-            limit = f"printable, of at most {_MAX_KEY_BYTES} bytes"
-            raise invalid_field("idempotency_key", limit, f"{len(key)} characters")
+            limit = f"printable and at most {_MAX_KEY_BYTES} bytes"
+            raise invalid_field("idempotency_key", limit, f"{shorten(key)} ({len(key.encode())} bytes)")
         kept = copy_message(request)
         digest = sha256(kept.SerializeToString(deterministic=True)).hexdigest()
         if not kept.HasField("priority"):

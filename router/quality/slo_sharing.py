@@ -60,7 +60,7 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
     if message.version != SLICE_VERSION:
         raise BadSlice(f"version must be {SLICE_VERSION}, got {message.version}")
     if message.specialist != specialist:
-        raise BadSlice("it belongs to another specialist")
+        raise BadSlice("the data belongs to another specialist")
     if not 0 <= message.preempted_once <= message.answered <= _MOST_COUNT:
         raise BadSlice(f"preempted_once must be in [0, answered], and answered at most {_MOST_COUNT}")
     if len(message.tallies) > _MOST_TALLIES:

@@ -7,7 +7,7 @@ from typing import Any
 
 from octet.clock import Clock
 from octet.limits import Range, shorten
-from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
+from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.messages import copy_message
 from octet.rpc.refusal import deadline_exceeded, invalid_field
 from octet.v1 import inference_pb2 as wire
@@ -104,7 +104,7 @@ class RequestValidator:
         exclude = check.names("exclude_specialists", message.exclude_specialists)
         for name in force:
             if name in exclude:
-                raise invalid_field("exclude_specialists", "none of force_specialists", name)
+                raise invalid_field("exclude_specialists", "disjoint from force_specialists", f"{name} in both")
         max_tokens = check.number(message, "max_tokens")
         min_tokens = check.number(message, "min_tokens")
         if max_tokens is not None and min_tokens is not None and min_tokens > max_tokens:
@@ -149,7 +149,7 @@ class RequestValidator:
             tool_choice=tool_choice,
         )
         if request.structure is not None and request.may_call_tools:
-            raise invalid_field("structure", "unset where tools may be called", "both")
+            raise invalid_field("structure", "unset when tools may be called", "a structure and tools")
         return request
 
     def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:
@@ -163,11 +163,11 @@ class RequestValidator:
             return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
         for field in ("prompt", "template", "body"):
             if getattr(message, field):
-                raise invalid_field(field, "unset where messages are given", "both of them")
+                raise invalid_field(field, "unset when messages are given", "both")
         self._check.messages(message.messages)
         if not any(each.role == USER and each.content.strip() for each in message.messages):
             limit = "a conversation with a user message that is not empty"
-            raise invalid_field("messages", limit, f"{len(message.messages)} other messages")
+            raise invalid_field("messages", limit, f"{len(message.messages)} messages without one")
         copies: Sequence[wire.Message] = specialist_wire.Chat(messages=message.messages).messages
         return copies
 
@@ -218,8 +218,7 @@ class RequestChecks(FieldChecks):
         for bias in biases:
             self.in_range("sampling.logit_bias.token", bias.token)
             self.in_range("sampling.logit_bias.bias", bias.bias)
-        if len({bias.token for bias in biases}) < len(biases):
-            raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(biases):,} biases")
+        check_unique("sampling.logit_bias", "tokens", [bias.token for bias in biases])
         return copy_message(sampling)
 
     def answer_structure(self, message: wire.InferRequest) -> wire.Structure | None:
@@ -245,7 +244,7 @@ class RequestChecks(FieldChecks):
         size = sum(len(text.encode()) for each in messages for text in message_texts(each))
         limit = self._sizes["messages"]
         if size > limit:
-            raise invalid_field("messages", f"at most {limit:,} bytes of content in all", f"{size:,} bytes")
+            raise invalid_field("messages", f"at most {limit:,} bytes of content in total", f"{size:,} bytes")
         for each in messages:
             self.role("messages.role", each.role)
 
@@ -255,7 +254,7 @@ class RequestChecks(FieldChecks):
         self.count("metadata", metadata)
         for key, value in metadata.items():
             if not key or not self.text("metadata.key", key).isprintable():
-                raise invalid_field("metadata", "keys that are printable and not empty", shorten(key))
+                raise invalid_field("metadata", "a mapping with printable, non-empty keys", f"the key {shorten(key)}")
             self.text("metadata.value", value)
         session, limit = metadata.get(SESSION_METADATA_KEY, ""), self._sizes["session_id"]
         if len(session.encode()) > limit or not session.isprintable():
@@ -272,10 +271,10 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
     for name, value in values.items():
         marker = f"{{{name}}}"
         if value and marker not in template:
-            raise invalid_field("template", f"text with {marker} in it", shorten(template))
+            raise invalid_field("template", f"text that contains {marker}", shorten(template))
         size += template.count(marker) * (len(value.encode()) - len(marker))
     if size > max_bytes:
-        raise invalid_field("template", f"at most {max_bytes:,} bytes with prompt and body in it", f"{size:,} bytes")
+        raise invalid_field("template", f"at most {max_bytes:,} bytes with prompt and body inserted", f"{size:,} bytes")
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 

@@ -92,8 +92,8 @@ def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrat
             if owner != ensemble:
                 raise StoreConnectionLost(f"it belongs to the ensemble {owner!r}; {ensemble!r} needs its own database")
         if version > len(migrations):
-            limit = f"this program supports up to {len(migrations)}: update octet"
-            raise StoreConnectionLost(f"its schema has version {version}, and {limit}")
+            limit = f"this program supports at most version {len(migrations)}: update octet"
+            raise StoreConnectionLost(f"its schema has version {version}, but {limit}")
         if version == len(migrations):
             connection.rollback()
             return

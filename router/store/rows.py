@@ -194,7 +194,7 @@ def check_edit(edit: DocumentEdit) -> DocumentEdit:
 def check_audit_row(row: AuditRow) -> AuditRow:
     check_key("audit.subject", row.subject)
     if not 0 <= row.at_ms < MAX_TIME:
-        raise invalid_field("audit.at_ms", "Unix milliseconds", str(row.at_ms))
+        raise invalid_field("audit.at_ms", "a time in Unix milliseconds", str(row.at_ms))
     fields = ("who", "why", "what", "before", "after")
     texts = {field: clean_text(f"audit.{field}", getattr(row, field)) for field in fields}
     return AuditRow(number=0, at_ms=row.at_ms, subject=row.subject, **texts)
@@ -205,6 +205,6 @@ def check_slice(row: SliceRow) -> None:
         check_key(f"slice.{field}", getattr(row, field))
     for field in ("start_ms", "span_ms", "until_ms"):
         if not 0 <= getattr(row, field) < MAX_TIME:
-            raise invalid_field(f"slice.{field}", "milliseconds", str(getattr(row, field)))
+            raise invalid_field(f"slice.{field}", "a number of milliseconds", str(getattr(row, field)))
     if len(row.raw) > MAX_SLICE_BYTES:
         raise invalid_field("slice.raw", f"at most {MAX_SLICE_BYTES} bytes", f"{len(row.raw)} bytes")

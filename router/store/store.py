@@ -240,7 +240,7 @@ class Store:
         """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
         for an invalid row, and StoreUnavailable."""
         if len(written) > MAX_SLICES_WRITTEN:
-            raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
+            raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} per call", str(len(written)))
         for row in written:
             rows.check_slice(row)
         return await self._open_worker().run(partial(_exchange_slices, writer, written, position, now_ms))

@@ -86,7 +86,7 @@ def parse_adapter_config(fields: Mapping[str, object]) -> AdapterConfig:
         raise AdapterRefused("peft_type", f"only LORA is supported, got {fields.get('peft_type')!r:.40}")
     for name, value in fields.items():
         if value and name not in _HARMLESS | _READ:
-            raise AdapterRefused(name, f"not supported: must be absent or empty, got {value!r:.40}")
+            raise AdapterRefused(name, f"not supported, so it must be absent or empty, got {value!r:.40}")
     if fields.get("bias", "none") != "none":
         raise AdapterRefused("bias", f"only 'none' is supported, got {fields['bias']!r:.40}")
     init = fields.get("init_lora_weights", True)
@@ -163,7 +163,7 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise AdapterRefused(CONFIG, f"is not JSON: {error!s:.80}") from error
+        raise AdapterRefused(CONFIG, f"not JSON: {error!s:.80}") from error
     if not isinstance(fields, dict):
         raise AdapterRefused(CONFIG, f"must hold an object, got {type(fields).__name__}")
     return fields
@@ -176,7 +176,7 @@ def read_adapter_tensors(directory: Path, max_bytes: int) -> dict[str, Tensor]:
     try:
         return load(content)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise AdapterRefused(TENSORS, f"is truncated or damaged: {error!s:.120}") from error
+        raise AdapterRefused(TENSORS, f"truncated or damaged: {error!s:.120}") from error
 
 
 def _read(directory: Path, name: str, max_bytes: int) -> bytes:
@@ -184,9 +184,9 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
     try:
         place = path.resolve(strict=True)
         if not place.is_relative_to(directory.resolve()):
-            raise AdapterRefused(name, "is a symbolic link that leaves its directory: copy the file instead")
+            raise AdapterRefused(name, "a symbolic link that leaves its directory: copy the file instead")
         if not S_ISREG(place.stat().st_mode):
-            raise AdapterRefused(name, "is not a regular file")
+            raise AdapterRefused(name, "not a regular file")
         with place.open("rb") as file:
             content = file.read(max_bytes + 1)
     except (OSError, RuntimeError, ValueError) as error:
@@ -194,7 +194,7 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
             raise
         raise AdapterRefused(name, f"cannot be read: {error!s:.200}") from error
     if len(content) > max_bytes:
-        raise AdapterRefused(name, f"is larger than {max_bytes:,} bytes, the maximum for this model")
+        raise AdapterRefused(name, f"larger than {max_bytes:,} bytes, the maximum for this model")
     return content
 
 
@@ -269,9 +269,9 @@ def _check_coverage(halves: Mapping[str, object], settings: AdapterConfig, model
     for name in sorted(set(halves) - paths.keys()):
         raise AdapterRefused(TENSORS, f"{name} is beyond the model's {model.num_layers} layers")
     for name in sorted(named - set(halves)):
-        raise AdapterRefused(TENSORS, f"has no tensors for {name}, which target_modules names")
+        raise AdapterRefused(TENSORS, f"no tensors for {name}, which target_modules names")
     for name in sorted(set(halves) - named):
-        raise AdapterRefused(TENSORS, f"has tensors for {name}, which target_modules does not name")
+        raise AdapterRefused(TENSORS, f"unexpected tensors for {name}, which target_modules does not name")
 
 
 def _low_rank(

@@ -177,4 +177,4 @@ def resolve_below(root: Path | None, path: str) -> Path:
 
 
 def _outside(path: str) -> Refusal:
-    return invalid_field("path", "a directory below the adapter root, links included", shorten(path))
+    return invalid_field("path", "below the adapter root after links are resolved", shorten(path))

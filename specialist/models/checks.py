@@ -42,7 +42,7 @@ def check_config(config: ModelConfig, source: str) -> None:
             f"{source}: {config.num_heads} attention heads cannot share {config.num_kv_heads} key-value heads evenly"
         )
     if config.head_dim % 2:
-        raise ModelRefused(f"{source}: head size must be even for rotary positions, got {config.head_dim}")
+        raise ModelRefused(f"{source}: the head size must be even for rotary positions, got {config.head_dim}")
     for layer, window in enumerate(config.windows):
         if window is not None and window < 1:
             raise ModelRefused(f"{source}: the window of layer {layer} must be at least 1, got {window}")

@@ -87,7 +87,7 @@ class Cursor:
 
     def take(self, num_bytes: int, what: str) -> bytes:
         if num_bytes > self.left:
-            raise self.damaged(f"{what} needs {num_bytes:,} bytes, {self.left:,} are left")
+            raise self.damaged(f"{what} needs {num_bytes:,} bytes, but only {self.left:,} are left")
         self.at += num_bytes
         return self.view[self.at - num_bytes : self.at].tobytes()
 
@@ -192,7 +192,7 @@ def _describe(cursor: Cursor, alignment: int) -> tuple[int, str, TensorType, tup
     name = cursor.name("tensor name")
     num_dimensions = cursor.u32(f"dimensions of {name}")
     if not 1 <= num_dimensions <= MAX_DIMENSIONS:
-        raise cursor.damaged(f"{name} has {num_dimensions} dimensions")
+        raise cursor.damaged(f"{name} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}")
     sizes = [cursor.u64(f"sizes of {name}") for _ in range(num_dimensions)]
     if min(sizes) < 1:
         raise cursor.damaged(f"{name} has a dimension of size 0")
@@ -208,7 +208,7 @@ def _describe(cursor: Cursor, alignment: int) -> tuple[int, str, TensorType, tup
     if offset % alignment:
         raise cursor.damaged(f"{name} does not start at a multiple of {alignment}")
     if sizes[0] % kind.columns:
-        raise cursor.damaged(f"{name} has {sizes[0]:,} columns, {kind.name} needs a multiple of {kind.columns}")
+        raise cursor.damaged(f"{name} has {sizes[0]:,} columns, but {kind.name} needs a multiple of {kind.columns}")
     num_bytes = kind.num_bytes
     for size in sizes:
         num_bytes *= size

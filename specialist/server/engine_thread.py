@@ -159,7 +159,8 @@ class EngineThread:
         except PromptTooLarge:
             return prompt_too_long(len(served.request.prompt), self._scheduler.pool.num_slots - 1)
         except RequestRefused as refused:
-            return invalid_field(getattr(refused, "field", "request"), "one that this replica can run", str(refused))
+            field, value = getattr(refused, "field", "request"), f"one that it refuses ({refused})"
+            return invalid_field(field, "one that this replica can run", value)
         except Exception:
             _log.error("request %s could not be submitted", served.public_id, exc_info=True, extra=served.log_fields)
             return engine_failed(served.public_id)

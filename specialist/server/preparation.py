@@ -32,6 +32,7 @@ _ResultT = TypeVar("_ResultT")
 _SEED_BITS = 63
 _SMOOTHING = 0.2  # the weight of the newest measurement
 _MIN_RETRY_SECONDS = 0.05
+_TEMPLATE_LIMIT = "messages that the model's chat template accepts"
 _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
 
 
@@ -178,7 +179,7 @@ class RequestPreparer:
         except ToolsUnsupported as refused:
             raise tools_unsupported(refused.why) from None
         except TemplateRefused as refused:
-            raise invalid_field("chat", "messages that the model's chat template accepts", refused.why) from None
+            raise invalid_field("chat", _TEMPLATE_LIMIT, f"an error: {refused.why}") from None
 
     def _encode(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
         field = "text" if isinstance(prompt, str) else "chat"
@@ -187,9 +188,9 @@ class RequestPreparer:
                 return self._codec.encode(prompt)
             return self._codec.render(prompt.messages, prompt.visible_tools)
         except TemplateRefused as refused:
-            raise invalid_field(field, "messages that the model's chat template accepts", refused.why) from None
+            raise invalid_field(field, _TEMPLATE_LIMIT, f"an error: {refused.why}") from None
         except ValueError as error:
-            raise invalid_field(field, "text that this model's vocabulary can encode", str(error)) from None
+            raise invalid_field(field, "encodable with this model's vocabulary", f"an error: {error}") from None
 
 
 def _earliest(now: float, *seconds: float | None) -> float | None:
@@ -236,7 +237,7 @@ class StructureCompiler:
         except InvalidValue as refused:
             raise invalid_field(_field(structure), refused.limit, refused.value) from None
         except TimeoutError:
-            limit = f"compiled within {limits.seconds:g} seconds"
+            limit = f"one that can be compiled within {limits.seconds:g} seconds"
             raise invalid_field(_field(structure), limit, "one that takes longer") from None
         finally:
             result.cancel()

@@ -105,7 +105,7 @@ def check_context(replica: AssembledReplica, requested: int | None) -> None:
     if replica.context < MIN_CONTEXT:
         raise ValueError(
             f"the context is {replica.context} tokens and must be at least {MIN_CONTEXT}: "
-            f"give the KV pool more with --kv-blocks or --kv-memory"
+            f"give the KV pool more memory with --kv-blocks or --kv-memory"
         )
     if replica.context < wanted:
         _log.warning(

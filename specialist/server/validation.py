@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from octet.limits import Range, shorten
-from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
+from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.refusal import Refusal, invalid_field, prompt_too_long
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import Sampling
@@ -154,7 +154,7 @@ class GenerateValidator(FieldChecks):
         self.size("session_key", message.session_key)
         prompt = self._prompt(message)
         if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
-            raise invalid_field("structure", "unset where tools may be called", "both")
+            raise invalid_field("structure", "unset when tools may be called", "a structure and tools")
         return ServedRequest(
             caller_id=self.identifier("request_id", message.request_id),
             prompt=prompt,
@@ -212,7 +212,7 @@ class GenerateValidator(FieldChecks):
         if which == "text":
             self.size("text", message.text.encode())
             if not message.text:
-                raise invalid_field("text", "not empty", "''")
+                raise invalid_field("text", "non-empty", "''")
             return message.text
         if which == "tokens":
             return self._tokens(message.tokens.ids)
@@ -222,7 +222,7 @@ class GenerateValidator(FieldChecks):
 
     def _tokens(self, ids: Sequence[int]) -> TokenPrompt:
         if not ids:
-            raise invalid_field("tokens.ids", "not empty", "none")
+            raise invalid_field("tokens.ids", "non-empty", "an empty list")
         self.check_prompt_length(len(ids))
         allowed = self._ranges["tokens.ids"]
         if min(ids) < allowed.least or max(ids) > allowed.most:
@@ -242,12 +242,12 @@ class GenerateValidator(FieldChecks):
     def _turns(self, messages: Sequence[wire.Message]) -> tuple[ChatTurn, ...]:
         self.count("chat.messages", messages)
         if not messages:
-            raise invalid_field("chat.messages", "not empty", "none")
+            raise invalid_field("chat.messages", "non-empty", "an empty list")
         most = self._sizes["chat.messages"]
         self._tools.conversation(messages)
         size = sum(len(text.encode()) for turn in messages for text in message_texts(turn))
         if size > most:
-            raise invalid_field("chat.messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
+            raise invalid_field("chat.messages", f"at most {most:,} bytes of content in total", f"{size:,} bytes")
         for turn in messages:
             self.role("chat.messages.role", turn.role)
         return tuple(_chat_turn(turn) for turn in messages)
@@ -275,12 +275,7 @@ class GenerateValidator(FieldChecks):
             (int(check("sampling.logit_bias.token", each.token)), check("sampling.logit_bias.bias", each.bias))
             for each in biases
         )
-        if len(dict(checked)) < len(checked):
-            raise invalid_field(
-                "sampling.logit_bias",
-                "a list with each token at most once",
-                f"{len(checked):,} biases of {len(dict(checked)):,} tokens",
-            )
+        check_unique("sampling.logit_bias", "tokens", [token for token, _ in checked])
         return checked
 
     def _optional(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str, default: float) -> float:

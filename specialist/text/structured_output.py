@@ -160,7 +160,9 @@ def matcher_error(matcher: "LLMatcher") -> str:
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
-    return reason[:_MAX_REASON] if " " in reason else _LIBRARY_REASONS.get(reason, "one that nothing matches")
+    if " " in reason:
+        return f"one with an error ({reason[:_MAX_REASON]})"
+    return _LIBRARY_REASONS.get(reason, "one that nothing matches")
 
 
 def _requirement(structure: Structure) -> str:
@@ -169,7 +171,7 @@ def _requirement(structure: Structure) -> str:
     if structure.kind == "choice":
         return "a smaller number of choices"
     schema = "a JSON Schema that some value satisfies, not too large, with supported keywords only"
-    return f"each with {schema}" if structure.kind == "calls" else schema
+    return f"functions that each have {schema}" if structure.kind == "calls" else schema
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:

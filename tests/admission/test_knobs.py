@@ -159,5 +159,5 @@ def test_without_an_override_the_configuration_counts() -> None:
 )
 def test_a_knob_setting_survives_the_store(knob: OperatorKnob) -> None:
     assert OperatorKnob.from_body(json.loads(json.dumps(knob.to_body()))) == knob
-    with pytest.raises(ValueError, match="missing key"):
+    with pytest.raises(ValueError, match="lacks the key"):
         OperatorKnob.from_body({"value": 1.0})

@@ -142,7 +142,7 @@ def test_a_trace_is_read_as_gaps_and_lengths(tmp_path: Path) -> None:
         ("2023-11-16 18:17:03,0,1", "at least 1, got '0'"),
         ("2023-11-16 18:17:03,-1,1", "at least 1, got '-1'"),
         ("2023-11-16 18:17:03,1,1.5", "at least 0, got '1.5'"),
-        ("2023-11-16 18:17:01,1,1", "earlier than the previous line"),
+        ("2023-11-16 18:17:01,1,1", "earlier than on the previous line"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, why: str) -> None:

@@ -148,7 +148,7 @@ def test_help_explains_the_measurement_and_the_spread(capsys: pytest.CaptureFixt
 def test_counts_are_at_least_one(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "engine", option, "0"])
-    assert "must be a whole number, at least 1, got '0'" in capsys.readouterr().err
+    assert "must be a whole number of at least 1, got '0'" in capsys.readouterr().err
 
 
 def test_shares_are_percentages_of_the_total() -> None:

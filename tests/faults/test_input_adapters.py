@@ -97,7 +97,7 @@ def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
     }
 
 
-_DAMAGED = "is truncated or damaged"
+_DAMAGED = "truncated or damaged"
 WHY = {
     **{name: _DAMAGED for name in BYTES if name not in ("a flipped bit", "a key twice")},
     "not a number": "contains a value that is not finite",

@@ -136,7 +136,7 @@ def share_a_key(pool: BlockPool) -> None:
 @pytest.mark.parametrize(
     ("corrupt", "message"),
     [
-        (miscount_the_free_list, r"free list holds 4 blocks and counts 5"),
+        (miscount_the_free_list, r"free list holds 4 blocks but counts 5"),
         (list_a_block_twice, r"in the free list twice"),
         (break_a_back_link, r"not linked back"),
         (break_the_first_back_link, r"not linked back"),

@@ -96,7 +96,7 @@ def test_a_block_held_back_by_a_boundary_and_one_never_seen_are_missed_for_their
 
 
 def test_a_chain_of_another_block_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="the chain has blocks of 3 tokens, the pool of 2"):
+    with pytest.raises(ValueError, match="blocks have 3 tokens in the chain, but 2 in the pool"):
         BlockPool(8, 2).admit(TokenChain(ROOT, 3, [1]), 1)
 
 

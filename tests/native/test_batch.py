@@ -58,5 +58,5 @@ def test_the_tables_can_grow_afterwards() -> None:
 
 def test_a_token_without_a_block_is_refused() -> None:
     row = Row(make_sequence(0), table_of([3], 4), 2, (1, 2, 3), 0, 1)
-    with pytest.raises(ValueError, match="the step needs 2 blocks, its tables have 1"):
+    with pytest.raises(ValueError, match="the step needs 2 blocks, but its tables have 1"):
         build_batch(Step(1, (), (row,), 0, 0.0), 4)

@@ -75,7 +75,7 @@ class AnthropicTurn(CacheControlled, kw_only=True):
 class AnthropicTool(CacheControlled, kw_only=True):
     """A tool. Its input is always streamed as it is generated, so `eager_input_streaming` has no effect."""
 
-    type: Annotated[Literal["custom"] | None, unsupported("there are no tools here but the caller's own")] = None
+    type: Annotated[Literal["custom"] | None, unsupported("only the caller's own tools are offered")] = None
     input_schema: dict[str, Any]
     name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
     description: str | None = None
@@ -99,7 +99,7 @@ class OutputFormat(CacheControlled, kw_only=True):
 
 class OutputConfig(CacheControlled, kw_only=True):
     format: OutputFormat | None = None
-    effort: Annotated[Any, only("the specialists have no effort levels; max_tokens bounds an answer")] = None
+    effort: Annotated[Any, only("the specialists have no effort levels; max_tokens limits its length")] = None
 
 
 class AnthropicMetadata(CacheControlled, kw_only=True):
@@ -122,10 +122,10 @@ class CountRequest(CacheControlled, kw_only=True):
     service_tier: Annotated[Any, only(_ONE_TIER, "auto", "standard_only")] = None
     speed: Annotated[Any, only(_ONE_TIER, "standard")] = None
     container: Annotated[Any, only("nothing is executed here")] = None
-    mcp_servers: Annotated[Any, only("nothing is called from here", [])] = None
+    mcp_servers: Annotated[Any, only("no server is called from here", [])] = None
     context_management: Annotated[Any, only("the conversation is not edited")] = None
     diagnostics: Annotated[Any, only("octet.receipt reports how a request was served")] = None
-    inference_geo: Annotated[Any, only("there is one location")] = None
+    inference_geo: Annotated[Any, only("there is only one location")] = None
     user_profile_id: Annotated[Any, only("no profiles are kept; metadata.user_id names the user")] = None
     workspace_id: Annotated[Any, only("there are no workspaces")] = None
 
@@ -190,7 +190,7 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
         for message in _messages(turn, f"messages[{index}].content"):
             _append_turn(turns, message)
     if turns[-1].role == "assistant":
-        raise errors.unsupported_field("messages", "answers are not continued: the last message must be the user's")
+        raise errors.unsupported_field("messages", "answers are not continued, so the last message must be the user's")
     return turns
 
 
@@ -291,7 +291,7 @@ def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
     if not asked.tools:
         if choice.type == "none":
             return None
-        raise errors.invalid_field("tool_choice", "left out without tools", choice.type)
+        raise errors.invalid_field("tool_choice", "left out if there are no tools", choice.type)
     if choice.type == "tool" and choice.name is None:
         raise errors.missing_field("tool_choice.name")
     one_at_most = choice.disable_parallel_tool_use

@@ -77,7 +77,7 @@ class BodyReader:
                     body.clear()
                     raise self._too_large("more", is_pending=True)
                 if held > SMALL_BODY_BYTES and self._num_bytes > self._max_total_bytes:
-                    message = f"large request bodies being read exceed {self._max_total_bytes:,} bytes"
+                    message = f"the large bodies being read exceed {self._max_total_bytes:,} bytes in total"
                     headers = {**_CLOSE, "retry-after": str(_RETRY_SECONDS)}
                     raise ApiError(429, message, kind=RATE_LIMIT, code="queue_full", headers=headers)
         finally:

@@ -114,7 +114,7 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
-        return errors.invalid_field(f"{where}.{got[:60]}", f"one of {', '.join(known)}", "an unknown key")
+        return errors.invalid_field(f"{where}.{got[:60]}", f"one of the keys {', '.join(known)}", "an unknown key")
 
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:
@@ -123,7 +123,7 @@ def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferR
     if options is None:
         return wire.InferRequest(force_specialists=force, adapters=adapters)
     if adapters and options.adapters is not None:
-        raise errors.invalid_field("octet.adapters", "left out if the model names an adapter", model.adapter)
+        raise errors.invalid_field("octet.adapters", "left out if the model names an adapter", model.requested)
     same = ("intent", "session_id", "priority", "timeout_ms", "first_token_timeout_ms", "seed")
     return wire.InferRequest(
         force_specialists=force,

@@ -37,11 +37,11 @@ _CHAT_FIELD_NAMES: Mapping[str, str] = {
 _FUNCTIONS_ARE_TOOLS = only("functions are offered as tools, and called through tool_choice and tool_calls")
 _ROLES = "one of system, developer, user, assistant, tool"
 _TEXT_ONLY = "the specialists read and write text only"
-_FunctionType = Annotated[Literal["function"], unsupported("tools are functions", "custom", "allowed_tools")]
+_FunctionType = Annotated[Literal["function"], unsupported("only functions are supported", "custom", "allowed_tools")]
 _Bias = Annotated[float, number_limits("sampling.logit_bias.bias")]
 _NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
 _Prompt = Annotated[str, fields.text_limits("prompt", 1)]
-_TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object from token ids to numbers"})]
+_TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object mapping token ids to numbers"})]
 
 
 class OpenAIMetadata(Struct):
@@ -93,7 +93,7 @@ class ChatToolCall(Struct):
 class OpenAIMessage(Struct):
     role: Annotated[
         Literal["system", "developer", "user", "assistant", "tool"],
-        unsupported("the result of a tool is a message in the role tool", "function", must_be=_ROLES),
+        unsupported("the result of a tool is a message with the role tool", "function", must_be=_ROLES),
     ]
     content: str | list[TextPart] | None = None
     tool_calls: list[ChatToolCall] | None = None
@@ -139,7 +139,7 @@ class ChatRequest(OpenAIRequest, kw_only=True):
     function_call: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
     modalities: Annotated[Any, only(_TEXT_ONLY, ["text"])] = None
     audio: Annotated[Any, only(_TEXT_ONLY)] = None
-    prediction: Annotated[Any, only("a draft of the answer is not used")] = None
+    prediction: Annotated[Any, only("drafts of an answer are not used")] = None
     reasoning_effort: Annotated[Any, only("the specialists answer without a separate reasoning part", "none")] = None
     verbosity: Annotated[Any, only("max_completion_tokens and the prompt set an answer's length", "medium")] = None
     web_search_options: Annotated[Any, only("the specialists do not search the web")] = None
@@ -150,7 +150,7 @@ class CompletionRequest(OpenAIRequest, kw_only=True):
     prompt: _Prompt | Annotated[list[_Prompt], Meta(min_length=1, extra_json_schema={"maxItems": MAX_CHOICES})]
     logprobs: _NumLogprobs | None = None
     best_of: Int64 | None = None
-    suffix: Annotated[Any, only("the specialists do not fill gaps in a text")] = None
+    suffix: Annotated[Any, only("the specialists do not fill gaps in text")] = None
     echo: Annotated[Any, only("the prompt is not repeated", False)] = None
 
 
@@ -182,11 +182,11 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
     completion = fields.to_struct(body, CompletionRequest)
     num_choices = _num_choices(completion)
     if completion.best_of is not None and completion.best_of != num_choices:
-        raise unsupported_field("best_of", "every choice is returned; set n")
+        raise unsupported_field("best_of", "every choice is returned; set n instead")
     texts = [completion.prompt] if isinstance(completion.prompt, str) else completion.prompt
     if len(texts) * num_choices > MAX_CHOICES:
         limit = f"a list of at most {MAX_CHOICES // num_choices} prompts when n is {num_choices}"
-        raise invalid_field("prompt", limit, f"{len(texts)}")
+        raise invalid_field("prompt", limit, f"{len(texts)} prompts")
     num_logprobs = completion.logprobs
     sampling = None if num_logprobs is None else wire.Sampling(num_logprobs=num_logprobs)
     prompts = [wire.InferRequest(prompt=text, sampling=sampling) for text in texts]

@@ -201,7 +201,7 @@ def extract_key(headers: Headers) -> bytes:
     given = [(name, value) for name, value in headers if name in (_AUTHORIZATION, _API_KEY)]
     keys = {_key_of_header(name, value) for name, value in given} - {b""}
     if len(given) > len({name for name, _ in given}) or len(keys) > 1:
-        raise _unauthenticated("more than one key was sent: send one")
+        raise _unauthenticated("more than one key was sent: send only one")
     if not keys:
         raise _unauthenticated("this call needs a key: send it as `Authorization: Bearer KEY`")
     return keys.pop()

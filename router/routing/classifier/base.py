@@ -27,7 +27,7 @@ class Distribution:
         if abs(fsum(probabilities) - 1) > SUM_TOLERANCE:
             raise ValueError(f"probabilities must sum to 1, got {fsum(probabilities)}")
         if any(a < b for a, b in pairwise(probabilities)):
-            raise ValueError(f"probabilities must descend, got {probabilities}")
+            raise ValueError(f"probabilities must be in descending order, got {probabilities}")
         if len({label for label, _ in self.scores}) < len(self.scores):
             raise ValueError(f"labels must be distinct, got {[label for label, _ in self.scores]}")
 

@@ -61,8 +61,8 @@ class ExamplesClassifier:
                 samples += map(sample_text, texts)
                 described.append(name)
         if (size := sum(map(len, samples))) > MAX_EXAMPLE_BYTES:
-            found = f"descriptions and examples have {size} bytes, the limit is {MAX_EXAMPLE_BYTES}"
-            raise ValueError(f"{found}; train a classifier instead")
+            found = f"descriptions and examples have {size} bytes in total; the limit is {MAX_EXAMPLE_BYTES}"
+            raise ValueError(f"{found}: train a classifier instead")
         self.digest = digest_parts(identity).hex()
         self.labels = (*specialists, REJECT)
         self._described = described

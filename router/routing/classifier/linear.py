@@ -212,7 +212,7 @@ def _labels(header: bytes) -> tuple[str, ...]:
     if not isinstance(labels, list) or not all(isinstance(label, str) and label for label in labels):
         raise ClassifierInvalid("labels must be a list of names")
     if not 2 <= len(labels) <= MAX_LABELS or len(set(labels)) < len(labels):
-        raise ClassifierInvalid(f"labels must be 2 to {MAX_LABELS} distinct names, got {len(labels)}")
+        raise ClassifierInvalid(f"labels must be 2 to {MAX_LABELS} distinct names, got {labels!r:.200}")
     return tuple(labels)
 
 
@@ -222,7 +222,7 @@ def _check_values(tensors: dict[str, Any]) -> None:
             raise ClassifierInvalid(f"{name} must contain only finite numbers")
     buckets = tensors["buckets"].astype(np.int64)
     if not 1 <= len(buckets) <= MAX_FEATURES or buckets[-1] >= MAX_FEATURES or (np.diff(buckets) <= 0).any():
-        raise ClassifierInvalid(f"buckets must ascend and stay below {MAX_FEATURES}")
+        raise ClassifierInvalid(f"buckets must be in ascending order and below {MAX_FEATURES}")
     temperature = float(tensors["temperature"][0])
     if not (isfinite(temperature) and temperature > 0):
         raise ClassifierInvalid(f"temperature must be positive, got {temperature}")

@@ -59,7 +59,7 @@ def _padded_tables(step: Step, num_blocks: NDArray[np.int64]) -> NDArray[np.int3
     for row, count in zip(step.rows, num_blocks.tolist(), strict=True):
         ids.extend(row.table.block_ids[:count])
     if len(ids) != num_blocks.sum():
-        raise ValueError(f"the step needs {num_blocks.sum()} blocks, its tables have {len(ids)}")
+        raise ValueError(f"the step needs {num_blocks.sum()} blocks, but its tables have {len(ids)}")
     tables = np.zeros((len(step.rows), num_blocks.max()), np.int32)
     tables[np.arange(tables.shape[1]) < num_blocks[:, None]] = ids
     return tables

@@ -204,7 +204,7 @@ class SimState:
     def trim(self, num_tokens: int) -> None:
         ahead = num_tokens - self.num_tokens
         if not 0 <= ahead < len(self._staged):
-            raise ValueError(f"cannot trim to {num_tokens}: at {self.num_tokens}, {len(self._staged) - 1} staged")
+            raise ValueError(f"cannot trim to {num_tokens}: at token {self.num_tokens}, {len(self._staged) - 1} staged")
         self._staged = [self._staged[ahead]]
         self.num_tokens = num_tokens
 
@@ -217,7 +217,7 @@ class SimState:
         if not isinstance(snapshot, SimSnapshot):
             raise SnapshotUnusable(f"not a snapshot of this engine: {type(snapshot).__name__}")
         if snapshot.checksum != _checksum(snapshot.num_tokens, snapshot.value, snapshot.tail):
-            raise SnapshotUnusable("checksum differs")
+            raise SnapshotUnusable("the snapshot's checksum differs")
         if (tail is None) != (snapshot.tail is None):
             raise SnapshotUnusable("the snapshot has a partial block and the sequence has none, or the reverse")
         if tail is not None and snapshot.tail is not None:

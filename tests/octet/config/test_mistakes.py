@@ -61,7 +61,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (TWO + "intents:\n  q: {shadow_threshold: .nan}\n", 5, "must be a number in [0, 1], got '.nan'"),
     (TWO + "intents:\n  q: {shadow_threshold: .inf}\n", 5, "must be a number in [0, 1], got '.inf'"),
     (TWO + "intents:\n  q: {priority_floor: 10}\n", 5, "must be a whole number in [0, 9], got '10'"),
-    (TWO + "rules: {a: b}\n", 4, "rules must be a list, each item a mapping that starts with `- `, got a mapping"),
+    (TWO + "rules: {a: b}\n", 4, "rules must be a list of mappings that each start with `- `, got a mapping"),
     (RULE + "{name: a, specialist: sql}\n", 5, "exactly one of `detect` and `contains`; it has neither"),
     (RULE + "{name: a, specialist: sql, detect: stack-trace, contains: [x]}\n", 5, "it has both"),
     (RULE + "{name: a, specialist: sql, detect: stacktrace}\n", 5, "must be one of sfinae-heavy, build-text"),

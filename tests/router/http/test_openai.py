@@ -240,7 +240,7 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
         ({"n": 9}, "n", "[1, 8]"),
         ({"n": True}, "n", "a whole number"),
         ({"seed": 2**63}, "seed", "64 bits"),
-        ({"stop": [""]}, "stop", "not empty"),
+        ({"stop": [""]}, "stop", "non-empty"),
         ({"stop": 3}, "stop", "text or a list"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"1": 101}}, "logit_bias", "100"),

@@ -83,7 +83,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "octet.structure",
     ),
     ({"extra_body": {"octet": {"structure": {"regex": "("}}}}, "octet.structure.regex", "regular expression"),
-    ({"extra_body": {"octet": {"structure": {"choice": []}}}}, "octet.structure.choice", "not empty"),
+    ({"extra_body": {"octet": {"structure": {"choice": []}}}}, "octet.structure.choice", "non-empty"),
     ({"extra_body": {"octet": {"structure": {"json_object": False}}}}, "octet.structure.json_object", "true"),
     (
         {"extra_body": {"octet": {"structure": {"regex": "a", "choice": ["a"]}}}},

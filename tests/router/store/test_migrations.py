@@ -32,7 +32,7 @@ async def test_an_old_program_does_not_change_newer_tables(shared_url: str) -> N
         pass
     async with opened(shared_url) as store:
         newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
-        reported = f"its schema has version {newer}, and this program supports up to {known}: update octet"
+        reported = f"its schema has version {newer}, but this program supports at most version {known}: update octet"
         assert store.trouble.endswith(reported)
         with pytest.raises(StoreUnavailable, match="update octet"):
             await store.change("knob", "a", kept.version, {}, audit_row())

@@ -132,5 +132,5 @@ def test_schemas_that_cannot_be_kept_are_refused() -> None:
         tool = OfferedTool("bad", "", json.dumps(schema), False)
         structure = ToolCalling(ToolOffer((tool,), "required"), HERMES, {}).structure(64)
         assert structure is not None
-        with pytest.raises(InvalidValue, match="each with a JSON Schema"):
+        with pytest.raises(InvalidValue, match="each have a JSON Schema"):
             GRAMMARS.compile(structure)

@@ -114,8 +114,7 @@ def test_a_router_without_jobs_is_not_taken_for_a_replica(capsys: Captured) -> N
     with scripted() as script:
         assert main(["jobs", "list", "--address", script.address]) == 2
     assert capsys.readouterr().err == (
-        f"octet jobs list: the server at {script.address} has no octet.v1.Jobs: "
-        "it is not a router, or an older version\n"
+        f"octet jobs list: the server at {script.address} has no octet.v1.Jobs: it is not a router, or it is outdated\n"
     )
 
 
