@@ -273,9 +273,9 @@ def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], i
         which = "both" if detects else "neither"
         index.add_problem(place, f"must have exactly one of `detect` and `contains`; it has {which}")
     elif detects and index.has_key(*at_least):
-        index.add_problem(at_least, "counts the texts of `contains`, which this rule does not have")
+        index.add_problem(at_least, "counts the strings of `contains`, which this rule does not have")
     elif contains and index.is_valid(*place, "contains") and rule.at_least > len(rule.contains):
-        index.add_problem(at_least, f"must be at most {len(rule.contains)}, the number of texts in `contains`")
+        index.add_problem(at_least, f"must be at most {len(rule.contains)}, the number of strings in `contains`")
     if rule.name in seen:
         index.add_problem(name, f"{quote(rule.name)} is already the name of the rule on line {seen[rule.name]}")
     seen.setdefault(rule.name, index.line_of(name))

@@ -211,7 +211,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor)
         if event.tag is not None:
-            self._problems.add(line, f"tags such as {quote(event.tag)} are not supported: remove it")
+            self._problems.add(line, f"tags such as {quote(event.tag)} are not supported: remove the tag")
         if isinstance(event, yaml.ScalarEvent):
             node: YamlNode = YamlScalar(event.value, line, plain=event.style is None)
         elif depth == MAX_DEPTH:

@@ -68,7 +68,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (RULE + "{name: a, specialist: sql, contains: []}\n", 5, "contains must be 1 to 64 entries long, got 0"),
     (RULE + "{name: a, specialist: sql, contains: ['']}\n", 5, "contains[0] must be text, 1 to 256 characters long"),
     (RULE + "{name: a, specialist: sql, contains: [x], at_least: 2}\n", 5, "at_least must be at most 1"),
-    (RULE + "{name: a, specialist: sql, detect: stack-trace, at_least: 1}\n", 5, "counts the texts of `contains`"),
+    (RULE + "{name: a, specialist: sql, detect: stack-trace, at_least: 1}\n", 5, "counts the strings of `contains`"),
     (RULE + "{specialist: sql, contains: [x]}\n", 5, "rules[0].name is missing"),
     (RULE + "{name: a, contains: [x]}\n", 5, "rules[0].specialist is missing"),
     (
