@@ -114,7 +114,7 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
-        return errors.invalid_field(f"{where}.{got[:60]}", f"one of the keys {', '.join(known)}", "an unknown key")
+        return errors.invalid_field(f"{where}.{got[:60]}", f"one of {', '.join(known)}", "an unknown key")
 
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:

@@ -254,7 +254,7 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
             "messages[0].content[0].type",
             "text only",
         ),
-        ({"tool_choice": "none"}, "tool_choice", "without tools"),
+        ({"tool_choice": "none"}, "tool_choice", "there are no tools"),
         ({"modalities": ["text", "audio"]}, "modalities", "text only"),
         ({"store": True}, "store", "not stored"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "unless stream"),

@@ -127,10 +127,10 @@ async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
         ({"tools": [with_schema({"enum": ["x" * 70_000]})]}, "tools.function.parameters", "65,536"),
         ({"tools": [with_schema({"not": {}})], "tool_choice": "required"}, "tools", "satisfies"),
         ({"tools": []}, "parallel_tool_calls", "no tools"),
-        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "without tools"),
+        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "there are no tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", "required"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name", "one of the"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unset where tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "unset when tools"),
         ({"messages": [*HELLO, result]}, "messages.tool_call_id", "an earlier unanswered call"),
         ({"messages": [*HELLO, called, result, result]}, "messages.tool_call_id", "an earlier unanswered call"),
         (
