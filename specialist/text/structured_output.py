@@ -160,9 +160,7 @@ def matcher_error(matcher: "LLMatcher") -> str:
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
-    if " " in reason:
-        return f"one with an error ({reason[:_MAX_REASON]})"
-    return _LIBRARY_REASONS.get(reason, "one that nothing matches")
+    return reason[:_MAX_REASON] if " " in reason else _LIBRARY_REASONS.get(reason, "one that nothing matches")
 
 
 def _requirement(structure: Structure) -> str:

@@ -173,7 +173,7 @@ def test_unreadable_file_is_reported_without_a_line(tmp_path: Path) -> None:
 
 
 def test_endless_file_is_not_read_completely() -> None:
-    with pytest.raises(ConfigInvalid, match="larger than 1,048,576 bytes"):
+    with pytest.raises(ConfigInvalid, match="larger than the limit of 1,048,576 bytes"):
         read_ensemble(Path("/dev/zero"))
 
 

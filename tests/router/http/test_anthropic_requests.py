@@ -138,7 +138,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking", "without a separate"),
     ({"service_tier": "priority"}, "service_tier", "there is one"),
     ({"container": "x"}, "container", "nothing is executed"),
-    ({"mcp_servers": [{}]}, "mcp_servers", "nothing is called"),
+    ({"mcp_servers": [{}]}, "mcp_servers", "no server is called"),
     ({"n": 2}, "n", "not a field"),
     ({"cache_control": 3}, "cache_control", "an object"),
     ({"output_config": {"effort": "low"}}, "output_config.effort", "not supported"),

@@ -260,7 +260,7 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
         ({"stream_options": {"include_usage": True}}, "stream_options", "unless stream"),
         ({"extra_body": {"octet": {"priority": 10}}}, "octet.priority", "octet.priority must be"),
         ({"extra_body": {"octet": {"intnt": "x"}}}, "octet.intnt", "one of intent"),
-        ({"extra_body": {"octet": {"exclude": ["writer"]}}}, "octet.exclude", "none of"),
+        ({"extra_body": {"octet": {"exclude": ["writer"]}}}, "octet.exclude", "disjoint from"),
         ({"extra_body": {"octet": {"intent": "none-such"}}}, "octet.intent", "octet.intent must be"),
         ({"metadata": {"session_id": "a\nb"}}, "metadata.session_id", "printable"),
         ({"messages": [{"role": "user", "content": "word " * 800}]}, "messages", "tokens"),
