@@ -97,8 +97,8 @@ def test_any_bytes_are_a_sketch_or_a_typed_error(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"", "begin with 1"),
-        (b"\x02\x01\x01", "begin with 1"),
+        (b"", "begin with byte 01"),
+        (b"\x02\x01\x01", "begin with byte 01"),
         (b"\x01\x01", "1 to"),
         (b"\x01\x01\x81", "in the middle"),
         (b"\x01\x00\x01", "at most"),
