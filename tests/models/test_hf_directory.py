@@ -164,7 +164,7 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
     "a config without end": (lambda d: (d / "config.json").write_text("[" * 200_000), "not valid JSON"),
     "a config in latin-1": (lambda d: (d / "config.json").write_bytes(b'{"a": "\xff"}'), "not valid JSON"),
     "a list for a config": (lambda d: (d / "config.json").write_text("[]"), "JSON object"),
-    "a tokenizer with more words": (edit("config.json", vocab_size=100), "only 100 rows"),
+    "a tokenizer with more words": (edit("config.json", vocab_size=100), "only 100 vocabulary rows"),
     "an end beyond the words": (edit("generation_config.json", eos_token_id=[2, 9999]), "9999"),
     "an end that is no word": (edit("tokenizer_config.json", **{"eos_token": "<|none|>"}), "eos_token"),
     "a tokenizer of another kind": (edit("tokenizer.json", model={"type": "Unigram", "vocab": []}), "must be BPE"),
