@@ -244,7 +244,7 @@ def _milliseconds(arguments: argparse.Namespace, name: str) -> int | None:
     if seconds is None:
         return None
     if not math.isfinite(seconds) or not -_INT64 <= seconds * 1000 < _INT64:
-        raise ValueError(f"{option_name(name)} must be a number of seconds, got {seconds}")
+        raise ValueError(f"{option_name(name)} must be a number of seconds below {_INT64 // 1000:,}, got {seconds}")
     return math.ceil(seconds * 1000)
 
 

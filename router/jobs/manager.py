@@ -144,10 +144,10 @@ class JobManager:
         if self._server.draining:
             raise draining("router")
         if request.request_id:
-            raise invalid_field("request_id", "unset, because a job has its own id", request.request_id[:60])
+            raise invalid_field("request_id", "unset for a job", request.request_id[:60])
         if request.HasField("first_token_timeout_ms"):
             given = str(request.first_token_timeout_ms)
-            raise invalid_field("first_token_timeout_ms", "unset, because no caller waits for a job", given)
+            raise invalid_field("first_token_timeout_ms", "unset for a job", given)
         if len(key.encode()) > _MAX_KEY_BYTES or not key.isprintable():
             limit = f"printable and at most {_MAX_KEY_BYTES} bytes"
             raise invalid_field("idempotency_key", limit, f"{shorten(key)} ({len(key.encode())} bytes)")

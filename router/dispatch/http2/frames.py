@@ -217,7 +217,7 @@ class FrameParser:
         elif flags & ACK:
             _check_size(payload, 0)
         elif len(payload) % 6:
-            raise ProtocolViolation(ErrorCode.FRAME_SIZE_ERROR, "settings must be 6 bytes each")
+            raise ProtocolViolation(ErrorCode.FRAME_SIZE_ERROR, "a SETTINGS frame must be a multiple of 6 bytes")
         else:
             self._handler.settings([*struct.iter_unpack(">HI", payload)])
 

@@ -256,13 +256,14 @@ def tune_thresholds(
 
 
 def read_comparisons(path: Path) -> Iterator[Comparison]:
-    with path.open(encoding="utf-8") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _parse_comparison(line, f"{path}:{number}")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} must be valid UTF-8: byte {error.start} is not") from None
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError:
+                raise ValueError(f"{path}:{number} is not valid UTF-8") from None
+            if text.strip():
+                yield _parse_comparison(text, f"{path}:{number}")
 
 
 def write_comparisons(comparisons: Iterable[Comparison], file: TextIO) -> Iterator[Comparison]:

@@ -125,7 +125,7 @@ def test_binary_and_missing_files_are_refused(tmp_path: Path, capsys: Captured) 
     file = tmp_path / "bad.jsonl"
     file.write_bytes(b"\xff\n")
     assert main([*TUNE, "--from", str(file)]) == 2
-    assert "must be valid UTF-8" in capsys.readouterr().err
+    assert "is not valid UTF-8" in capsys.readouterr().err
     assert main([*TUNE, "--from", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err
 
