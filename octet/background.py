@@ -16,7 +16,7 @@ def run_in_background(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Ta
 
 
 def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
-    """Restart the work whenever it ends, until the task is cancelled."""
+    """Return a task that runs the work, and restarts it whenever it ends or fails, until the task is cancelled."""
 
     async def run() -> None:
         while True:
@@ -33,7 +33,7 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
 def run_every(
     seconds: float, work: Callable[[], Coroutine[Any, Any, object] | None], name: str
 ) -> "asyncio.Task[None]":
-    """Repeat until the task is cancelled: pause for `seconds`, then call or await the work."""
+    """Return a task that repeats, until it is cancelled: pause for `seconds`, then run the work to its end."""
 
     async def repeat() -> None:
         while True:

@@ -8,12 +8,12 @@ from octet.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class BackoffDelays:
-    """Delays in seconds."""
+    """Settings of a backoff. Times are in seconds."""
 
     first: float = 0.2
     most: float = 30.0
     healthy: float = 30.0  # after a process was ready for this long, its next failure counts as the first
-    spread: float = 0.25  # the random share of a delay, so that processes that failed together do not restart together
+    spread: float = 0.25  # largest share randomly cut off a delay, so that processes that failed together restart apart
 
 
 class Backoff:

@@ -55,7 +55,7 @@ _EXIT_INVALID, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Imports happen inside, where Ctrl-C is handled."""
+    """Run the command and return its exit status. Modules are imported inside, where Ctrl-C is handled."""
     try:
         _open_standard_streams()
         try:
@@ -94,7 +94,7 @@ def _open_standard_streams() -> None:
 def _main(argv: Sequence[str]) -> int:
     command = argv[0] if argv else ""
     if command not in _SERVING_COMMANDS:
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC reads it when it is imported
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC reads this variable when it is imported
     arguments = _parser(command).parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -147,7 +147,7 @@ def _report_missing(name: str, error: ModuleNotFoundError) -> int:
 
 
 def _install_hint(name: str, error: ModuleNotFoundError) -> str:
-    """Return how to get the missing module. If it is one of Octet's own, which is a bug, raise the error again."""
+    """Return how to install the missing module. If no extra has it, which is a bug, raise the error again."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _OWN_PACKAGES:
         raise error
     if error.name == _CHECKOUT_ONLY:

@@ -22,7 +22,7 @@ _MAX_DURATION_S = 10 * 365 * 86_400
 
 
 def add_parser(commands: Any, name: str, about: str, more: str = "", **options: Any) -> argparse.ArgumentParser:
-    """Add a command whose help is `description`, or else `about` as a sentence, followed by `more`."""
+    """Add a command, described by `about` as a sentence and `more`, unless `options` has a `description`."""
     options.setdefault("description", f"{about[0].upper()}{about[1:]}.{more}")
     formatter = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, formatter_class=formatter, **options)
@@ -32,7 +32,7 @@ def add_parser(commands: Any, name: str, about: str, more: str = "", **options: 
 def add_option(
     parser: Any, name: str, metavar: str, about: str = "", parse: Callable[[str], object] = str, **settings: Any
 ) -> None:
-    """Add an option with a value, or an argument if its name has no dashes."""
+    """Add an option that takes a value, or a positional argument if the name has no dashes."""
     parser.add_argument(name, metavar=metavar, help=about or None, type=parse, **settings)
 
 
@@ -47,7 +47,7 @@ def add_access_options(group: Any) -> None:
 
 
 def report_errors(command: str, call: Callable[[], int]) -> int:
-    """Return the exit status; an invalid option, file or environment is reported in one line on standard error."""
+    """Return the exit status; an error, such as an invalid option or file, is reported in one line."""
     try:
         return call()
     except BrokenPipeError:
@@ -58,7 +58,7 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
 
 
 def integer_type(least: int, most: float, expected: str) -> Callable[[str], int]:
-    """Return an argument type for whole numbers; error messages begin with `expected`."""
+    """Return an argument type for whole numbers from `least` to `most`; error messages begin with `expected`."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -69,7 +69,7 @@ def integer_type(least: int, most: float, expected: str) -> Callable[[str], int]
 
 
 def parse_float(text: str) -> float:
-    """Return NaN for text that is not a number."""
+    """Return the number, or NaN if the text is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -77,7 +77,7 @@ def parse_float(text: str) -> float:
 
 
 def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[str], float]:
-    """Return an argument type for numbers; error messages begin with `expected`."""
+    """Return an argument type for numbers that pass `is_valid`; error messages begin with `expected`."""
 
     def parse(text: str) -> float:
         value = parse_float(text)
@@ -94,7 +94,7 @@ parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive 
 
 
 def parse_pair(text: str, expected: str) -> tuple[str, str]:
-    """Split NAME=VALUE."""
+    """Split NAME=VALUE into its two parts."""
     name, _, value = text.partition("=")
     if not name or not value:
         raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
@@ -102,7 +102,7 @@ def parse_pair(text: str, expected: str) -> tuple[str, str]:
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds, from `24h`, `90m`, `7d` or a number of seconds."""
+    """Return the duration in seconds, from `24h`, `90m`, `7d` or a number of seconds."""
     found = _DURATION.fullmatch(text.strip())
     value = 0.0 if found is None else float(found[1]) * _SECONDS_PER_UNIT[found[2] or "s"]
     if not 0 < value <= _MAX_DURATION_S:

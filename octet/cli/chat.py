@@ -122,7 +122,7 @@ def format_answer_line(receipt: Receipt) -> str:
 
 @dataclass(slots=True)
 class ChatSession:
-    """A conversation: its turns, and the options that slash commands may change."""
+    """A chat: runs turns and slash commands on one conversation."""
 
     conversation: Conversation
     output: ChatTextOutput
@@ -130,7 +130,7 @@ class ChatSession:
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:
-        """Return the exit status. Raises KeyboardInterrupt unless the chat continues after failures."""
+        """Run each line as a turn or a command; return the exit status. Ctrl-C is raised again unless `goes_on`."""
         for line in lines:
             if line.startswith("/") and not line.startswith("//"):
                 status = 0 if run_slash_command(self, line) else cli.EXIT_INVALID
@@ -168,7 +168,7 @@ class ChatSession:
         return 0
 
     def _cut_short(self, text: str, received: str) -> int:
-        """Keep the text that the user has read. Raises KeyboardInterrupt unless the chat continues."""
+        """After Ctrl-C, keep the text received so far. Raises KeyboardInterrupt unless `goes_on`."""
         if not self.goes_on:
             raise KeyboardInterrupt
         if received:
@@ -335,7 +335,7 @@ def read_typed_lines() -> Iterator[str]:
 
 @contextmanager
 def readline_history(file: Path | None) -> Iterator[None]:
-    """Load the lines of earlier chats from the file, and save them there. Without a file, none are kept."""
+    """Load the lines of earlier chats from the file, and save all lines there on exit. Without a file, do neither."""
     try:
         import readline  # also enables line editing; some Pythons lack it
     except ImportError:
@@ -350,13 +350,13 @@ def readline_history(file: Path | None) -> Iterator[None]:
     finally:
         with suppress(OSError):  # losing the history is not an error
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))  # libedit would make the file readable for others
+            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))  # libedit would make the file readable by others
             readline.set_history_length(_MAX_HISTORY)
             readline.write_history_file(file)
 
 
 def history_file() -> Path | None:
-    """Return None if there is no home directory."""
+    """Return the path of the chat history, or None if there is no home directory."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:

@@ -46,14 +46,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
-    """None means the embedded default. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
+    """Load the file, or else the default. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
     from octet.config.loader import default_ensemble, read_ensemble  # needs pyyaml
 
     return default_ensemble() if file is None else read_ensemble(file, files=files)
 
 
 def summarise(ensemble: Ensemble) -> dict[str, Any]:
-    """Summarise the processes that will run and the memory of their KV pools; model weights need more."""
+    """Summarise the ensemble for `--json` and for the text. `kv_bytes` does not include model weights."""
     from octet.config.fields import ensemble_digest
 
     router, specialists = ensemble.router, ensemble.specialists

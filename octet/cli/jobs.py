@@ -92,7 +92,7 @@ def _cancel(router: Client, arguments: argparse.Namespace) -> int:
 
 
 def _watch(router: Client, arguments: argparse.Namespace) -> int:
-    """Print the events of a job. Ctrl-C leaves the job running."""
+    """Print the events of a job and return the exit status. Ctrl-C leaves the job running."""
     print_event = _print_event_json if arguments.json else _JobTextOutput().print_event
     number = arguments.after
     with cli.cancel_on_interrupt(router.close) as interrupt:

@@ -23,7 +23,7 @@ from octet.terminal import format_age, format_duration, format_latency, format_p
 
 RecordT = TypeVar("RecordT", bound=WireRecord)
 Columns = Sequence[str | tuple[str, str | Callable[[Any], object]]]
-"""Each is the name of a field, or a heading with the name of a field or a function of the record."""
+"""Each column is the name of a field, or a heading with either the name of a field or a function of the record."""
 
 _BREAKERS_HELP = """
 closed: the specialist serves. shadow_only: its pass rate fell below the floor;
@@ -151,7 +151,7 @@ def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], R
 
 
 def _change(describe: Callable[[RecordT], str], make: Callable[..., RecordT], *names: str) -> cli.Run:
-    """Return a command that makes a change with the arguments of these names and shows the changed record."""
+    """Return a command that calls `make` with the arguments of these names and shows the changed record."""
     return _show(
         describe, lambda operator, given: make(operator, *(getattr(given, name) for name in names), why=given.reason)
     )
@@ -252,7 +252,7 @@ def add_lane_commands(commands: Commands) -> None:
 
 
 def resolve_adapter_path(text: str) -> str:
-    """Resolve a path relative to this process, because replicas run in another folder."""
+    """Resolve a path that begins with ./, ../ or ~, because replicas run in another folder; return others unchanged."""
     is_local = text.startswith(("./", "../", "~")) or text in (".", "..")
     return str(Path(text).expanduser().resolve()) if is_local else text
 
@@ -293,7 +293,7 @@ def _describe_replica(replica: ReplicaInfo) -> str:
 
 
 def resolve_replica_name(operator: Operator, name: str) -> str:
-    """Raises NotFound for the name of an `octet serve` process; the message gives the replica's name."""
+    """Return the name. Raises NotFound for an `octet serve` process; if possible, the message names its replica."""
     process = _PROCESS_NAME.fullmatch(name)
     names = [] if process is None else [each.name for each in operator.replicas()]
     if process is None or name in names:
@@ -384,7 +384,7 @@ def format_slos(slos: Sequence[Slo]) -> str:
 
 
 def _format_objectives(slos: Sequence[Slo]) -> list[str]:
-    """Format a line for each objective. Among several specialists, those without samples are only named."""
+    """Format a table of objectives. If there are several specialists, those without samples are only named below it."""
     with_targets = [each for each in slos if each.objectives]
     if not with_targets:
         return ["no objectives: the configuration has no targets"]

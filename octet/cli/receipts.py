@@ -31,7 +31,7 @@ N asked (N replicas were tried, some without capacity), preempted, shadowed.
   octet receipts --before 10m --limit 100
   octet receipts --follow"""
 CAPACITY_REASON_NAMES = frozenset(map(reason_name, CAPACITY_REASONS))
-"""Refusals by one replica; another may have had capacity."""
+"""Reasons why one replica refuses a request although another may have capacity."""
 _OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--specialist", "tenant": "--tenant"}
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _POLL_S = 1.0
@@ -54,7 +54,7 @@ def add_receipts_command(commands: Commands) -> None:
 
 
 def parse_moment_ms(text: str) -> int:
-    """Return milliseconds since 1970."""
+    """Return the moment as milliseconds since 1970."""
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     with suppress(ValueError, OverflowError, OSError):
@@ -79,7 +79,7 @@ def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Res
 
 
 def _fetch(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
-    """Raises OctetError, which names an option instead of a wire field."""
+    """Fetch the receipts that match the options. Raises OctetError, which names the option, not the wire field."""
     options = {"outcome": arguments.outcome, "most": arguments.limit, "tenant": arguments.tenant}
     try:
         return list(operator.receipts(arguments.specialist, before_unix_ms=arguments.before, **options))
@@ -91,7 +91,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
 
 
 def _follow(operator: Operator, arguments: argparse.Namespace) -> None:
-    """Print receipts, oldest first, each once, and a note if more requests arrived than one poll fetches."""
+    """Poll until --timeout or Ctrl-C. Print each new receipt once, oldest first; note if some may be missing."""
     seen, is_first_poll = SeenReceipts(), True
     ends = None if arguments.timeout is None else time.monotonic() + arguments.timeout
     with suppress(DeadlineExceeded):
@@ -108,7 +108,7 @@ def _follow(operator: Operator, arguments: argparse.Namespace) -> None:
 
 
 class SeenReceipts:
-    """Remembers which receipts have been printed; the oldest are forgotten."""
+    """Remembers which receipts have been printed, and forgets the oldest beyond a maximum."""
 
     def __init__(self, most: int = _MAX_REMEMBERED) -> None:
         self._most = most
@@ -188,7 +188,7 @@ def format_receipt(receipt: Receipt) -> str:
 
 
 def _format_rows(rows: Iterable[tuple[str, str]]) -> str:
-    """Leave out empty rows, and print a repeated label once."""
+    """Format the rows as lines. Empty rows are left out, and a repeated label is printed only once."""
     lines, last = [], ""
     for label, text in rows:
         if text:
@@ -270,7 +270,7 @@ def _format_answerer(receipt: Receipt) -> str:
 
 
 def _dispatch_rows(between: Between | None) -> Rows:
-    """Show both knobs always, and breaker, lane and shadow only if they are unusual."""
+    """Yield rows about the dispatch. Knobs are always shown; breaker, lane and shadow only if they are unusual."""
     if between is None:
         return
     yield "dispatch", between.why

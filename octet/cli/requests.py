@@ -87,7 +87,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_streamed: bool = True) -> None:
-    """`is_streamed` means that the caller waits for the first token."""
+    """Add `--first-token-timeout` only if `is_streamed`."""
     add_option(parser, "--priority", "N", "0 to 9; higher priorities are served first", int)
     add_option(parser, "--timeout", "SECONDS", f"time limit for {subject}", float)
     if is_streamed:
@@ -110,7 +110,7 @@ def _check_exclusive(arguments: argparse.Namespace) -> None:
 
 
 def check_integers(arguments: argparse.Namespace) -> None:
-    """Raises ValueError for numbers beyond int64; the server checks the ranges."""
+    """Raises ValueError for numbers beyond int64; the server checks the allowed ranges."""
     for name in INTEGER_OPTIONS:
         value = getattr(arguments, name)
         if value is not None and not -_INT64 <= value < _INT64:
@@ -127,7 +127,7 @@ def read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def request_options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
-    """Return the prompt, or None if it is part of a conversation; and the options of `add_request_options`."""
+    """Return the prompt (None if `--system` makes it a message), and the options of `add_request_options`."""
     names = (*FLOAT_OPTIONS, *INTEGER_OPTIONS, *TIMEOUT_OPTIONS, "validate", "stop", "ignore_eos", "session", "user")
     options = routing_options(arguments) | {name: getattr(arguments, name) for name in (*names, "request_id")}
     options |= {"adapters": arguments.adapter, "structure": read_structure(arguments)}
@@ -143,7 +143,7 @@ def routing_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_structure(arguments: argparse.Namespace) -> Structure | None:
-    """Return None if no structure is requested. Raises ValueError or OSError for an option that cannot be used."""
+    """Return the requested form of the answer, or None. Raises ValueError or OSError for an unusable option."""
     for name in ("regex", "choice"):
         check_utf8(name, getattr(arguments, name))
     if arguments.json_object:

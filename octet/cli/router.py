@@ -106,7 +106,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             check_address_free(listener, option)
     if settings.keys is not None:
         settings.keys.load()
-    from router.server import serve  # imported late, because it loads a classifier: only for valid options
+    from router.server import serve  # imported only once the options are valid, because it loads a classifier
 
     return serve(ensemble, settings, accepted)
 

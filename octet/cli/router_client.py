@@ -69,7 +69,7 @@ def _add_connection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Raises OSError for an unreadable key file, and ValueError for an invalid address."""
+    """Return the client's options. Raises OSError for an unreadable key file, and ValueError for an invalid address."""
     check_address(arguments.address)
     silence_grpc()
     api_key = None
@@ -131,7 +131,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_result(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
-    """Print the value as JSON with --json, else the text."""
+    """Print the value as JSON with --json, else the text. Return exit status 0."""
     if arguments.json:
         print_json(value)
     else:
@@ -149,7 +149,7 @@ def add_operator_command(
 
 
 add_operator_verb = partial(add_operator_command, argument_default=argparse.SUPPRESS)
-"""Adds a subcommand of an operator command. It has no defaults, so that options before the verb apply too."""
+"""Adds a subcommand of an operator command. Its options have no defaults, so that those before the verb apply too."""
 
 
 def call_operator(call: OperatorCall) -> Run:

@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
 
 
 def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
-    """Replace port 0 with a free port now, so that a restarted router listens on the same port."""
+    """Apply the port options. Replace port 0 with a free port, so that a restarted router listens on the same port."""
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
     if router.port == 0:
         router = replace(router, port=_free_port(router.host, "--port"))
@@ -136,7 +136,7 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
-    """Run the router as a program, not as a fork, because it needs none of this process's imports and memory."""
+    """Return the router's process: a program, not a fork, because it needs none of this process's memory."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     if ensemble.router.http is not None:
@@ -204,7 +204,7 @@ def _ready_line(ready: dict[str, Any]) -> str:
 
 
 def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int | None:
-    """Return the bytes of these processes and their descendants, counting shared pages once; None if unknown."""
+    """Return the bytes of memory of these processes and their descendants, shared pages counted once, or None."""
     parents = {}
     for stat in proc.glob("[0-9]*/stat"):
         try:

@@ -132,8 +132,8 @@ class OverviewFeed:
         self._thread.join()
 
     def first(self, seconds: float) -> ReceivedOverview | None:
-        """Return the first overview; None if none arrives in time. Raises OctetError, OSError or ValueError if the
-        first attempt fails."""
+        """Return the first overview, or None if it does not arrive in time. Raises OctetError, OSError or ValueError if
+        the first attempt fails."""
         if not self._has_result.wait(seconds):
             return None
         received = self.latest()
@@ -179,7 +179,7 @@ class OverviewFeed:
         self._wake()
 
     def _fail(self, error: Exception | None) -> None:
-        """Record the error; None if the router closed the stream."""
+        """Record why the stream ended; None means that the router closed it."""
         if self._stopping.is_set():
             return
         reason = "the router closed the stream" if error is None else str(error).partition(";")[0]  # without advice
@@ -213,7 +213,7 @@ class LiveView:
         self._drawn: object = None  # None to draw everything next time
 
     def __enter__(self) -> "LiveView":
-        """Let keys arrive unbuffered and without echo; Ctrl-C stays a signal."""
+        """Switch to the alternate screen. Keys arrive unbuffered and without echo; Ctrl-C stays a signal."""
         self._saved = termios.tcgetattr(self._keys_fd)
         tty.setcbreak(self._keys_fd)
         self._console.set_alt_screen(True)
@@ -302,7 +302,7 @@ class KeyParser:
         return bool(self._pending)
 
     def push(self, raw: bytes) -> list[str]:
-        """Return the keys; unknown ones are left out."""
+        """Return the keys that these bytes complete; unknown keys are left out."""
         self._pending += raw
         keys = []
         while found := _KEY.match(self._pending):
@@ -314,6 +314,6 @@ class KeyParser:
         return [key for key in keys if key]
 
     def finish(self) -> list[str]:
-        """Return the pending keys when no more bytes follow soon."""
+        """Return the escape key if it is all that is pending, and discard the pending bytes."""
         pending, self._pending = self._pending, b""
         return ["escape"] if pending == b"\x1b" else []

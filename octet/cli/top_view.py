@@ -52,7 +52,7 @@ class ReceivedOverview:
 
     @property
     def as_of(self) -> str:
-        """When the overview was made, on the router's clock."""
+        """State when the overview was made, on the router's clock, and its age if it is stale."""
         at = format_moment(self.overview.at_unix_ms, "%H:%M:%S")
         return f"as of {at}, {self.age:.0f} s old" if self.is_stale else f"as of {at}"
 
@@ -177,7 +177,7 @@ def _title(received: ReceivedOverview, view: TopView) -> Text:
 
 
 def _findings(overview: Overview, most: int) -> list[Text]:
-    """List problems, the worst first. Notes are not problems."""
+    """Return at most `most` lines: the findings, or a headline and the notes if there are no problems."""
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [styled(f"the store is unavailable: {overview.store_trouble}", BAD)]
     headline = styled(overview.headline or "no problems", GOOD)
@@ -227,13 +227,13 @@ def _specialist_cells(view: SpecialistView) -> Mapping[str, Text]:
 
 
 def _rate(view: SpecialistView, name: str, style: str = PLAIN) -> Text:
-    """Format a rate. `style` applies above zero."""
+    """Format a rate, with `style` if it is above zero."""
     value = getattr(view.rates, name, None)
     return styled("-" if value is None else format_rate(value), style if value else PLAIN)
 
 
 def _latency(view: SpecialistView, name: str) -> Text:
-    """Show the 95th percentile and its objective."""
+    """Format the 95th percentile, followed by its target if there is one."""
     objectives = () if view.slo is None else view.slo.objectives
     objective = next((each for each in objectives if each.name == f"{name}_p95"), None)
     text = format_latency(getattr(getattr(view.slo, name, None), "p95", None))
@@ -368,7 +368,7 @@ def _row(headings: Sequence[str], cells: Mapping[str, Text], widths: Mapping[str
 
 
 def _scroll(rows: Sequence[Sequence[Text]], index: int, room: int) -> list[Text]:
-    """Return as many rows as fit, including the selected one; the last line counts the others."""
+    """Return all rows if they fit, else as many as fit around the selected one and a line that counts the others."""
     height = max(map(len, rows), default=1)
     if len(rows) * height <= room:
         return [line for row in rows for line in row]
@@ -390,7 +390,7 @@ def _fit(line: Text, columns: int) -> Text:
 
 
 def _dim(line: Text) -> Text:
-    """Dim stale figures; warnings keep their colour."""
+    """Dim a line of stale figures; warnings keep their colour."""
     dimmed = line.copy()
     if dimmed.style in (PLAIN, GOOD):
         dimmed.style = DIM

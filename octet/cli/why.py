@@ -89,7 +89,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:
-    """`is_complete` is for operators: a missing fact then means that it did not happen."""
+    """`is_complete`: all that an operator may see was fetched, so that a missing fact means that it did not happen."""
     receipt = found.receipt
     headline = f"request {receipt.request_id or 'without an id'}: {format_headline(receipt)}"
     sections = [
@@ -154,7 +154,7 @@ def _units(seconds: float) -> int:
 
 
 def _bar(stage: TimeStage, total: int) -> str:
-    """Draw at least one column for every stage that took time."""
+    """Draw the stage on the time axis, with at least one column if it took time."""
     if total == 0:
         return f"|{' ' * _BAR}|"
     first = stage.start * _BAR // total
