@@ -13,8 +13,8 @@ CircuitState = Literal["closed", "open", "half_open"]
 
 
 class CircuitBreaker:
-    """Opens after a number of failures in a row and allows a single probe after a cool-down. The cool-down doubles with
-    every failed probe and is reset by a successful one."""
+    """Opens after a number of consecutive failures and allows one probe after a cool-down. Each failed probe doubles
+    the cool-down, up to a maximum; a success resets it."""
 
     def __init__(self, clock: Clock, *, failures: int, cool_down: float, max_cool_down: float) -> None:
         if failures < 1:
@@ -43,7 +43,7 @@ class CircuitBreaker:
 
     def allow(self) -> bool:
         """Whether a call may be sent now. While half-open, that call is the probe. The caller reports its result with
-        `succeeded`, `failed` or `gave_up`; a probe without a result delays the next one by a cool-down."""
+        `succeeded`, `failed` or `gave_up`; a probe whose result is missing delays the next one by a cool-down."""
         if not self.would_allow:
             return False
         if self._opened is not None:
@@ -92,8 +92,8 @@ _ItemT = TypeVar("_ItemT")
 def filter_ejected(
     items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
 ) -> list[_ItemT]:
-    """Return the healthy items; if there are none, the broken ones, which may have recovered. If all items are closed,
-    return all of them, although they will most likely refuse. The result is empty only if `items` is empty."""
+    """Return the items that are neither closed nor broken; if there are none, the broken ones, which may have
+    recovered. If all are closed, return all, although they will most likely refuse. Empty only if `items` is empty."""
     serving = [item for item in items if not is_closed(item)]
     healthy = [item for item in serving if not is_broken(item)]
     return healthy or serving or list(items)
@@ -104,8 +104,8 @@ BreakerState = Literal["closed", "shadow_only", "recovering"]
 BreakerHold = Literal["open", "closed"]
 BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
 BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
-"""The correctness breaker moves from closed to shadow-only to recovering, then to closed or back. It needs enough
-samples to move and stays in each state for at least a window, so no result counts for two transitions."""
+"""The correctness breaker moves from closed to shadow-only to recovering, then to closed or back to shadow-only. It needs
+enough samples to move and stays in each state for at least a window, so no result counts for two transitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +164,12 @@ class BreakerTransition:
 def advance_breaker(
     record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
 ) -> tuple[BreakerRecord, BreakerTransition | None]:
-    """Apply the counts of the last `rules.window` seconds. With too few samples the record is unchanged.
+    """Return the record updated with the counts of the last `rules.window` seconds, and the transition if one is due.
+    Without a floor, or with too few samples, the record is unchanged.
 
     A gap without checks, or with too few samples, counts as part of a breach or recovery if the rate was on the same
-    side of the floor before and after it, unless the gap is so long that no earlier sample remains. Applying the same
-    counts twice has no further effect."""
+    side of the floor before and after it, unless the breach or recovery began too long ago (see `_begun`). Applying the
+    same counts twice has no further effect."""
     rate = counts.rate
     if rules.floor is None or rate is None or counts.total < rules.min_samples:
         return record, None
@@ -181,8 +182,8 @@ def advance_breaker(
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
-    """Hold the breaker for an operator until it is released. While it is held open, the lane gets only shadow traffic;
-    while it is held closed, the lane serves. The underlying state keeps updating."""
+    """Return the record, held by an operator until it is released. While it is held open, the lane gets only shadow
+    traffic; while it is held closed, the lane serves. The underlying state keeps updating."""
     return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
 
 
@@ -191,7 +192,8 @@ def release_breaker(record: BreakerRecord) -> BreakerRecord:
 
 
 def may_serve(record: BreakerRecord) -> bool:
-    """Whether the lane may serve. A recovering lane gets only shadow traffic until its window is over."""
+    """Whether the lane may serve. Unless it is held closed, a recovering lane gets only shadow traffic until its pass
+    rate has stayed at or above the floor for a whole window."""
     return record.hold == "closed" if record.hold else record.state == "closed"
 
 
@@ -210,7 +212,7 @@ def describe_breaker_outlook(record: BreakerRecord, counts: Counts, now: float, 
 
 
 def _timed(record: BreakerRecord, is_below: bool, now: float, rules: CorrectnessRules) -> BreakerRecord:
-    """Return the record with its timers updated for this rate."""
+    """Return the record with its timers updated; `is_below` is whether the pass rate is below the floor."""
     transition_at = record.transition_at
     if transition_at is not None and transition_at - now > rules.window:
         transition_at = now

@@ -1,8 +1,7 @@
 """Escalation of a specialist that refuses too many requests for too long.
 
 First its shadow threshold rises, so that more low-confidence requests go to second choices; then the priority floor
-rises, so that low priorities are refused. It steps back in reverse order.
-"""
+rises, so that low priorities are refused. Once the load is calm, the steps are undone in reverse order."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -72,9 +71,9 @@ def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: Es
 def advance_ladder(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> tuple[EscalationLadder, EscalationMove | None]:
-    """Apply the counts of the last `rules.sustain` seconds: requests that were accepted (good) or refused for lack of
-    capacity (bad). The level never exceeds `top`, the largest number of levels of any intent of the specialist.
-    Applying the same counts twice has no further effect."""
+    """Return the ladder after the counts of the last `rules.sustain` seconds, and the move if there was one. The counts
+    are requests accepted (good) or refused for lack of capacity (bad). The level never exceeds `top`, the largest
+    number of levels of any intent of the specialist. Applying the same counts twice has no further effect."""
     limit = top if rules.enabled else 0
     ladder = _timed(ladder, counts, now, rules, limit)
     aim, why = _target_level(ladder, counts, now, rules, limit)
@@ -87,7 +86,7 @@ def advance_ladder(
 def _target_level(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, limit: int
 ) -> tuple[int, str]:
-    """Return the level to move to, and the reason."""
+    """Return the level to move to and the reason; the current level if no move is due."""
     if ladder.level > limit:
         return limit, f"only {limit} levels are configured now" if rules.enabled else "switched off"
     if not _is_settled(ladder, now, rules):

@@ -36,7 +36,7 @@ class LaneRecord:
 
     @property
     def name(self) -> str:
-        """Empty for the base model."""
+        """The names of its adapters, joined by `+`; empty for the base model."""
         return "+".join(adapter.name for adapter in self.adapters)
 
     @property
@@ -55,7 +55,7 @@ def lane_id(specialist: str, lane: LaneRecord) -> str:
 
 
 def has_name_clash(lane: LaneRecord, adapters: Sequence[AdapterRef]) -> bool:
-    """Whether a replica would hold different contents under the same name."""
+    """Whether the lane uses the load name of one of these adapters for different content."""
     known = {adapter.load_name: adapter.digest for adapter in lane.adapters}
     return any(known.get(adapter.load_name, adapter.digest) != adapter.digest for adapter in adapters)
 
@@ -84,7 +84,7 @@ class QualityBar:
 def quality_bar(
     measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
-    """The floor, or the reference lane's rate less a margin, whichever is higher; None if neither is known."""
+    """Return the higher of the floor and the rate of `measure` less a margin; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
     if reference.rate is not None and reference.total >= rules.min_samples:
@@ -98,8 +98,8 @@ def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
 
 
 def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> str:
-    """Return why a lane is rolled back; empty if it is not. With enough samples the rate decides; with fewer, the
-    breach must be statistically certain."""
+    """Return why a lane is rolled back; empty if it is not. With at least `rules.min_samples` samples the rate decides;
+    with fewer (at least `_FEWEST`), the breach must be statistically certain."""
     if not rules.roll_back or bar is None or counts.total < _FEWEST:
         return ""
     if counts.total >= rules.min_samples:
@@ -108,7 +108,7 @@ def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> s
 
 
 def _chance(counts: Counts, bar: float) -> float:
-    """An upper bound (Chernoff) on the probability of this few passes if the true rate is at the bar."""
+    """Return an upper bound (Chernoff) on the probability of so few passes if the true rate equals the bar."""
     if counts.rate is None or counts.rate >= bar:
         return 1.0
     exponent = 0.0
@@ -178,8 +178,8 @@ class SpecialistLanes:
     def load(
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
     ) -> tuple["SpecialistLanes", LaneMove]:
-        """Add a candidate on the serving model or on `revision`; a former candidate is retired. Raises LaneError if
-        this content is already serving or a candidate, or if its `load_name` is in use for different content."""
+        """Return the lanes with a new candidate on the serving model or on `revision`; a former one is retired. Raises
+        LaneError if this content already serves or is the candidate, or if a `load_name` has different content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
@@ -220,7 +220,7 @@ class SpecialistLanes:
     def judge(
         self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
     ) -> tuple["SpecialistLanes", LaneMove | None]:
-        """Apply the evaluated answers of each lane; make at most one move. The serving lane is judged first."""
+        """Judge the lanes by their counts, the serving one first. Return them after at most one move, and that move."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
@@ -284,14 +284,14 @@ class SpecialistLanes:
                 raise LaneError(f"{lane} of {self.specialist} has the same name on the replicas but different content")
 
     def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
-        """Why the candidate is promoted by policy; empty if it is not."""
+        """Return why the candidate is promoted by policy; empty if it is not."""
         if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
             return ""
         measured = "" if mine.total < rules.min_samples else f", the serving lane {format_pass_rate(mine)}"
         return f"{format_pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
     def _obstacle(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
-        """Why the candidate is not promoted by policy; empty if it is."""
+        """Return what keeps the policy from promoting the candidate; empty if nothing does."""
         if theirs.total < rules.min_samples or theirs.rate is None:
             return f"{theirs.total} of {rules.min_samples} samples"
         if self.serving.fresh:
@@ -339,9 +339,9 @@ class SpecialistLanes:
 def configure_lanes(
     book: SpecialistLanes | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
 ) -> tuple[SpecialistLanes, LaneMove | None]:
-    """Apply the configuration to the known lanes. The first lane ever is trusted: the operator chose it. If the model
-    or the configured adapters have changed, a fresh lane begins to serve, and lanes on other models are retired.
-    Otherwise all lanes stay, including promoted ones."""
+    """Return the lanes for this configuration, and the move if a lane began. The first lane ever is trusted: the
+    operator chose it. If the model or the configured adapters have changed, a fresh lane begins to serve, and lanes
+    that cannot coexist with it are retired. Otherwise all lanes stay, including promoted ones."""
     origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:
         lane = LaneRecord(1, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, "the first lane", fresh=False)
@@ -356,7 +356,7 @@ def configure_lanes(
 
 
 def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
-    """Make room for the coming serving lane. Lanes that cannot coexist with it are retired."""
+    """Make the serving lane the previous one. Retire the former previous lane and all that clash with `coming`."""
     for lane in book.lanes:
         gone = lane.revision != coming.revision or has_name_clash(lane, coming.adapters)
         if lane.status == "previous" or (lane.status in HELD_STATES and gone):

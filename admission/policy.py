@@ -29,8 +29,8 @@ MAX_OVERTAKE_SECONDS = 30.0
 
 
 def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
-    """`deadline` is the nearest one; `index` is the order of submission. A request is due at its deadline, or
-    `MAX_OVERTAKE_SECONDS` after its arrival if that comes first."""
+    """Return the rank. `deadline` is the nearest one; `index` is the order of submission. A request is due at its
+    deadline, or `MAX_OVERTAKE_SECONDS` after its arrival if that comes first."""
     latest = arrival + MAX_OVERTAKE_SECONDS
     return -priority, latest if deadline is None else min(deadline, latest), arrival, index
 
@@ -48,8 +48,8 @@ def earliest_deadline(*deadlines: float | None) -> float | None:
 
 
 def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float = 0) -> tuple[float, ...]:
-    """The sort key of victims, smallest first: the lowest priority, pure attention before hybrid models, the newest,
-    and the cheapest to restore."""
+    """Return the sort key of a victim. Preempted first are the lowest priority, then pure attention before hybrid
+    models, the newest, and the cheapest to restore."""
     negative_priority, _, arrival, index = rank
     return -negative_priority, has_state, -arrival, num_computed, -index
 
@@ -59,8 +59,8 @@ def may_preempt(rank: Rank, victim: Rank) -> bool:
 
 
 def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: bool) -> tuple[float, ...]:
-    """The sort key for shedding or suspending, smallest first: shadows, the lowest priority, requests without a
-    deadline, those without output, the newest."""
+    """Return the sort key for shedding or suspending. Shed first are shadows, then the lowest priority, requests
+    without a deadline, those without output, and the newest."""
     negative_priority, _, arrival, index = rank
     return not is_shadow, -negative_priority, has_deadline, has_output, -arrival, -index
 
@@ -81,9 +81,8 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request takes a step before the next prompt token. This is the case after each chunk of
-    prompt tokens. A step computes prompts of one adapter stack; the rest of its chunk is given to prompts of other
-    stacks first."""
+    """Whether every decoding request takes a step before the next prompt token: after a whole chunk of prompt tokens,
+    or if no prompt is left. A step computes prompts of one adapter stack, so several steps may fill a chunk."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -111,8 +110,8 @@ class PrefillHold:
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
-        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` chunks left.
-        If a request holds the prompt already, the result is negative. A request that is late even without chunks holds
+        """Return the seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks`
+        left; negative if one holds it already, infinite if none can. A request that is late even without chunks holds
         no prompt. `num_rounds` decode steps are done."""
         chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:

@@ -12,7 +12,7 @@ _MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^`{|}~"
 def similarity(a: str, b: str) -> float:
     """Return 0 for no token in common, up to 1 for the same tokens in the same order, ignoring case and spacing. This
     is Dice's coefficient over tokens and pairs of neighbours: a changed name affects both, a changed order only the
-    pairs. Symmetric, and linear in the compared characters, which are bounded."""
+    pairs. It is symmetric, and its cost is linear in the number of compared characters, which is bounded."""
     mine, yours = _tokens(a), _tokens(b)
     if mine == yours:
         return 1.0

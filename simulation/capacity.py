@@ -125,8 +125,8 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Search for all specialists together, each between too few replicas and enough: by doubling, then by bisection.
-    Specialists share load, so the result is simulated as a whole and increased where it fails. Raises NotEnough."""
+    """Find the fewest replicas of all specialists together, each by doubling, then by bisection. Specialists share
+    load, so the result is simulated as a whole and increased where it fails. Raises NotEnough if `most` are too few."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []
     while any(enough[name] - too_few[name] > 1 for name in names):
@@ -235,8 +235,8 @@ def play(
 async def _play(
     cluster: SimulatedCluster, requests: Sequence[TraceRequest], report: Report
 ) -> tuple[list[SimulatedAnswer], BusyTimes, BusyTimes]:
-    """Return the answers, and the busy times before the first and after the last request. Callers do not wait for each
-    other."""
+    """Return the answers, and the busy times just before the first and just after the last request is sent. Callers do
+    not wait for each other."""
     await cluster.start()
     loop = asyncio.get_running_loop()
     first = cluster.busy_times()

@@ -28,7 +28,7 @@ _FIRST_PORT = 10_000
 
 
 class Machine:
-    """Runs a replica's processes: start, stop, kill, partition, restart."""
+    """Runs the processes of a replica, one at a time: starts, stops, resumes, kills and replaces them."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class Process:
         self._held: list[TimerHandle] = []
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._dropped: list[object] = []
-        """Keeps the callbacks of dead processes: collecting them would run their `finally` blocks."""
+        """Keeps the callbacks of the dead process: collecting them would run their `finally` blocks."""
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -276,7 +276,7 @@ class LoopClock:
 
 
 class EngineClock:
-    """The clock of an engine. `sleep` only records the time; the step loop then waits for it."""
+    """The clock of an engine. `sleep` only adds up the time; `take` returns it for the simulation to let it pass."""
 
     def __init__(self, loop: HeapLoop) -> None:
         self.now = loop.time

@@ -53,7 +53,7 @@ class Link:
         return not self._cut
 
     def send(self, to: Process, arrive: Arrive, *, back: bool) -> None:
-        """Call `arrive` in the other process after the delay."""
+        """Call `arrive` in the process `to` after a delay; while this direction is cut, keep the message."""
         if back in self._cut:
             self._cut[back].append((to, arrive))
             return
@@ -62,7 +62,8 @@ class Link:
         self._loop.call_at(self._last[back], arrive, context=to.context)
 
     def cut(self, *, there: bool = True, back: bool = True) -> None:
-        """Interrupt the link. Messages in flight still arrive."""
+        """Interrupt these directions. Messages in flight still arrive. The connection is lost after
+        KEEPALIVE_SECONDS."""
         for direction, is_cut in ((False, there), (True, back)):
             if is_cut:
                 self._cut.setdefault(direction, [])
@@ -70,7 +71,7 @@ class Link:
             self._giving_up = self._loop.call_later(KEEPALIVE_SECONDS, self._give_up)
 
     def mend(self) -> None:
-        """Restore the link. Messages sent meanwhile arrive now, unless the connection was closed."""
+        """Restore the link. Messages sent meanwhile arrive after the usual delay, unless the connection was lost."""
         held, self._cut = self._cut, {}
         if self._giving_up is not None:
             self._giving_up.cancel()
@@ -80,7 +81,7 @@ class Link:
                 self.send(to, arrive, back=back)
 
     def lose(self) -> None:
-        """Close the connection immediately and drop the messages that were held back."""
+        """Close the connection immediately and drop the messages that a cut has kept back."""
         for sent in self._cut.values():
             sent.clear()
         for lost in tuple(self.on_loss):
@@ -274,7 +275,7 @@ class Handling:
         self._task = self._loop.create_task(self._serve(handler, raw), name=method, context=copy_context())
 
     def withdraw(self) -> None:
-        """Cancel the handler, because the caller is gone."""
+        """Cancel the handler, because the caller no longer waits."""
         self._has_ended = True
         if self._task is not None:
             self._task.cancel()
@@ -411,7 +412,7 @@ class Channel:
         self._waiting.pop(call, None)
 
     def _lost(self) -> None:
-        """Handle the loss of the connection: soon end the open calls and cancel their handlers."""
+        """Handle the loss of the connection: soon end the calls that were sent and cancel their handlers."""
         for call in tuple(self._open):
             if call.handling is not None:
                 call.handling.lose()

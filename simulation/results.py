@@ -82,7 +82,7 @@ def summary(samples: Sequence[float], bench: str, case: str, metric: str, unit: 
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
-    """Return the sample at the nearest rank, which is never interpolated."""
+    """Return the sample at the nearest rank, without interpolation."""
     return sorted(samples)[max(0, ceil(len(samples) * percent / 100) - 1)]
 
 
@@ -98,7 +98,7 @@ def format_table(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]
 
 
 def format_figure(value: float) -> str:
-    """Format with three significant digits, or all the digits of a whole number."""
+    """Format whole numbers and those from 100 on without decimals, those from 10 on with one, others with two."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

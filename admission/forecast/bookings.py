@@ -185,8 +185,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Let the sharer share at most `most` tokens with the holder. Return the number of slots that it now fills itself,
-    for tokens that it no longer shares."""
+    """Let the sharer share at most `most` tokens with the holder. Return the number of additional slots that the sharer
+    fills, for tokens that it no longer shares."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -274,7 +274,7 @@ class BookedRequests:
         self._leave(request)
 
     def resume(self, key: str) -> None:
-        """Return the request to the running ones if the scheduler had not stopped it yet, otherwise to the queue."""
+        """Move the request to the running ones if the scheduler has not stopped it yet, otherwise to the queue."""
         request = self._active[key] = self._suspended.pop(key)
         if request.is_running:
             self._seat(request)
@@ -325,8 +325,8 @@ class BookedRequests:
         return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
 
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Transfer the blocks that other requests share with the leaver to a running sharer. If none runs, the blocks
-        stay in the cache, and the first sharer to start holds them again."""
+        """Transfer the blocks that other requests share with the leaver to a running sharer. If none runs, they share
+        with the leaver's own holder; without one, the blocks stay cached, and the first sharer to start holds them."""
         sharers = self._sharers(leaver)
         if running := [each for each in sharers if each.booking.key in self._running]:
             pass_on_blocks(leaver, running, sharers)

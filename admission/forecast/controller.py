@@ -128,7 +128,7 @@ class AdmissionController:
         return self._queue_full(now)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
-        """Seconds after which a request that was shed should be retried."""
+        """Seconds until a shed request should be retried; None if unknown, or if waiting would not help."""
         kind = (booking.priority, booking.deadline is not None or booking.first_deadline is not None)
         hint = self._retry_hints.get(kind)
         if hint is None or not 0 <= now - hint[0] < SHARED_RETRY_SECONDS:
@@ -224,8 +224,8 @@ class AdmissionController:
     def _shadows_in_the_way(
         self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return the shadows that must be shed so that the request can run. If the others would make any request late,
-        return all shadows."""
+        """Return the shadows that must be shed so that the request can run. If the other shadows would make any request
+        late, return all shadows."""
         if not self.bookings.num_shadows or request.booking.shadow:
             return ()
         keys = shadows_to_displace(request, displaced, self.bookings, self.capacity)

@@ -187,8 +187,8 @@ _SUBSETS = [subset for size in (3, 2, 1) for subset in combinations(range(3), si
 
 
 class PriceFit:
-    """Non-negative least squares of relative errors over decaying sums. Prices that the measurements cannot determine,
-    because all steps had the same shape, stay at the prior."""
+    """Fits prices by non-negative least squares of relative errors, in which old steps lose weight. Prices that the
+    steps cannot determine, because all had the same shape, stay at the prior."""
 
     def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.98, trust: float = 0.02) -> None:
         """`units` are usual sizes of the three features. The prior weighs as much as `trust` measurements."""
@@ -240,7 +240,7 @@ class PriceFit:
         return (best[0] / units[0], best[1] / units[1], best[2] / units[2])
 
     def _first_guess(self, usual: float) -> Vector:
-        """Attribute half of the time to the step itself and half to its tokens, until shapes differ."""
+        """Return prices for steps of equal shape: half of the time for the step itself, half for its tokens."""
         step, tokens, _ = self._matrix[0]
         return (usual / 2, usual / 2 * step / (tokens * self._units[1]), 0.0)
 
@@ -423,7 +423,7 @@ class LoadCorrection:
         self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
 
     def share(self, load: float, horizon: float) -> float:
-        """The median of similar answers; until there are enough, the load beyond capacity, scaled by the horizon."""
+        """Return the median share of similar answers or, if there are too few, the overload scaled by the horizon."""
         seen = self._of(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:

@@ -97,7 +97,8 @@ class Forecast:
         arrivals: ExpectedArrivals = NO_ARRIVALS,
         until: BookedRequest | None = None,
     ) -> Simulation:
-        """Simulate at least to the end of `until`. An earlier simulation of the same requests is continued."""
+        """Simulate the bookings with `extra` and without `without`, until the outcome of `until` (None: every outcome)
+        is known. An earlier simulation of the same requests is continued."""
         without = frozenset(without)
         key = (extra, without, arrivals.rows, arrivals.prefill)
         if key in self._simulations:
@@ -116,7 +117,7 @@ class Forecast:
 
     @cached_property
     def unchanged(self) -> Simulation:
-        """Simulate all booked requests without a new one."""
+        """The simulation of all booked requests without a new one."""
         return self.simulate()
 
     def slack_alone(self, request: BookedRequest, since: float = 0.0) -> float:
@@ -127,7 +128,7 @@ class Forecast:
         return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
 
     def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
-        """The times if no other request runs: the prompt in the longest steps, then one round per token."""
+        """Return the times of the request alone, scaled by `factor`; `end` is `first` unless the length is exact."""
         pace, booking = self._pace, request.booking
         most, holds = self._capacity.max_step_tokens, pace.hold is not None
         tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
@@ -159,7 +160,7 @@ class Forecast:
         return min(self.left(request.first_deadline, times.first), self.left(request.booking.deadline, times.end))
 
     def left(self, deadline: float | None, at: float = 0.0) -> float:
-        """Seconds left before the deadline, `at` seconds from now."""
+        """Return the seconds from `at` (in seconds from now) to the deadline; infinite without a deadline."""
         return inf if deadline is None else deadline - self.now - at
 
     def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
@@ -311,7 +312,7 @@ class Displacement(NamedTuple):
     check: ForecastCheck  # the consequences if no other request is displaced
 
     def find(self) -> tuple[str, ...] | None:
-        """Return keys in `shed_order`; None if displacing all candidates would not be enough."""
+        """Return the keys of the requests to displace; None if displacing all candidates would not be enough."""
         lower = [each for each in self.forecast.bookings.active if each.yields_to(self.request)]
         lower.sort(key=_shed_order)
         everyone = tuple(each.booking.key for each in lower)
@@ -325,7 +326,7 @@ class Displacement(NamedTuple):
         return self.forecast.check(self.request, keys, self.arrivals).is_fine
 
     def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
-        """Return candidates whose displacement makes up for the delay; None after `most` simulations."""
+        """Return candidates whose displacement makes up for the delay; None if `most` simulations did not find them."""
         chosen, check, effort = self.already, self.check, 1.0
         while not check.is_fine:
             if self.forecast.num_simulations >= most:
@@ -412,9 +413,9 @@ class QueueSweep(NamedTuple):
 def sweep_queue(
     forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
 ) -> QueueSweep:
-    """Rescue the best-ranked late request that can be helped. If there is none, shed requests that were hopeless at the
-    previous sweep too. A request is hopeless if it cannot meet a deadline even if all times shrink by `least_factor`;
-    unless the length of its answer is known exactly, its first token counts as the end of the answer."""
+    """Return the changes that rescue the best-ranked late request that can be helped. If there is none, shed requests
+    that were hopeless at the previous sweep and still are. A request is hopeless if it cannot meet a deadline even with
+    all times multiplied by `least_factor`; unless its answer's length is exact, its first token counts as the end."""
     rescue = find_rescue(forecast, bookings)
     if rescue is not None:
         beneficiary, displaced = rescue
@@ -453,7 +454,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return lower requests in `shed_order`: those that begin before `request` ends, then those that replace them."""
+    """Return the keys of lower requests that begin before `request` ends, then of those that replace them."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

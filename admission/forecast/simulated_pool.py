@@ -56,7 +56,7 @@ class SimulatedPool:
         self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether there are blocks, besides the headroom, for its prompt and the next token after `rounds` rounds."""
+        """Whether, after `rounds` rounds, the blocks outside the headroom suffice for the job's prompt and a token."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
@@ -68,7 +68,7 @@ class SimulatedPool:
         return self._count_blocks(rounds) <= num_free
 
     def rounds_in_pool(self, rounds: float, count: float) -> float:
-        """How many of `count` rounds, after the first `rounds`, have enough blocks."""
+        """Return for how many of the `count` rounds that follow the first `rounds` there are enough blocks."""
         num_rows = len(self._decoding)
         num_seated = num_rows + len(self._prompts)
         most = (self.used_slots + count * num_rows) / self._block_size + num_seated * self._beyond_full
@@ -111,7 +111,7 @@ class SimulatedPool:
             self._heirs[job.request.holder] = job
 
     def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the running request that holds the blocks that this one shares, and their number of tokens."""
+        """Return the running holder of the blocks that `sharer` shares, and their tokens; (None, 0) if none runs."""
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)

@@ -195,7 +195,7 @@ class Simulation:
             self._turns.add(job)
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first victim if there is no head or its priority is lower. Return whether it was preempted."""
+        """Preempt the first victim unless `head` is given and may not preempt it. Return whether it was preempted."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
             self._lowest = victim.rank[0]
@@ -228,7 +228,7 @@ class Simulation:
         return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
-        """How many of `count` rounds are taken before the held prompt continues."""
+        """Return how many of `count` rounds are taken before the held prompt continues."""
         if self._hold is None or count <= 1:
             return count
         hold, num_stacks, seconds = self._hold, len(self._stacks), self._round_seconds(1.0, after_chunk=False)
@@ -375,8 +375,8 @@ class Simulation:
         return num_grown
 
     def _stream_rest(self) -> None:
-        """Approximate the rest as a stream: each request begins when the work before it is done, and as many requests
-        as run now share each round."""
+        """Approximate the rest of the line as a stream: each request begins when the work before it is done, and as
+        many requests as run now share each round."""
         rest, prices, now, rounds = self._line[self._next :], self._prices, self._now, self._rounds
         num_rows, num_stacks = len(self._decoding) + len(self._prompts), max(1, len(self._stacks))
         look_back = self._context / max(1, len(self._decoding))
