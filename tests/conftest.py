@@ -74,8 +74,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With OCTET_NO_SKIP=1, as in CI, a skipped test fails, unless it was skipped because the machine forbids an
-    operation."""
+    """With OCTET_NO_SKIP=1, as in CI, report a skipped test as failed unless `may_skip` accepts its reason, such as an
+    operation that the machine forbids."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and not may_skip(str(report.longrepr)):
         report.outcome = "failed"

@@ -17,14 +17,15 @@ def forbidden(why: str) -> str:
 
 
 def may_skip(reason: str) -> bool:
-    """Return whether a test may be skipped for this reason. `make faults` permits no skip."""
+    """Whether a test may be skipped for this reason: any reason, or with OCTET_NO_SKIP=1 only one from `forbidden`.
+    `make faults` permits no skip."""
     if os.environ.get(NO_SKIP) != "1":
         return True
     return _BEGIN in reason and os.environ.get(FORM) != "long"
 
 
 def note_missing(reason: str) -> None:
-    """Print which part of a test is left out, or fail if no part may be."""
+    """Print why a part of a test is left out. Fail the test if this reason does not permit it."""
     if not may_skip(reason):
         pytest.fail(f"left out where nothing may be skipped: {reason}")
     print(f"left out: {reason}")

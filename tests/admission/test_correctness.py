@@ -127,7 +127,7 @@ def test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window(
 
 
 def test_a_pass_rate_that_walks_around_the_floor_does_move_it() -> None:
-    """Control: without a transition here, the law above would prove nothing."""
+    """Control: the breaker does move. If it never moved, the test above would prove nothing."""
     lane = Lane(7)
     for i in range(4000):
         lane.second(0.5 if i // 200 % 2 else 1.0)

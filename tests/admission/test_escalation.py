@@ -178,8 +178,8 @@ def test_the_levels_of_the_usual_rules() -> None:
 
 
 class Load:
-    """A constant load on a specialist that refuses what it cannot serve. Every level reduces the share of refused
-    requests."""
+    """A constant load of 40 requests a second on a specialist. `refused_at` returns the share of requests that it
+    refuses at an escalation level."""
 
     def __init__(self, refused_at: Callable[[int], float], seed: int = 0) -> None:
         self.refused_at = refused_at

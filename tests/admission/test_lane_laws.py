@@ -1,4 +1,4 @@
-"""A lane registry after many changes: held lanes are never dropped, and no number is used twice."""
+"""A specialist's lanes after many changes: no lane in use is dropped, and no lane number is used twice."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def test_held_lanes_stay_known_and_the_oldest_others_are_dropped(acts: list[str]
 
 @given(st.integers(3, 1000), acts)
 def test_a_number_used_elsewhere_is_not_used_again(next_number: int, acts: list[str]) -> None:
-    """`next_number` is ahead, as if a lane with a higher number had been dropped from the registry."""
+    """`next_number` may exceed the highest lane number by more than 1, as if later lanes had already been dropped."""
     first = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load(
         [adapter(1000)], "ada", "a refresh", 0.5
     )[0]

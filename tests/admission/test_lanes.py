@@ -49,7 +49,7 @@ def promoted(book: SpecialistLanes, content: str = "new") -> SpecialistLanes:
 
 
 def trusted(book: SpecialistLanes) -> SpecialistLanes:
-    """Return the registry as if the serving lane had proved its pass rate."""
+    """Return the lanes as if the serving lane had already proved its pass rate."""
     lanes = tuple(replace(lane, fresh=False) if lane.status == "serving" else lane for lane in book.lanes)
     return replace(book, lanes=lanes)
 
@@ -67,7 +67,7 @@ contents = st.sampled_from(["red", "green", "blue", "grey"])
 
 
 class LanesMachine(RuleBasedStateMachine):
-    """Operators and the policy act in any order, with restarts and new configurations in between."""
+    """Operators and the policy change lanes in any order, with restarts and new configurations in between."""
 
     @initialize(contents=st.lists(contents, max_size=2, unique=True))
     def a_start(self, contents: list[str]) -> None:

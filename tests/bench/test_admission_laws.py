@@ -72,7 +72,7 @@ def answers(one: Run) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("load", [3.0, 10.0])
 def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
-    """This holds for every seed, against the usual and the best length of a first-come-first-served queue."""
+    """For every seed, the factor is 1.5 for a queue of the usual length, and 1.2 for a queue of the best length."""
     asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
     ours = {seed: run(PLAN, offers, load, "octet", seed) for seed, offers in asked.items()}
     assert sum(missed(one, TOP) for one in ours.values()) == 0
@@ -147,7 +147,7 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 @pytest.mark.slow
 def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
-    """The late requests are of lower classes, because the order of the queue protects the highest class."""
+    """The late requests have lower priorities, because the order of the queue protects the highest priority."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
     assert late(played(10.0, 2, rate)) > 10

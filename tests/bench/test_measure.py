@@ -51,7 +51,7 @@ def test_a_percentile_is_one_of_the_samples() -> None:
 
 
 def board_of(**samples: tuple[float, ...]) -> Board:
-    """Return a board with these samples of each case."""
+    """Return a board with the given samples for each case."""
     board = Board("kv")
     for case, values in samples.items():
         for number, value in enumerate(values):

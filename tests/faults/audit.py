@@ -32,7 +32,7 @@ class Audit:
                 await self._compare(account)
 
     async def _compare(self, account: Account) -> None:
-        """Compare the account with its receipt, unless the router has ended meanwhile: then its receipts are lost."""
+        """Compare the account with its receipt, unless its caller left or a restart of the router lost the receipt."""
         if account.left:
             return
         try:

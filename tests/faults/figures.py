@@ -59,7 +59,7 @@ def put_test(node: str, *, passed: bool) -> None:
 
 
 def put_run(result: dict[str, object]) -> None:
-    """Record a benchmark result without its records."""
+    """Record the machine, the date and the command of a run."""
     _write({"run": result})
 
 

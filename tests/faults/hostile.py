@@ -15,7 +15,7 @@ from tests.faults.site import Plan, Site
 
 SEED = "OCTET_FAULTS_SEED"
 FIRST = "OCTET_FAULTS_FIRST"
-"""Environment variables that repeat the cases, starting at a given seed and case."""
+"""Environment variables that repeat earlier cases: their seed, and the first case to run."""
 INSTANT = CostModel(*(0.0,) * 8)
 DOCS = Path(__file__).parents[2] / "docs"
 _BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))

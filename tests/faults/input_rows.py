@@ -92,4 +92,4 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Tests by the row's number."""
+"""Tests by row number."""

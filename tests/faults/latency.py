@@ -16,8 +16,8 @@ from tests.faults.history import Account, Golden, History
 FLOOR = 0.1
 """Seconds. In the short form, a baseline latency below this value counts as this value."""
 AGAINST = "relative"
-"""Names a ratio to the baseline. Half of the baseline is measured before and half after the fault, because the
-machine's speed drifts."""
+"""Marks a figure as a ratio to the baseline. Half of the baseline is measured before and half after the fault, because
+the machine's speed drifts."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
 """Latencies without the fault, and with it."""
 _WHATEVER = "<= 2"
@@ -52,8 +52,8 @@ class Comparison:
         return "" if self.slow_periods is None else ", outside slow periods"
 
     def put_lasting(self, before: History, after: History) -> None:
-        """Record that the baseline after the fault is not slower than before it. A slow baseline would hide the effect
-        of the fault."""
+        """Record how much slower the baseline is after the fault than before it, and check the bound. A slow baseline
+        would hide the effect of the fault."""
         usual, now = (undisturbed(waits(each.answered), self.slow_periods) for each in (before, after))
         longer = against(_part(now, 50), _part(usual, 50), long=self.long)
         self.figure(self.row, f"p50 TTFT afterwards, relative{self.where}", longer, "", "<= 1.2", short="<= 10")

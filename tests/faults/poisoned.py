@@ -1,4 +1,4 @@
-"""Replicas that a certain prompt kills and that are then restarted: `python -m tests.faults.poisoned SOCKET ...`."""
+"""Replicas that die on a certain prompt and are then restarted: `python -m tests.faults.poisoned SOCKET ...`."""
 
 import asyncio
 import os

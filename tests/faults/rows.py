@@ -19,7 +19,7 @@ class Row:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Tests in this folder whose name starts with the row's number, then those elsewhere."""
+        """Tests in this folder named `test_NUMBER_...` after the row, then the tests in `elsewhere`."""
         return (*(name for name in names_here() if re.search(rf"::test_{self.number}_", name)), *self.elsewhere)
 
 

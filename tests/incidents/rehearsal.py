@@ -117,7 +117,7 @@ class Rehearsal:
         return found
 
     async def trouble(self, kind: str, subject: str) -> wire.Trouble | None:
-        """Return the trouble from the overview, or None."""
+        """Return the trouble of this kind and subject from the overview, or None if it is not there."""
         troubles = (await self.overview()).troubles
         return next((each for each in troubles if (each.kind, each.subject) == (kind, subject)), None)
 
@@ -193,7 +193,7 @@ async def rehearse(
 ) -> AsyncIterator[Rehearsal]:
     """Run the ensemble. `folder` holds the configuration and is the replicas' adapter root. `runbook` names the
     rehearsed section. For the overview, time passes `speed` times faster. With `follows`, the router reloads the file
-    when it is written, and uses the windows of the file."""
+    when it is written, and uses the windows in the file."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
     # These windows are shorter than a configuration file permits.

@@ -92,7 +92,7 @@ class PoolLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=places, more=few_tokens)
     def fork(self, which: int, more: list[int]) -> None:
-        """Admit a continuation of a live sequence. It shares blocks in use."""
+        """Admit a continuation of a live sequence, which shares its blocks while they are in use."""
         parent = pick(self.live, which)
         text = parent.tokens + tuple(more)
         self.admit(Prompt(parent.owner, text, num_tokens=len(text)), EVERYTHING)
@@ -211,7 +211,7 @@ class PoolLaws(RuleBasedStateMachine):
         return chain.keys(len(tokens) // self.pool.block_size)[-1]
 
     def _plan(self, chain: TokenChain, prompt: Prompt) -> tuple[AdmissionPlan, Forecast]:
-        """Plan twice: the plan must be what the naive pool predicts, and planning must change nothing."""
+        """Return a plan and the naive pool's forecast, which must agree. Planning again must change nothing."""
         before = snapshot(self.pool)
         resumable = None if prompt.depths is None else self._keys_at(chain, prompt.depths).__contains__
         plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)

@@ -159,7 +159,7 @@ class World:
         self._observe(f"{reason} {request_id}")
 
     def _spoil_a_snapshot(self) -> None:
-        """Flip a bit in the saved state of a hybrid model. This may cost time, but must not change the answer."""
+        """Flip a bit in saved states of a hybrid model. This may cost time, but must not change an answer."""
         waiting = [seq for seq in self.scheduler.waiting if seq.saved is not None]
         if waiting:
             seq = self.rng.choice(waiting)

@@ -10,7 +10,7 @@ from specialist.models.fields import ModelRefused
 
 @pytest.fixture(scope="session")
 def demo_gguf() -> Path:
-    """Return SmolLM2-135M-Instruct, prepared once into the cache. Skip the test if the model is missing and cannot be
+    """Return SmolLM2-135M-Instruct, prepared once and then cached. Skip the test if the model is missing and cannot be
     downloaded."""
     try:
         return demo_model(cache_directory())

@@ -91,7 +91,7 @@ def _tensors(
 
 
 def halves_apart(weight: Tensor, heads: int) -> Tensor:
-    """Reorder the rows of each head: llama2.c rotates neighbouring pairs, Hugging Face rotates the two halves."""
+    """Return the weight with reordered rows in each head: llama2.c rotates neighbouring rows, Hugging Face halves."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 

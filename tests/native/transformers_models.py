@@ -107,8 +107,8 @@ def rope_of(parameters: dict[str, Any]) -> Rope:
 
 @torch.no_grad()
 def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tuple[tuple[int, ...], Tensor]:
-    """Do the same as `greedy`, but in a single step if `guess` is the right answer: the step checks all tokens of the
-    guess. A model whose positions change with the length of the text needs all steps."""
+    """Return the same as `greedy`, but in a single step if `guess` is the right answer: the step checks all tokens of
+    the guess. A model whose positions change with the length of the text needs all steps."""
     if model.config.rope_parameters["rope_type"] == "dynamic":
         return greedy(model, prompt, len(guess))
     given = torch.tensor([prompt + guess[:-1]], device=DEVICE)

@@ -296,7 +296,7 @@ def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) 
 
 
 class FixedGuide:
-    """Allows only these tokens, whatever the answer so far."""
+    """A guide that allows only these tokens, whatever has been generated."""
 
     def __init__(self, *tokens: int, vocab: int = VOCAB) -> None:
         self.tokens = tokens

@@ -225,7 +225,7 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
 
 
 class _Meaning(ast.AST):
-    """Stands for a name that an import or a builtin defines. Most names in a module concern no rule. A rule that
+    """In `_LOOKS_AT`, stands for a name that resolves to an import or a builtin; most names do not. A rule that
     depends on the word itself must list `ast.Name` or `ast.Attribute`."""
 
 

@@ -1,4 +1,4 @@
-"""Run a script until the ensemble is at rest, under every law."""
+"""Run a script until the ensemble is at rest, checking every law (invariant) along the way."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ _LEFT_SECONDS = 1.0
 
 
 class PromptClassifier:
-    """A classifier that reads its result from the prompt: `NAME PERCENT ...`. The rest of the probability goes to the
-    next specialist in order."""
+    """A classifier that reads its result from the prompt: `NAME PERCENT ...`. The remaining probability goes to
+    the next specialist in order, or to `reject` if there is no other."""
 
     digest = "1" * 64
 
@@ -69,7 +69,7 @@ class RunResult:
 
 
 def run_script(script: Script, *, keep: bool = False) -> RunResult:
-    """Run a script under all laws. With `keep`, the lines of the history are stored."""
+    """Run a script, checking every law (invariant) along the way. With `keep`, the result has the history's lines."""
     random_faults, verdicts = (
         RandomFaults(Random(script.seed ^ _RANDOM_FAULTS), script.setup),
         Verdicts(Random(script.seed ^ _VERDICTS)),
@@ -126,7 +126,7 @@ class _Run:
             machine.on_start.append(self._watch)
 
     def run(self) -> None:
-        """Run the script to its end. Broken laws are recorded in the checker."""
+        """Run the script to its end, or until the checker has recorded a broken law."""
         self._sim.loop.after_event = self._checker.after_event
         try:
             self._sim.run(self._live())
@@ -164,7 +164,7 @@ class _Run:
         task.add_done_callback(lambda _: self._sim.loop.call_later(_LEFT_SECONDS, self._check_left, caller))
 
     def _check_left(self, caller: Caller) -> None:
-        """Check that no undisturbed replica computes for a caller that left some time ago."""
+        """Check that no replica without a scripted fault still computes this caller's request. Its call is over."""
         disturbed = {fault.target for fault in self._script.faults}
         for machine, laws in self._laws.items():
             if machine.name not in disturbed:

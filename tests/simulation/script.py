@@ -10,9 +10,9 @@ from octet.fault_points import FAULT_POINTS
 ScriptedFaultKind = Literal[
     "kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "short", "wall", "drift"
 ]
-"""`kill` restarts a machine, `stop` pauses it, `cut*` cuts its network in one or both directions, `slow` delays its
-network, `reset` resets its connections, `crawl` slows its engine, and `short` takes nearly all of its memory. `wall`
-sets the router's wall clock. `drift` makes a specialist's answers fail verification."""
+"""`kill` kills a machine and later restarts it, `stop` pauses it, `cut*` cuts its network in one or both
+directions, `slow` delays its network, `reset` resets its connections, `crawl` slows its engine, and `short` takes
+nearly all of its memory. `wall` moves the router's wall clock. `drift` makes most of a specialist's answers fail."""
 CancelHow = Literal["call", "rpc", "leave"]
 """The caller cancels the gRPC call, calls the Cancel method, or loses its connection."""
 REPLICA_FAULTS: tuple[ScriptedFaultKind, ...] = (
@@ -173,12 +173,12 @@ def draw_judged(seed: int, random: Random) -> Script:
 
 
 def _sure(ask: ScriptedRequest) -> ScriptedRequest:
-    """Return the same request with high confidence for the first specialist."""
+    """Return the request with a prompt that the classifier assigns to the first specialist at 95 %, never cancelled."""
     return replace(ask, text=f"{FIRST} 95 {_WORDS_JUDGED[0]} {ask.number}", force=(), cancel_after=None)
 
 
 def _draw_judged_request(number: int, random: Random) -> ScriptedRequest:
-    """Draw a request. Most name the first specialist."""
+    """Draw a request. The first specialist is the most likely target."""
     name = random.choice((*(FIRST,) * 5, SECOND, SECOND, THIRD))
     words = f"{random.choice(_WORDS_JUDGED)} {number}"
     force: tuple[str, ...] = random.choice((*((),) * 8, (FIRST,), (FIRST,), (FIRST, SECOND)))
@@ -278,8 +278,8 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
-    """Draw a setup. Bursts with `failures` 1, about half of them, have equal priorities; `failures` has no other effect
-    in a burst."""
+    """Draw a setup. A calm setup with `failures` 1, about every second one, has equal priorities; without faults,
+    `failures` has no other effect."""
     size = random.choice((4, 4, 8))
     setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
@@ -347,12 +347,12 @@ def _ask(number: int, random: Random, setup: Setup) -> ScriptedRequest:
 
 
 def _again(ask: ScriptedRequest, other: ScriptedRequest) -> ScriptedRequest:
-    """Return the request with the prompt of another."""
+    """Return `ask` with the prompt, specialists, adapters and salt of `other`."""
     return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
 
 
 def _hurried(ask: ScriptedRequest, random: Random) -> ScriptedRequest:
-    """Return the request with a deadline for its first token."""
+    """Return the request with a timeout for its first token, and sometimes a longer timeout for the whole answer."""
     first = round(random.uniform(0.05, 1.0) * ask.timeout, 3)
     return replace(ask, first_timeout=first, timeout=random.choice((1, 3, 10)) * ask.timeout)
 

@@ -28,7 +28,7 @@ class Shrinker:
         self._run = run
 
     def shortest(self) -> RunResult:
-        """Return the shortest script found within the permitted number of runs. It still breaks the law."""
+        """Return the run of the shortest script found within `most_runs` runs. It still breaks the same law."""
         before = -1
         while before != _size(self._best.script) and self._left > 0:
             before = _size(self._best.script)
@@ -45,7 +45,7 @@ class Shrinker:
         _minimal(self._best.script.asks, lambda asks: self._try(replace(self._best.script, asks=asks)))
 
     def _try(self, script: Script) -> bool:
-        """Run the script, and keep it as the best if it breaks the same law."""
+        """Return whether the script breaks the same law, and keep it if so. Return False if no run is left."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -78,7 +78,7 @@ def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> No
 
 
 def _simpler(script: Script) -> Iterator[Script]:
-    """Yield the script with one random fault fewer."""
+    """Yield copies of the script that each lack one source of random faults."""
     setup = script.setup
     if setup.fault_rate:
         yield replace(script, setup=replace(setup, fault_rate=0.0))

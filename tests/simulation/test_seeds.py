@@ -41,7 +41,7 @@ def _check(seed: int) -> None:
 
 
 def test_a_seed_has_one_history() -> None:
-    """The history is equal in another process too, where sets have another order."""
+    """The history is the same in another process, in which sets iterate in a different order."""
     seeds = (2, 3, 12, 17)
     here = [run_script(draw(seed)).digest for seed in seeds]
     assert here == [run_script(draw(seed)).digest for seed in seeds]

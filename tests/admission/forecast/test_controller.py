@@ -185,8 +185,8 @@ def test_after_a_slow_period_an_idle_replica_admits_a_request_to_measure_again()
 
 
 def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
-    """The whole prompt is in the cache. Its blocks are shared with a running request, or have no holder and must be
-    held again."""
+    """All but the last block of the prompt is cached. The cached blocks are shared with a running request, or have no
+    holder and must be held again."""
     asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
     for shared, waits in ((304, False), (0, True)):
         controller = new_controller(num_blocks=40, headroom=0)
@@ -326,7 +326,7 @@ def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch
 
 
 def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps became more expensive, so that the first suspended request can no longer meet its deadline."""
+    """Steps have become so expensive that the first suspended request can no longer meet its deadline."""
     controller = new_controller(max_running=1)
     controller.book(booking("lost", deadline=60.0, max_tokens=1000), Admit(None), 0.0)
     controller.book(booking("behind", arrival=0.1, deadline=61.0, max_tokens=10), Admit(None), 0.0)
@@ -341,13 +341,13 @@ def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyP
 
 
 def run_request_with_little_slack(controller: AdmissionController, priority: int = 0) -> None:
-    """Admit a running request with 0.1 s to spare."""
+    """Admit and start a request that would meet its deadline with about 0.1 s to spare."""
     admit_all(controller, booking("early", max_tokens=100, deadline=0.95, priority=priority))
     run_at_once(controller, "early")
 
 
 def test_a_request_that_would_make_another_late_is_refused() -> None:
-    """Condition (c) of admission: no admitted request may be made late."""
+    """Condition (c) of admission: a new request must not make an admitted one late."""
     controller = new_controller()
     run_request_with_little_slack(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
@@ -531,7 +531,7 @@ def test_a_hopeless_request_is_shed() -> None:
 
 @pytest.mark.parametrize(("deadline", "waits"), [(None, True), (60.0, True), (2.0, False)])
 def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float | None, waits: bool) -> None:
-    """A displaced request is suspended if it has time, and shed if it does not."""
+    """The displaced request is suspended if it can still meet its deadline later, and shed otherwise."""
     controller = new_controller()
     urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.3)
     admit_all(controller, urgent, booking("low", max_tokens=100, deadline=deadline))
@@ -585,7 +585,7 @@ steps = st.lists(
 
 
 def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
-    """Report events in any order, about booked and unknown requests. Return the verdicts and sweeps."""
+    """Apply the moves to a new controller. They may name unknown requests. Return its verdicts and sweeps."""
     controller, now, said = new_controller(max_running=2, max_waiting=4), 0.0, list[object]()
     inside: dict[str, int] = {}
     for number, (move, which, priority, seconds) in enumerate(moves):

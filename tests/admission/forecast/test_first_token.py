@@ -13,7 +13,7 @@ from tests.admission.forecast.builders import admit_all, booking, new_controller
 
 
 def one_seat(tokens: int = 100) -> AdmissionController:
-    """Return a controller with one running slot, which "first" holds for 0.64 s if it has 100 tokens."""
+    """Return a controller whose only running slot is held by "first": for 0.64 s if `tokens` is 100."""
     controller = new_controller(max_running=1)
     admit_all(controller, booking("first", max_tokens=tokens))
     run_at_once(controller, "first")
@@ -47,7 +47,7 @@ def test_a_first_token_late_even_alone_gets_no_retry_hint() -> None:
 
 
 def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
-    """A request with an earlier deadline would take the slot first."""
+    """The new request "y" has an earlier deadline than "x", so it would take the slot first."""
     controller = one_seat()
     admit_all(controller, booking("x", deadline=60.0, first_deadline=0.95))
     sooner = booking("y", max_tokens=100, deadline=20.0, first_deadline=0.9)
@@ -88,7 +88,7 @@ def test_lower_requests_are_displaced_for_a_first_token() -> None:
 
 
 def test_a_request_late_for_its_first_token_is_rescued() -> None:
-    """A lower request is suspended, because it shares the steps in which the prompt of "urgent" is computed."""
+    """A request of lower priority is suspended, because its steps would delay the first token of "urgent"."""
     controller = new_controller(max_running=2)
     for each in (
         booking("urgent", priority=5, prompt_tokens=200, max_tokens=20, deadline=60.0, first_deadline=0.7),

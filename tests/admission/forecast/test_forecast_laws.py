@@ -1,4 +1,4 @@
-"""Which requests are suspended, rescued and resumed: laws of the controller that hold under any load."""
+"""Laws (invariants) of the admission controller: which requests are suspended, rescued and resumed."""
 
 from dataclasses import replace
 from random import Random
@@ -282,7 +282,7 @@ def test_requests_of_one_kind_shed_together_get_the_same_hint() -> None:
 
 @given(tokens=st.integers(50, 4000), spare=st.floats(0.3, 3.0), limited=st.booleans())
 def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, limited: bool) -> None:
-    """The only slot is taken for `tokens` tokens. The hints of a refused and of a shed request are checked."""
+    """The only slot is taken for `tokens` tokens. Checks the retry-after hints for a shed and for a refused request."""
     controller = new_controller(max_running=1)
     admit_all(controller, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(controller, "first")

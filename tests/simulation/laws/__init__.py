@@ -1,1 +1,1 @@
-"""The laws of the ensemble, which must hold after every event of a random history."""
+"""The laws (invariants) of the ensemble, checked during every simulated run."""

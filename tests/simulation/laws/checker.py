@@ -73,7 +73,7 @@ class LawChecker:
         self.require(False, law, *about, repr(error))
 
     def try_all(self, check: Callable[[], None]) -> None:
-        """Run a check that raises if a law is broken."""
+        """Run the check. Record the broken law, or any other error, that it raises."""
         try:
             check()
         except LawBroken as broken:
@@ -82,7 +82,7 @@ class LawChecker:
             self.require(False, f"{type(error).__name__}", error)
 
     def after_event(self) -> None:
-        """Raise the first broken law, if there is one."""
+        """Raise the first broken law, if there is one. An error in the event loop is recorded as a broken law."""
         if self.broken is not None:
             raise self.broken
         if self._loop.errors:

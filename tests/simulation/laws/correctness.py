@@ -5,7 +5,7 @@ from tests.simulation.laws.checker import LawChecker
 
 
 class WindowCounts:
-    """Counts per whole second. A second counts until it is as old as the whole span."""
+    """Good and bad events by whole second. An event counts while its second is at most `span` seconds old."""
 
     def __init__(self, span: float) -> None:
         self._span = span
@@ -29,7 +29,7 @@ _EDGES = {
 
 
 class CorrectnessLaws:
-    """Laws of a specialist's correctness breaker. They receive every verdict and every check of the breaker."""
+    """Checks a specialist's correctness breaker. It is called for every verdict and at every control tick."""
 
     def __init__(self, name: str, rules: CorrectnessConfig, floor: float, checker: LawChecker) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class CorrectnessLaws:
         self._verdicts.add(now, good=passed)
 
     def looks(self, now: float) -> tuple[int, str]:
-        """Return the number of verdicts that count, and the expected state."""
+        """Return the number of verdicts in the window, and the state that the breaker must have now."""
         good, total = self._verdicts.at(now)
         if total < self._rules.min_samples:
             return total, self._state

@@ -204,8 +204,8 @@ class DispatchLaws:
             self._require(may, "only requests below the priority floor are turned away", receipt, priority)
 
     def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
-        """Check that the first attempt went to the primary, unless it was demoted or escalation moved uncertain
-        requests away."""
+        """Check where the first attempt went: to the second choice if escalation moves this request there, else to the
+        primary unless it was demoted."""
         decision = receipt.decision
         if not receipt.attempts or not self._is_sound(decision.primary):
             return

@@ -9,7 +9,7 @@ _GRAIN = 1.0
 
 
 class EscalationLaws:
-    """Laws of a specialist's escalation. They receive every accepted or refused request and every check."""
+    """Checks a specialist's escalation. It is called for every accepted or refused request and every control tick."""
 
     def __init__(self, name: str, rules: EscalationConfig, top: int, checker: LawChecker) -> None:
         self._name = name

@@ -61,7 +61,7 @@ class RequestLaws:
         self._checker.see(f"ended: {reason or code.name.lower()}")
 
     def kept_promises(self, records: Sequence[CallRecord]) -> None:
-        """Check that without faults an admitted request is answered in time or preempted by a higher priority."""
+        """Check that an admitted request was in time or preempted by a higher one. Only for scripts without faults."""
         for record in records:
             name, error = record.ask.request_id, record.error
             reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
@@ -144,7 +144,7 @@ class RequestLaws:
 
 
 def _above(record: CallRecord, records: Sequence[CallRecord]) -> bool:
-    """Return whether a request of higher priority was at the same specialist meanwhile."""
+    """Return whether a request of higher priority was at the same specialist at the same time."""
     theirs = {routed.specialist for routed in record.routed}
     return any(
         other.ask.priority > record.ask.priority

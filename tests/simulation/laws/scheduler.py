@@ -208,7 +208,7 @@ class Laws:
         self._check_starvation(chunk, served)
 
     def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
-        """Check that a request that can decode waits for at most one token budget of prompt chunks."""
+        """Check that at most one chunk budget of prompt tokens is computed while a request that can decode waits."""
         owed = self._could_decode if self._chunk_taken else self._owed
         self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
         self._owed -= served
@@ -223,8 +223,7 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """Check that no request is passed over too often. Prompts run strictly in rank order if the first of them has a
-        deadline."""
+        """Check that no request is passed over too often. Prompts that must run in rank order are exempt."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
         hurried = self._hurried(served) if chunk else None
@@ -311,7 +310,8 @@ class Laws:
         return any(block.ref_count == 1 and block.key not in wanted for block in blocks)
 
     def _hurried(self, served: set[Sequence]) -> tuple[str, ...] | None:
-        """Return the adapter stack of the chunk if its prompts must run strictly in rank order, else None."""
+        """Return the chunk's adapter stack if its most urgent prompt has a deadline, else None. With a deadline, also
+        check that its prompts run strictly in rank order."""
         stack = next(iter(served)).request.lane.adapters
         prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
         line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)

@@ -24,7 +24,7 @@ class ShadowLaws:
         checker: LawChecker,
         now: Callable[[], float],
     ) -> None:
-        """`asks` are the scripted requests by id. Their times are relative to the current time."""
+        """`asks` maps request ids to scripted requests, whose times count from the creation of this object."""
         self._shadows = shadows
         self._config = config
         self._asks = asks
