@@ -104,8 +104,8 @@ BreakerState = Literal["closed", "shadow_only", "recovering"]
 BreakerHold = Literal["open", "closed"]
 BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
 BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
-"""The correctness breaker moves from closed to shadow-only to recovering, then to closed or back to shadow-only. It needs
-enough samples to move and stays in each state for at least a window, so no result counts for two transitions."""
+"""The correctness breaker moves from closed to shadow-only to recovering, then to closed or back to shadow-only. It
+needs enough samples to move and stays in each state for at least a window, so no result counts for two transitions."""
 
 
 @dataclass(frozen=True, slots=True)
