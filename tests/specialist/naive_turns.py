@@ -48,7 +48,7 @@ class NaiveTurns:
             self._count_decode(served[0].adapters)
 
     def owe(self) -> None:
-        """Record that a prompt chunk has been taken."""
+        """Record that a prompt chunk has been taken, so that every stack that can decode is owed a step."""
         self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:

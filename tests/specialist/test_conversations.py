@@ -17,7 +17,7 @@ def chain(tokens: tuple[int, ...] = TALK, root: bytes = OWN) -> TokenChain:
 
 
 def computed(pool: BlockPool, talk: TokenChain) -> None:
-    """Record that a request with exactly these tokens has ended."""
+    """Leave the blocks of these tokens in the pool's cache, as a request that has ended does."""
     table = pool.apply(pool.admit(talk, len(talk)))
     pool.register(table, talk, len(talk))
     pool.release(table)

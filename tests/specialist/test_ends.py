@@ -1,5 +1,5 @@
-"""A request can end at any point. It ends once and frees what it held, and the request that shares its steps is
-unaffected."""
+"""A request can end at any point. It ends exactly once, frees what it held, and does not affect the request that shares
+its steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,7 +85,7 @@ class Replica:
         self.pool.check()
 
     def finish(self) -> None:
-        """Run all requests to completion."""
+        """Run all requests to completion. Check that every block is free."""
         while self.loop.run_once() is not None:
             self.pool.check()
         self.events += self.scheduler.take_events()
@@ -156,7 +156,7 @@ def test_a_deadline_expires_by_itself() -> None:
 
 
 def whenever(moment: Moment, fault: InjectedFault) -> FaultSource:
-    """Return a source that fails every step with the request at this moment."""
+    """Return a source that injects the fault into every step with the request "doomed" at this moment."""
 
     def source(step: Step) -> InjectedFault | None:
         for i, row in enumerate(step.rows):

@@ -1,4 +1,4 @@
-"""Guards that random histories rarely reach."""
+"""Rare cases that random histories seldom reach."""
 
 from collections.abc import Callable, Iterable
 from random import Random

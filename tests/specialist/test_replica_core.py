@@ -39,7 +39,7 @@ def new_front(
 
 
 def load(rate: float, seconds: float, seed: int, *, exact: float = 1.0) -> list[Request]:
-    """Return requests with three priorities and near and far deadlines: many short ones and a few long ones."""
+    """Return many short requests and a few long ones, with three priorities and with near and far deadlines."""
     rng, now, requests = Random(seed), 0.0, list[Request]()
     while now < seconds:
         now += rng.expovariate(rate)
@@ -167,7 +167,7 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 
 
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: condition (c) is what keeps admitted requests in time."""
+    """Control: admitted requests are in time only because a request that would delay another is refused."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     assert ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 

@@ -155,7 +155,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         self._end(self._one_alive(which).request.request_id, reason)
 
     def teardown(self) -> None:
-        """Without further events, all requests end and return their blocks."""
+        """Check that, without further events, all requests end and return their blocks."""
         broken_in_mid_step = self.scheduler.in_flight is not None
         if not broken_in_mid_step:
             self.take_steps(most=MANY_STEPS)

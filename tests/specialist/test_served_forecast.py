@@ -1,6 +1,6 @@
 """A replica's forecast follows its own scheduler under a server's settings: with holds and a timed budget.
 
-The forecast once left out the holds. It refused requests that would have delayed no other, with a wrong calculation.
+The forecast once left out the holds. It then refused requests that would have delayed no other request.
 """
 
 from dataclasses import asdict

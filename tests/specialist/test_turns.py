@@ -1,4 +1,4 @@
-"""No request is passed over for longer than the age bound and the queue ahead of it, except by urgent ones.
+"""No request is passed over for more turns than the age bound plus the queue ahead of it, except for urgent ones.
 
 Suppose at most `peak` members take turns, and one was last served, or arrived, at turn t. It is overdue after
 turn t + age_bound. Then only members not served since t are ahead of it: not itself, and not the member

@@ -1,1 +1,1 @@
-"""Incidents that an operator meets. Every part is real except the failing model."""
+"""Incidents as an operator sees them. Every part is real except the failing model."""

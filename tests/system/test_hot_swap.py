@@ -83,8 +83,8 @@ class AdapterSwapper:
         self.num_moves += 1
 
     def promote(self, name: str = "") -> None:
-        """Load and promote the next adapter, under a name of its own or under this name, which may belong to an older
-        adapter."""
+        """Load and promote the next adapter, under `name` if it is given, and otherwise under a new name. An older
+        adapter may have had the same name."""
         loaded = self._load(name)
         serving = self._operator.promote("teller", loaded.adapter)
         assert (serving.status, serving.digests) == ("serving", loaded.digests)
@@ -143,7 +143,7 @@ def setup(model: TinyModel, tmp_path: Path) -> Iterator[SwapSetup]:
 
 @contextmanager
 def load_on(setup: SwapSetup, received: ReceivedAnswers) -> Iterator[None]:
-    """Run clients that send requests without a pause."""
+    """Keep clients sending requests without a pause while the context is open."""
     over = Event()
     with ThreadPoolExecutor(NUM_CLIENTS) as pool:
         clients = [pool.submit(ask_on, setup, received, over, seed) for seed in range(NUM_CLIENTS)]
@@ -242,7 +242,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str, int]:
-    """Swap adapters with both replicas up, kill one replica, and swap again. Return the counts."""
+    """Swap adapters with both replicas up, kill one replica, and swap again. Return counts of what happened."""
     received = ReceivedAnswers()
     with Operator(setup.served.address, who="swapper") as operator:
         wait_until(lambda: operator.lanes("teller"))

@@ -95,7 +95,7 @@ async def test_bad_specialist_is_demoted_and_restored_once_for_both_routers(kill
 
 @dataclass
 class Client:
-    """Sends requests without a pause and counts the results."""
+    """Sends requests one after another, and counts the status codes."""
 
     routed: RouterHarness
     codes: Counter[str] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ class ScriptedCall:
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: wire.Error | None = None
     with_receipt: bool = True
-    """Whether a receipt is sent with the last event or with the error."""
+    """Whether the last event, or the error, carries a receipt."""
     is_routed: bool = True
     is_nobody: bool = False
     """Whether the router decides that no specialist should answer."""

@@ -287,7 +287,7 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
 
 
 def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Return the exit status and stderr. Stdout has been read already."""
+    """Wait until the command ends. Return its exit status and its stderr."""
     if running.stdout is None or running.stderr is None:
         raise RuntimeError("no pipes")
     output = running.stderr.read()

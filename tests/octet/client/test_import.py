@@ -49,8 +49,8 @@ def cpu_seconds(script: str) -> float:
 
 
 def test_client_imports_quickly() -> None:
-    """The import takes less than twice the CPU time of importing its dependencies. An absolute limit would depend on
-    the machine's load."""
+    """Importing the client takes less than twice the CPU time of importing its dependencies alone. A limit in seconds
+    would depend on the machine."""
     clients, dependencies = ([cpu_seconds(script) for _ in range(5)] for script in ("from octet import Client", NEEDED))
     assert min(clients) < 2 * min(dependencies), (clients, dependencies)
 

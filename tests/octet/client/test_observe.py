@@ -27,7 +27,7 @@ KINDS: tuple[tuple[type[WireRecord], Any], ...] = (
 
 
 def unspecified_is_empty(found: Any) -> Any:
-    """Replace the label "unspecified" with an empty string, as the SDK does. The labels differ in no other way."""
+    """Return the value with every label "unspecified" replaced by an empty string. The SDK changes no other label."""
     if isinstance(found, dict):
         return {name: unspecified_is_empty(each) for name, each in found.items()}
     if isinstance(found, list):

@@ -83,7 +83,7 @@ def test_operator_calls_end_to_end() -> None:
 
 
 def once_watched(at: OperatorHarness, change: Callable[[], object]) -> Thread:
-    """Make the change as soon as a watcher is connected."""
+    """Start and return a thread that makes the change as soon as a watcher is connected."""
 
     def wait_and_change() -> None:
         at.until(lambda: len(at.control.events) == 1)
@@ -161,7 +161,7 @@ def test_unreachable_router_and_server_without_operator_service() -> None:
 
 
 class SilentServer:
-    """A server that accepts calls and never answers them."""
+    """A server that breaks off every call, as a router that dies does. It counts the calls."""
 
     def __init__(self) -> None:
         self.calls = 0

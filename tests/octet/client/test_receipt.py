@@ -99,7 +99,7 @@ def scalars(field: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def receipts(draw: st.DrawFn, kind: Any = wire.Receipt) -> Any:
-    """Draw arbitrary messages."""
+    """Draw messages of this type with any of their fields set."""
     message = kind()
     for field in kind.DESCRIPTOR.fields:
         if draw(st.booleans()):

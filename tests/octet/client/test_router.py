@@ -15,7 +15,7 @@ TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def with_router(ask: Callable[[Client], object], cost: CostModel = QUICK) -> None:
-    """Run a blocking client in its own thread. Check afterwards that no block has leaked."""
+    """Call `ask` with a blocking client of a real router. Then check that no block has leaked."""
 
     async def scenario() -> None:
         async with running_replica(sim(cost)) as served, running_router({"writer": [served.address]}) as routed:

@@ -27,7 +27,7 @@ async def connected(address: str, method: str, request: bytes) -> AsyncIterator[
 
 
 def send_pending_calls(ask: Ask) -> list[Any]:
-    """Send calls, then block the event loop while gRPC reads them."""
+    """Send calls, block the event loop while gRPC reads them, and return the calls."""
     calls = [ask() for _ in range(NUM_CALLS)]
     time.sleep(_STALL_SECONDS)
     return calls

@@ -51,7 +51,7 @@ def on_term(action: Callable[[], None]) -> None:
 
 
 def forever(beat: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> int:
-    """Run forever. `after` is called once, after NUM_BEATS beats."""
+    """Call `beat` about every 50 ms forever, and call `after` once, after NUM_BEATS beats."""
     for number in itertools.count(1):
         beat()
         time.sleep(0.05)
@@ -88,7 +88,7 @@ def crashing(events: EventFile, how_often: int, status: StatusReporter) -> int:
 
 
 def wrong(events: EventFile, when: int, status: StatusReporter) -> int:
-    """Exits with status 2 at start number `when`, and with 1 at earlier starts."""
+    """Exits with status 1 before start number `when` and with 2 at that start. Later starts run normally."""
     life = events.count("wrong started")
     if life <= when:
         print("block_size must be in [1, 1024], got 0", file=sys.stderr)

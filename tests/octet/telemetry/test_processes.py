@@ -45,7 +45,7 @@ def test_one_request_is_one_trace_and_every_line_is_json(tmp_path: Path) -> None
 
 
 def check_trace(found: list[ReceivedSpan], receipt: wire.Receipt) -> float:
-    """Return the relative difference between the sum of the stages and the duration of the request."""
+    """Check the spans of a request. Return the relative difference between the sum of its stages and its duration."""
     assert {span.name for span in found} == STAGES and len(found) == len(STAGES), "a span is missing or was sent twice"
     spans = {span.name: span for span in found}
     assert spans["octet.generate"].parent_id == spans["chat writer"].span_id == receipt.attempts[0].span_id

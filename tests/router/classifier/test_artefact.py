@@ -1,5 +1,5 @@
-"""A classifier file is complete, or it is refused with a reason: truncated, corrupt, wrong shape, or values that are
-not finite."""
+"""A classifier file that is truncated or corrupt, or has a wrong shape or values that are not finite, is refused with a
+reason."""
 
 import hashlib
 import json

@@ -97,7 +97,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def counted_deliveries() -> Callable[[], int]:
-    """Return a function that returns how many calls threads have made on the running loop since this call."""
+    """Return a function that returns how many callbacks threads have scheduled on the running loop since this call."""
     loop, num_calls = asyncio.get_running_loop(), 0
     deliver = loop.call_soon_threadsafe
 

@@ -1,4 +1,4 @@
-"""The databases and the sync pace of the store tests, for these tests too."""
+"""Fixtures that are reused from the store tests: the databases and the faster sync rounds."""
 
 from tests.router.store.conftest import postgres, quick, shared_url
 

@@ -123,7 +123,7 @@ class ControlHarness:
         self.control._adapters.sync()
 
     async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Tick once per simulated second."""
+        """Tick once per simulated second, and call `meanwhile` before each tick."""
         for _ in range(round(seconds)):
             meanwhile()
             await self.tick()

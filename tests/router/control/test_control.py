@@ -164,7 +164,7 @@ async def test_simultaneous_changes_of_a_breaker_at_two_routers_are_all_made(sha
 
 
 async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
-    """The order is: a value for the intent and the specialist, a value for the intent, escalation, the
+    """The order of precedence is: a value for the intent and the specialist, a value for the intent, escalation, the
     configuration."""
     async with running_control(tmp_path / "s") as harness:
         control = harness.control

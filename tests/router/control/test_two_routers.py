@@ -80,7 +80,7 @@ class RandomEvents:
             harness.control.record_outcome(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
 
     async def _break_link(self, harness: ControlHarness) -> None:
-        """Break or restore a connection to the database, rarely and briefly."""
+        """Restore a random connection to the database if it is broken; otherwise, break it half of the time."""
         link = self._random.choice(self._links)
         link.is_broken = not link.is_broken and self._random.random() < 0.5
         await asyncio.sleep(0.05)

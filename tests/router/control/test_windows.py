@@ -94,8 +94,8 @@ def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> 
 
 
 class Router:
-    """One of two routers that share a store. Its counts are held back until it commits, but the sums that it receives
-    include them."""
+    """One of two routers that share a store. It holds its counts back until it commits, but the sums that it receives
+    include its own held counts."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums

@@ -155,7 +155,7 @@ def _apply(fake: FakeRouterState, path: str, body: dict[str, Any]) -> None:
 
 @contextmanager
 def serving(fake: FakeRouterState) -> Iterator[str]:
-    """Yield the server's URL."""
+    """Run a server that shows this state. Yield its URL."""
     config = uvicorn.Config(app_of(fake), host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run)

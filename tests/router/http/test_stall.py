@@ -31,8 +31,8 @@ _LAST = b"0\r\n\r\n"
 
 
 def typical(taken: list[float]) -> float:
-    """Return the lower quartile without the first request. A stall delays every request; a busy machine delays only
-    some."""
+    """Return the lower quartile of the times, without the first request. A stall delays every request, but a busy
+    machine delays only some."""
     return sorted(taken[1:])[len(taken) // 4]
 
 

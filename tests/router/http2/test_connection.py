@@ -1,4 +1,4 @@
-"""Laws of a connection: whatever bytes the peer sends, and wherever they are split, every call ends once."""
+"""Laws of a connection: whatever bytes the peer sends, however they are split, every call ends exactly once."""
 
 import asyncio
 from contextlib import suppress

@@ -52,7 +52,7 @@ class JobsHarness:
             return await self.client.jobs.wait(job_id)
 
     async def answered(self, job_id: str, text: str) -> None:
-        """Wait until this text of the answer is stored."""
+        """Wait until the text of the stored answer equals `text`."""
         stored = ""
         async with asyncio.timeout(60):
             async for event in self.client.jobs.events(job_id):

@@ -1,4 +1,4 @@
-"""Router processes that are killed, stopped and restarted: each job ends once."""
+"""Router processes that are killed, stopped and restarted: each job ends exactly once."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ class Follower:
 
 
 def check_stored(query: Query, *statuses: str) -> None:
-    """Check the store: every job has ended once, with its last event, and no event is missing."""
+    """Check the store: every job has ended exactly once, with its last event, and no event is missing."""
     rows = query("SELECT id, status, events, owner FROM jobs ORDER BY number")
     assert [(status, owner) for _, status, _, owner in rows] == [(status, "") for status in statuses]
     for job_id, _, num_events, _ in rows:

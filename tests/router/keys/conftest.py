@@ -1,4 +1,4 @@
-"""Certificates for these tests."""
+"""Certificates for the tests of keys."""
 
 from tests.specialist.server.test_tls import pki
 

@@ -40,7 +40,7 @@ async def holding(folder: Path, book: KeySet) -> AsyncIterator[HttpHarness]:
 
 
 async def events_of(fronted: HttpHarness, key: IssuedKey, watching: asyncio.Event) -> tuple[grpc.StatusCode, int]:
-    """Watch operator events, and return how the watch ended."""
+    """Watch operator events. Return the status and the error reason with which the watch ended."""
     watch = fronted.routed.channel.unary_stream(
         "/octet.v1.Operator/WatchEvents",
         operator_pb2.WatchEventsRequest.SerializeToString,

@@ -29,7 +29,7 @@ class FirstToken(NamedTuple):
     seen: float
     """Seconds measured by the caller, with network noise."""
     reported: float
-    """Seconds since admission in the receipt. They are more precise for an attacker."""
+    """Seconds from admission to the first token, from the receipt. They contain no network noise."""
     found: int
     """Cached prompt tokens in the receipt."""
 
@@ -59,8 +59,8 @@ class Probes:
 
 
 def auc(used: list[float], unused: list[float]) -> float:
-    """Return how often a used prompt is faster than an unused one, counting ties as half. A value of 0.5 reveals
-    nothing."""
+    """Return the share of pairs in which the used prompt is faster than the unused one, counting ties as half. A share
+    of 0.5 reveals nothing."""
     wins = sum((one < other) + 0.5 * (one == other) for one in used for other in unused)
     return wins / (len(used) * len(unused))
 
@@ -114,7 +114,7 @@ async def probe(
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """If timing reveals nothing, a sample of 500 probes differs from 0.5 by more than 0.07 in one of 150 cases. In that
+    """If timing reveals nothing, the `auc` of 500 probes differs from 0.5 by more than 0.07 in one of 150 runs. In that
     case, 500 more probes are taken, and all thousand must meet the same bound."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The metrics of each source."""
+"""The metrics of breakers, objectives, evaluation, replicas and traces."""
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace

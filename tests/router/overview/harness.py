@@ -108,7 +108,7 @@ class OverviewHarness:
 
 
 def make_overviews(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> OverviewHarness:
-    """Return overviews on the running event loop."""
+    """Return a harness for overviews of these specialists, by default `debug` and `stl`."""
     ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
     clock, wall = ManualClock(), [START_MS]
     control, slos = FakeControl(ensemble, num_replicas), FakeSlos()

@@ -31,7 +31,7 @@ MEASURED = {"refusing", "unserved", "failing", "burning", "correctness", "cache_
 
 
 def facts_of(*names: str) -> OverviewFacts:
-    """Return facts without any finding."""
+    """Return the facts of healthy specialists, for which there is no finding."""
     overview = wire.Overview(at_unix_ms=START_MS)
     for name in names or NAMES:
         view = overview.specialists.add(name=name)

@@ -150,7 +150,7 @@ def test_a_deadline_ends_the_request_at_any_specialist() -> None:
 
 
 def filled(each: ReplicaSet, *, refusing: bool = False) -> ReplicaSet:
-    """Report, for each replica, that every slot is taken or that it has just refused a request."""
+    """Report every replica as full, or as refusing if `refusing` is set. Return the set."""
     for replica in each.replicas.values():
         running = 0 if refusing else 8
         replica.load_reported(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))

@@ -1,4 +1,5 @@
-"""A burst is spread, a session stays, a replica that preempts gets fewer requests, and every request gets a replica."""
+"""A burst is spread, a session stays on its replica, a preempting replica gets less, and every request gets a
+replica."""
 
 from dataclasses import replace
 from random import Random

@@ -58,7 +58,7 @@ class QuarantineMachine(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Break a connection with requests in flight, some of them suspects, after other requests ended `before`
+        """Break a connection with requests in flight, some of them on trial as suspects. Other requests ended `before`
         seconds earlier."""
         link = ReplicaConnection()
         link.drained = drained

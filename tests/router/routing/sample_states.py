@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 def never() -> float:
-    """Return a number for which no random event with a rate below 1 occurs."""
+    """Return a roll so close to 1 that only events with a rate of 1 occur."""
     return 0.999999
 
 
@@ -192,7 +192,7 @@ def plan_cases(initial: bool = False) -> st.SearchStrategy[PlanCase]:
 def plan_case(
     ensemble: Ensemble, status: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
 ) -> PlanCase:
-    """Return a case. `sure` is the classifier's result."""
+    """Return a case for a request with these fields. `sure` is the classifier's result."""
     ask = validated_request(**asked)
     decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
     return PlanCase(ask, decision, ensemble, status or with_reported_lanes(FleetStatus.initial(ensemble)))

@@ -29,7 +29,7 @@ class Conversation:
         return result
 
     async def cut_turn(self, num_tokens: int, **fields: Any) -> None:
-        """Cancel the turn after at least `num_tokens` tokens, and continue with the text received until then."""
+        """Send a turn, cancel it after at least `num_tokens` tokens, and continue with the text received until then."""
         call, text, num_received = self.routed.generate(self._next(fields)), "", 0
         async for event in call:
             if event.WhichOneof("event") == "chunk":

@@ -130,7 +130,7 @@ class RouterHarness:
                 await asyncio.sleep(0.01)
 
     async def idle(self) -> None:
-        """Wait until every count has returned to zero."""
+        """Wait until no request is live or in flight."""
         await self.until(lambda: not len(self.server.live) and not self.num_inflight)
 
     @property

@@ -1,4 +1,4 @@
-"""Suspects, which are requests that may have killed a replica, in the whole router."""
+"""Suspects in the whole router. A suspect is a request that may have killed a replica."""
 
 import asyncio
 from collections.abc import Iterable

@@ -166,7 +166,7 @@ class ShadowHarness:
     async def answer(
         self, write: Write, task: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
-        """Serve a request as the router does."""
+        """Serve a request as the router does. Return its receipt."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY

@@ -1,4 +1,4 @@
-"""The databases that routers share."""
+"""Fixtures that are reused from the store tests: databases that routers share."""
 
 from tests.router.store.conftest import postgres, shared_url
 

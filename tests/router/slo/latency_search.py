@@ -107,7 +107,7 @@ def query_offenders(query: str) -> list[str]:
 
 
 def _tells_latency(inside: str) -> bool:
-    """Return whether a metric name is a latency. Text in braces, brackets and quotes is skipped."""
+    """Return whether the expression names a latency metric. Text in braces, brackets and quotes is skipped."""
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|(?:by|without)\s*\([^)]*\)", " ", inside)
     words = re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*", bare)
     return any(METRIC.fullmatch(word) and not word.endswith("_over_time") for word in words)

@@ -1,4 +1,4 @@
-"""Slices are unchanged after encoding and decoding. Untrusted bytes are a slice or raise a typed error."""
+"""Slices are unchanged after encoding and decoding. Untrusted bytes decode to a slice or raise a typed error."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""The databases with which the laws are tested."""
+"""Databases for the store tests, and sync rounds that are faster than in production."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make sync rounds faster than in production. The only test of their pace sets the pace itself."""
+    """Make sync rounds faster than in production. The test that measures their pace sets the pace itself."""
     monkeypatch.setattr(sync, "_TICK_SECONDS", 0.03)
     monkeypatch.setattr(sync, "_DELAYS", BackoffDelays(first=0.03, most=0.5, healthy=0.0))
 

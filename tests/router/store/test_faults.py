@@ -81,7 +81,8 @@ class FaultyOpener:
 
 
 async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
-    """Retry until the change is made. Every failure must be certain, so that a retry is safe."""
+    """Retry the change until it is made, and return its version. Every failure must be certain to have changed
+    nothing."""
     while True:
         try:
             return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version

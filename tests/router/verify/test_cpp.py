@@ -1,5 +1,6 @@
 # ruff: noqa: E501
-"""Typical answers, verified by real compilers, which are lenient with fragments and strict with programs."""
+"""Typical answers, verified with real compilers. The verifier is lenient with fragments and strict with whole
+programs."""
 
 import asyncio
 import logging

@@ -74,7 +74,7 @@ Cases = list[tuple[str, wire.GenerateRequest]]
 
 
 def wrong_numbers(limits: GenerateLimits) -> Cases:
-    """Return requests with every out-of-range value of every numeric field."""
+    """Return requests that each have one number out of range, with the name of its field."""
     ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
     top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]

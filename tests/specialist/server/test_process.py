@@ -52,7 +52,7 @@ class Process:
 
 @contextmanager
 def specialist() -> Iterator[tuple[Process, str]]:
-    """Yield the process and its ready line."""
+    """Start a specialist. Yield its process and its ready line."""
     process = Process("specialist", "--engine", "sim", "--port", "0", "--name", "writer", "--kv-blocks", "256")
     try:
         yield process, process.stdout.readline()

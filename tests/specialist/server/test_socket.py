@@ -14,7 +14,7 @@ from tests.specialist.server.test_process import Process, start_generate
 
 @contextmanager
 def specialist(path: Path) -> Iterator[tuple[Process, str]]:
-    """Yield the process and its ready line."""
+    """Start a specialist at this socket. Yield its process and its ready line."""
     process = Process("specialist", "--engine", "sim", "--socket", str(path), "--name", "writer", "--kv-blocks", "64")
     try:
         yield process, process.stdout.readline()

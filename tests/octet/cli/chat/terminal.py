@@ -46,7 +46,8 @@ class Terminal:
         return before + text
 
     def press(self, key: str, until: str) -> None:
-        """Press the key until the text appears: Python misses a signal while it still handles the previous key."""
+        """Press the key repeatedly until the text appears. Python can miss a signal while it handles the previous
+        one."""
         for _ in range(_PRESSES):
             self.type(key)
             with suppress(AssertionError):

@@ -1,4 +1,4 @@
-"""Every command has `--json`."""
+"""Every command that prints results accepts `--json`."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_every_command_with_output_has_json() -> None:
 
 
 def documents(capsys: Captured) -> list[Any]:
-    """Parse lines of JSON."""
+    """Return the lines of stdout, each parsed as JSON."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""A router with scripted jobs, whose connections break after given events."""
+"""A router with scripted jobs that breaks watches after given events."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,7 @@ class Jobs:
         self._stored = stored
         self._cut_as = cut_as
         self._cuts = list(cuts)
-        """For each connection, the number of the last event before it breaks."""
+        """For each watch, the number of the last event before its connection breaks."""
         self.address = ""
         self.calls: list[Any] = []
         self.hangs = Event()

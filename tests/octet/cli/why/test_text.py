@@ -244,7 +244,7 @@ def test_kept_attempts_match_the_receipt() -> None:
 
 
 def test_every_error_reason_has_a_text() -> None:
-    """Only the reasons for operators and jobs have no text."""
+    """Only the unspecified reason and the reasons of operator calls and jobs have no text."""
     named = {enum_label(wire.ErrorReason.DESCRIPTOR, each) for each in error_pb2.ErrorReason.values()}
     assert named - set(REASON_TEXTS) == {"", "conflict", "unknown_name", "unknown_job"}
     assert set(REASON_TEXTS) <= named
