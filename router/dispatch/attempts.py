@@ -25,10 +25,10 @@ from router.refusals import content_quarantined, no_replica
 FailureKind = Literal["free", "full", "dropped", "lost", "failed", "final"]
 """free: refused before any work, or never delivered.
 full: no capacity now.
-dropped: the connection or the replica was lost, or the deadline passed, before the request was accepted.
+dropped: the connection or the replica was lost, or the replica read the request too late, before accepting it.
 lost: the replica was lost or hung after it had accepted the request.
 failed: the replica could not answer; another one might.
-final: every replica would answer the same."""
+final: a retry cannot help, because every replica would refuse or the deadline has passed."""
 
 _log = logging.getLogger(__name__)
 MAX_DEATHS = 2
@@ -65,8 +65,8 @@ class AttemptFailure:
 
 
 def classify_failure(error: Any, replica: str, *, was_open: bool, accepted: bool) -> AttemptFailure:
-    """`error` is a grpc.aio.AioRpcError. `was_open` means that the replica was connected and accepting requests when
-    the request was sent, `accepted` that it accepted the request."""
+    """Classify the error of a call, a grpc.aio.AioRpcError. `was_open` means that the replica was connected and
+    accepting requests when the request was sent, `accepted` that it accepted the request."""
     code: grpc.StatusCode = error.code()
     cause = _error_from_metadata(error.trailing_metadata() or ())
     if cause is not None and cause.reason == wire.ERROR_REASON_DEADLINE and cause.field == UNREAD_FIELD:
@@ -95,7 +95,7 @@ def replica_unreachable(replica: str) -> Refusal:
 
 
 def set_retry_after(refusal: Refusal, request_id: str) -> None:
-    """Let callers of a lost replica retry almost immediately, at times that depend on their request ids."""
+    """If a replica was lost, set a short delay that depends on the request id, so that callers spread their retries."""
     if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
         refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
 
@@ -119,7 +119,7 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """A trial, at one replica, of content suspected of killing replicas. It lasts until the first token."""
+    """A trial of suspected content at one replica. It ends with a token, with the request, or with the connection."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection
@@ -145,7 +145,7 @@ class SuspectTrial:
 class _SuspectRecord:
     last_death: float
     connections: dict[ReplicaConnection, bool] = field(default_factory=dict)
-    """Lost connections, and whether the request was on trial there."""
+    """Lost connections, each with whether the content was on trial there."""
 
     @property
     def num_deaths(self) -> int:
@@ -160,12 +160,12 @@ class _SuspectRecord:
 
 class Quarantine:
     def __init__(self, clock: Clock, seconds: Callable[[], float], max_records: int = MAX_RECORDS) -> None:
-        """Content is forgotten `seconds` after the last death of a replica; 0 disables the quarantine."""
+        """Content is forgotten `seconds` after a replica last died with it; 0 disables the quarantine."""
         self._clock = clock
         self._seconds = seconds
         self._max_records = max_records
         self.records: OrderedDict[bytes, _SuspectRecord] = OrderedDict()
-        """By content digest, the most recent death last. Empty unless a replica has died."""
+        """Suspected content by its digest, the most recent death last. Empty unless a connection was lost recently."""
 
     def check(self, content: ContentKey) -> None:
         record = self._find(content)
@@ -178,8 +178,8 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
-        """Return None if the content is not suspected, or if the connection is lost. After TRIAL_WAIT_SECONDS the trial
-        runs concurrently with the one before it. Raises Refusal for content that has been quarantined meanwhile."""
+        """Start a trial, after waiting up to TRIAL_WAIT_SECONDS for a running one to end. Returns None if the content
+        is not suspected or the connection is lost. Raises Refusal for content quarantined in the meantime."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -202,7 +202,7 @@ class Quarantine:
         self._blame(content, connection, on_trial)
 
     def left(self, content: ContentKey, connection: ReplicaConnection, *, on_trial: bool = False) -> None:
-        """Record that the request ended early. Its content is blamed if the connection is lost soon."""
+        """Record that the request ended early. Its content is blamed if the connection is lost, now or soon after."""
         if self._seconds() > 0:
             digest = content()
             connection.request_left(self._clock.now(), lambda: self._blame(lambda: digest, connection, on_trial))
@@ -315,8 +315,8 @@ class AttemptTarget:
         return self.replica_set.specialist
 
     def reclassify(self, failure: AttemptFailure) -> AttemptFailure:
-        """Reclassify an unknown adapter of the lane, which a restarted replica may not have loaded yet. That is not the
-        replica's failure, and the caller cannot correct the request."""
+        """Return the failure; it becomes "free" if the replica lacks an adapter that the lane chose, not the caller: a
+        restarted replica may not have loaded it yet, and the caller cannot correct the request."""
         if self.is_callers or failure.refusal.error.reason != wire.ERROR_REASON_UNKNOWN_ADAPTER:
             return failure
         return AttemptFailure("free", no_replica(self.specialist))
@@ -339,15 +339,15 @@ class AttemptSequence:
 
     @property
     def may_wait(self) -> bool:
-        """Whether no replica has accepted the request, so that it may wait for one to become usable."""
+        """Whether the request may wait for a usable replica, because every failure so far was "free" or "dropped"."""
         return all(failure.kind in ("free", "dropped") for failure in self._failures)
 
     def start_over(self) -> None:
         self._tried.clear()
 
     def next(self) -> Replica | None:
-        """Return the next replica: healthy replicas first, those of the first target before the others. None when the
-        request must end with `refusal`. A retry is charged here if the last failure cost its replica work."""
+        """Return the next replica, healthy ones first; None if the request must end with `refusal`. A retry is charged
+        to the budget here unless the last failure was "free" or "full"."""
         replica = self._choose(healthy=True) or self._choose(healthy=False)
         if replica is None:
             return None

@@ -40,7 +40,7 @@ _GENERATE = "/octet.v1.Specialist/Generate"
 _COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
 _CHUNK = 0x12
 _USAGE = 0x1A
-"""The tags of an event's only field, the same in GenerateEvent and InferEvent."""
+"""The tags of a chunk and of usage in an event, the same in GenerateEvent and InferEvent."""
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -52,7 +52,7 @@ class StreamViolation(Exception):
 
 class RelayListener(Protocol):
     def accepted(self, accepted: wire.Accepted) -> bytes:
-        """Return the event for the caller."""
+        """Return the serialized event to send to the caller."""
 
     def first_chunk(self) -> None: ...
     def next_chunk(self) -> None: ...
@@ -60,9 +60,8 @@ class RelayListener(Protocol):
 
 
 async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) -> None:
-    """Relay a stream. Only its first and last message are parsed, not its chunks. Raises AioRpcError or StreamViolation
-    if the replica fails, CallerGone if the caller has left, CancelledError if the attempt was abandoned or the task is
-    cancelled."""
+    """Relay the attempt's stream to `write`, without parsing its chunks. Raises AioRpcError or StreamViolation if the
+    replica fails, CallerGone if the caller has left, CancelledError if the attempt was abandoned or cancelled."""
     read = attempt.call.read
     was_accepted = False
     try:
@@ -122,7 +121,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Raises StreamViolation unless all numbers are finite: receipts are also written as JSON, which has no others."""
+    """Return the message. Raises StreamViolation if a number is not finite, because receipts as JSON cannot hold it."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message
@@ -196,7 +195,7 @@ class Dispatcher:
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        """Relay the whole answer to `write`. Raises Refusal if there is none, and CallerGone if the caller has left."""
+        """Relay the answer to `write`. Raises Refusal if it is incomplete, and CallerGone if the caller has left."""
         quarantine = self.quarantine
         if quarantine.records:
             quarantine.check(request.content_digest)
@@ -269,7 +268,7 @@ class Dispatcher:
     async def _attempt(
         self, request: Request, plan: DispatchPlan, attempt: ReplicaAttempt, recorder: DispatchRecorder, write: Write
     ) -> AttemptFailure | None:
-        """Return None if the replica answered."""
+        """Return the attempt's failure, or None if the replica answered."""
         try:
             failure = await self._ask(request, plan, attempt, recorder, write)
         except BaseException:
@@ -357,7 +356,7 @@ class Dispatcher:
         return raw
 
     def _seconds_to_start(self, request: Request) -> float:
-        """Return the seconds until another attempt is pointless. Raises Refusal after a deadline."""
+        """Return the seconds in which a first token would be in time. Raises Refusal if a deadline has passed."""
         now = self.clock.now()
         if now >= request.deadline:
             raise deadline_exceeded()
@@ -367,7 +366,7 @@ class Dispatcher:
 
 
 def _abandonment(attempt: ReplicaAttempt, error: BaseException) -> AttemptFailure | None:
-    """Return None unless the watchdog abandoned the attempt."""
+    """Return the failure of an attempt that the watchdog abandoned; None if `error` has another cause."""
     task = asyncio.current_task()
     is_cancelled = isinstance(error, asyncio.CancelledError) and not (task is not None and task.cancelling())
     if not is_cancelled or attempt.abandoned is None:

@@ -16,8 +16,8 @@ from router.dispatch.http2.frames import MetadataPairs
 
 LOOKAHEAD_BYTES = 512
 """Bytes of an answer that a replica may send before they are read: the acceptance and some tokens. Tokens that arrive
-faster than they are relayed wait at the replica, which merges them into one message. The limit also applies to the
-buffer of a slow caller. A reader of a longer message requests all of it."""
+faster than they are relayed wait at the replica, which merges them into one message. The limit also bounds the
+buffer for a slow caller. The window grows when a longer message is read."""
 READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
 _DNS = "dns:///"
 
@@ -26,11 +26,11 @@ class ReplicaChannel(Protocol):
     """Calls to one replica; requests and answers are serialized messages. Connects on first use."""
 
     def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Start a call that must be read to the end or cancelled; it can also be iterated. `read()` returns the next
-        message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
+        """Start and return a call, which must be read to the end or cancelled. Its `read()` returns the next message or
+        grpc.aio.EOF; it can also be iterated. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return an awaitable for the answer's bytes that has `cancel`. Raises ValueError for invalid metadata."""
+        """Return a call, to be awaited for the answer's bytes or cancelled. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls."""
@@ -101,7 +101,7 @@ class ReplicaTls:
 
 
 def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None) -> Connect:
-    """Raises OSError for a TLS file that cannot be read or used."""
+    """Return a function that opens channels to replicas. Raises OSError for a TLS file that cannot be read or used."""
     context: Any = None if tls is None else client_tls_context(tls.ca, tls.certificate, tls.key)
     channel: Callable[..., ReplicaChannel] = Http2Channel
     if kind == "grpc":
@@ -119,7 +119,7 @@ def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None)
 
 
 def check_address(address: str) -> None:
-    """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid for any other form."""
+    """Raises AddressInvalid unless the address has the form host:port, dns:///name:port or unix:PATH."""
     ServerAddress.parse(address.removeprefix(_DNS))
 
 
@@ -128,8 +128,8 @@ def is_dns(address: str) -> bool:
 
 
 async def resolve_targets(address: str) -> tuple[ReplicaTarget, ...]:
-    """Return every IP address behind a DNS name, sorted. Only this machine's preferred family is used, so that a
-    replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
+    """Return a target for every IP address of a DNS name, sorted. Only the machine's preferred family is used, so that
+    a replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
     server = ServerAddress.parse(address.removeprefix(_DNS))
     host, port = server.host, server.port
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

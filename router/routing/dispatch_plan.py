@@ -93,7 +93,7 @@ class FleetStatus:
         return override or self.configured_knobs.get(intent) or _intent_knobs(IntentConfig(intent))
 
     def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
-        """Whether a replica receives new requests for the specialist's serving lane. An unknown revision is allowed."""
+        """Whether a replica may get new requests for the specialist's serving lane. An unknown revision is allowed."""
         lane = self.specialists[specialist].lane
         is_excluded = replica in self.drained or replica in lane.unfit
         return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
@@ -240,7 +240,7 @@ class _Planning:
         return self.decision.confidence is not None and self.decision.confidence < threshold
 
     def _candidate(self, specialist: str, lane: LaneStatus | None = None) -> Candidate:
-        """Use the caller's adapters if the request names any, else the lane's, limited by `max_experts`."""
+        """Return the candidate with the caller's adapters, else the lane's, limited by `max_experts`."""
         request, status = self.request, self.status.specialists[specialist]
         lane = lane or status.lane
         excluded = self.status.drained | lane.unfit
@@ -255,7 +255,7 @@ class _Planning:
         return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
-        """Order a shadow for the first reason that applies. A candidate that counts for no lane gets no shadow."""
+        """Return the order for the first reason drawn, or None. A candidate that counts for no lane is skipped."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
             if candidate.lane_id and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)

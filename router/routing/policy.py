@@ -49,7 +49,7 @@ _PHRASES_BY_WORD = _index_phrases()
 
 
 def find_task(request: Request, ensemble: Ensemble) -> TaskConfig:
-    """Return the task of the declared intent, else the task that the text asks for, if the ensemble has it."""
+    """Return the task of the declared intent, else of the text; the default task if the ensemble does not have it."""
     declared = next((intent.task for intent in ensemble.intents if intent.name == request.intent), None)
     name = declared or _task_from_text(request.text, ensemble.tasks)
     return next((task for task in ensemble.tasks if task.name == name), None) or TaskConfig(DEFAULT_TASK)
@@ -67,7 +67,7 @@ def _task_from_text(text: str, tasks: Sequence[TaskConfig]) -> str:
 
 
 def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
-    """Complete the caller's sampling parameters with the task's. Temperature 0 stays greedy."""
+    """Return the caller's sampling parameters, and the task's for those not set. A temperature of 0 counts as set."""
     sampling = wire.Sampling() if request.sampling is None else copy_message(request.sampling)
     for field in ("temperature", "top_p", "repetition_penalty"):
         if not sampling.HasField(field):
@@ -89,14 +89,14 @@ def requested_adapters(request: Request, specialist: SpecialistConfig | None) ->
 
 
 def limit_adapters(adapters: tuple[str, ...], max_experts: int | None) -> tuple[str, ...]:
-    """Limit the adapters; the specialist itself counts as the first expert."""
+    """Return the adapters that `max_experts` allows; the specialist itself counts as the first expert."""
     return adapters if max_experts is None else adapters[: max_experts - 1]
 
 
 def build_replica_request(
     request: Request, specialist: SpecialistConfig, adapters: Sequence[str], seconds_left: float
 ) -> specialist_wire.GenerateRequest:
-    """`adapters` are the names used by replicas."""
+    """Return the message for a replica. `adapters` are the names that replicas use."""
     max_tokens, first_token_ms = request.decision.max_tokens, None
     if request.max_tokens is None:
         max_tokens = min(max_tokens, max(specialist.max_tokens, request.min_tokens or 0))
@@ -127,8 +127,8 @@ def build_replica_request(
 
 
 def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.Message]:
-    """Put the specialist's system prompt first. A caller's system message is appended to it, because many chat
-    templates accept only one."""
+    """Return the messages with the specialist's system prompt first. A caller's system message is appended to it,
+    because many chat templates accept only one."""
     messages = request.messages
     if not specialist.system:
         return messages
@@ -144,7 +144,7 @@ _NUM_SHOWN = 3  # maximum number of scores named in an explanation
 
 
 class RuleResult(NamedTuple):
-    """The result of the rules. The decision has only the fields that depend on the specialist."""
+    """The result of the rules. The decision names the specialists; its other fields are filled in later."""
 
     decision: RoutingDecision | None  # None if the classifier must be asked
     notes: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class RoutingPolicy:
         self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
-        """Decide; the classifier is asked last, and its failure is tolerated. Raises Refusal for unknown names."""
+        """Return the decision. The classifier is asked only if no rule decides, and may fail. Raises as `decide`."""
         result, scores, digest = self.apply_rules(request), None, ""
         notes: tuple[str, ...] = ()
         if result.decision is None:
@@ -187,7 +187,7 @@ class RoutingPolicy:
     def decide(
         self, request: Request, scores: Distribution | None, classifier_digest: str, notes: tuple[str, ...] = ()
     ) -> RoutingDecision:
-        """`scores` is None if the classifier was unavailable. Raises Refusal for unknown names."""
+        """Return the decision. `scores` is None if the classifier was unavailable. Raises Refusal for unknown names."""
         return self._conclude(request, self.apply_rules(request), scores, classifier_digest, notes)
 
     def apply_rules(self, request: Request) -> RuleResult:
@@ -264,7 +264,7 @@ class RoutingPolicy:
 
 
 def configured_fallback(specialist: str, request: Request, ensemble: Ensemble) -> str:
-    """Return "" if there is none, or if the caller excluded it."""
+    """Return the specialist's fallback; "" if it has none, or if the caller excluded it."""
     fallback = ensemble.specialist(specialist).fallback
     return fallback if fallback is not None and fallback not in request.exclude else ""
 
@@ -284,7 +284,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """The scores before the caller's exclusions decide whether any specialist answers; those after decide which."""
+    """Reject by the scores before the caller's exclusions; choose a specialist by the scores after them."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)
@@ -316,7 +316,7 @@ def choose_by_classifier(
 def choose_default(
     why: str, request: Request, ensemble: Ensemble, scores: Scores = (), digest: str = ""
 ) -> RoutingDecision:
-    """Choose the default specialist, unless there is none or the caller excluded it."""
+    """Choose the default specialist; the request is unrouted if there is none or the caller excluded it."""
     default = ensemble.default_specialist
     if default is None or default in request.exclude:
         return RoutingDecision("unrouted", digest, why, distribution=scores, classifier_digest=digest)
@@ -346,7 +346,7 @@ def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
 
 
 def exclude_scores(scores: Scores, exclude: tuple[str, ...]) -> Scores:
-    """Distribute the share of excluded specialists to the others in proportion; `reject` keeps its share."""
+    """Redistribute the shares of excluded specialists in proportion; `reject` gains only if no specialist is left."""
     rest = {name: share for name, share in scores if name != REJECT and name not in exclude}
     if len(rest) + 1 == len(scores):
         return scores

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 def replay(
     receipt: wire.Receipt, message: wire.InferRequest, policy: RoutingPolicy, classifier: Classifier
 ) -> list[str]:
-    """Return one line per field that differs. Raises Refusal for a request that would be refused now."""
+    """Decide again, and return one line per field that differs. Raises Refusal if the request would be refused now."""
     validator = RequestValidator(ManualClock(), lambda: receipt.request_id, Tracer(bytes), default_timeout=1.0)
     request = validator.validate(message, None, None)
     recorded = receipt.decision
@@ -43,8 +43,8 @@ def _decide_again(
 
 
 def _ignore_rounding(recorded: wire.Decision, again: wire.Decision) -> None:
-    """Copy the recorded probabilities that almost equal the new ones: vector units of other machines sum the same
-    weights differently."""
+    """Copy recorded probabilities to `again` where they almost equal the new ones: vector units of other machines sum
+    the same weights differently."""
     for one, other in zip(recorded.distribution, again.distribution, strict=False):
         if _is_close(one.probability, other.probability):
             other.probability = one.probability

@@ -95,7 +95,7 @@ class RequestValidator:
         tracestate: str = "",
         caller: CallerIdentity = ANONYMOUS,
     ) -> Request:
-        """`seconds_left` is the time until the transport's deadline. Raises Refusal for an invalid request."""
+        """Return the validated request. `seconds_left` is until the transport's deadline. Raises Refusal."""
         arrival = self._clock.now()
         check = self._check
         num_bytes = check.num_bytes(message)
@@ -199,7 +199,7 @@ class RequestChecks(FieldChecks):
         return size
 
     def number(self, message: wire.InferRequest, field: str) -> int | None:
-        """Return None if the field is unset."""
+        """Return the field's value, which must be in its range; None if the field is unset."""
         if not message.HasField(field):
             return None
         value: int = getattr(message, field)
@@ -263,8 +263,8 @@ class RequestChecks(FieldChecks):
 
 
 def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
-    """Replace every {prompt} and {body} once; inserted text is not scanned again, and other braces stay. Raises Refusal
-    before building a text over the limit, and for a template that omits a prompt or body that the caller sent."""
+    """Replace {prompt} and {body} in one pass: inserted text is not scanned again, and other braces stay. Raises
+    Refusal for a text over the limit, and for a template that omits a prompt or body that the caller sent."""
     template = template or ("{prompt}\n\n{body}" if body else "{prompt}")
     values = {"prompt": prompt, "body": body}
     size = len(template.encode())
@@ -280,7 +280,7 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
 
 def routing_text(messages: Sequence[wire.Message]) -> str:
     """Return the text for rules and classifier: the newest user message, preceded by earlier ones if it is short.
-    Answers and system prompts are left out: they would bias the next decision towards the last one."""
+    Answers and system prompts are left out: they would bias the decision towards the previous one."""
     kept: list[str] = []
     length = 0
     for message in reversed(messages):

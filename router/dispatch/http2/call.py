@@ -1,4 +1,4 @@
-"""gRPC calls: their messages, their statuses and their reader."""
+"""gRPC calls over HTTP/2: framing of messages, statuses, and reading."""
 
 import asyncio
 import struct
@@ -205,7 +205,7 @@ class Http2Call:
             self._finish()
 
     def cancel(self) -> bool:
-        """Return False if the call had already ended."""
+        """Cancel the call and discard its unread messages. Returns False if it had already ended."""
         if self.is_over:
             return False
         self._cancelled = True
@@ -257,7 +257,7 @@ class Http2Call:
         return messages.popleft()
 
     def _widen_if_low(self) -> None:
-        """Enlarge the window for a waiting reader, so that the whole current message fits."""
+        """Have the owner enlarge the window if it is low or too small for the rest of the current message."""
         if (self.window < self._low_window or self.window < self.buffer.num_missing) and self.owner is not None:
             self.owner.widen(self)
 

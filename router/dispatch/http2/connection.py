@@ -19,7 +19,7 @@ PING_AFTER_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
 _CLOCK_RESOLUTION = 1e-6  # seconds; a shorter pause might not advance the clock
 _LATE_SECONDS = 1.0  # the process was paused if a timer fires this late: received data may be unread
-_MAX_UNSENT_BYTES = 1 << 20  # maximum bytes of replies held for a server that sends requests and does not read
+_MAX_UNSENT_BYTES = 1 << 20  # maximum bytes of replies held for a server that sends frames but does not read
 _GOAWAY_SECONDS = 0.1
 _CUT_OFF = CallStatus(StatusCode.INTERNAL, "stream ended inside a message")
 _NO_HEADERS = CallStatus(StatusCode.INTERNAL, "message before the response headers")
@@ -75,7 +75,7 @@ class Http2Connection(asyncio.Protocol):
             self._after_removal()
 
     def widen(self, call: Http2Call) -> None:
-        """Defer the update, so that calls whose messages arrive together share one write."""
+        """Schedule a window update for the call. Updates for messages that arrive together share one write."""
         if not self._to_widen:
             self._loop.call_soon(self._widen_all)
         self._to_widen[call] = None
@@ -92,7 +92,7 @@ class Http2Connection(asyncio.Protocol):
             self._write(b"".join(updates))
 
     def close(self) -> None:
-        """Cancel the remaining calls."""
+        """Cancel the remaining calls and close the connection."""
         for call in [*self.calls]:
             call.cancel()
         self._close(ErrorCode.NO_ERROR, "the client closed the connection")
@@ -108,7 +108,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.write(raw)
 
     def _open(self, call: Http2Call) -> None:
-        """Send headers and message in one write if the windows allow it."""
+        """Send the call's headers, with its message in the same write if the windows allow it."""
         queue = self._send_queue
         block, self._table_update = self._table_update + call.block, b""
         if call.deadline is not None:
@@ -393,7 +393,7 @@ class StreamTable:
         return call
 
     def remove(self, call: Http2Call) -> bool:
-        """Return whether the call was open."""
+        """Remove a call, open or not. Returns whether it was open."""
         if self.open.pop(call.stream, None) is not None:
             return True
         self._queued.pop(call, None)
@@ -461,7 +461,7 @@ class SendQueue:
         self._blocked.pop(call, None)
 
     def next_frame(self) -> bytes:
-        """Return b"" if no call may send."""
+        """Return the next frame to send; b"" if no call may send."""
         if self._has_grown:
             self._has_grown = False
             self._ready.update(self._blocked)

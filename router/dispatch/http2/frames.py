@@ -37,7 +37,7 @@ TABLE_BYTES = 4096
 MAX_HEADER_LIST_BYTES = 64 << 10  # size of one header list as HPACK counts it
 RESET_TABLE = b"\x20"  # sets the size of the dynamic table to 0
 _ENTRY_BYTES = 32
-_EXCESS_FACTOR = 3  # a list longer than this many times the limit breaks the connection
+_EXCESS_FACTOR = 3  # a list that exceeds the limit by more than this many times the limit ends the connection
 _MAX_SHIFT = 28
 _MAX_CACHED_BLOCKS = 64
 _MAX_CACHED_BYTES = 256
@@ -110,7 +110,7 @@ def ping(number: int) -> bytes:
 
 
 def header_frames(stream: int, block: bytes, max_payload: int) -> bytes:
-    """Return HEADERS, followed by CONTINUATION frames if the block is longer than one payload."""
+    """Return a HEADERS frame, followed by CONTINUATION frames if the block is longer than one payload."""
     if len(block) <= max_payload:
         return frame(HEADERS, END_HEADERS, stream, block)
     first, *middle, last = [block[at : at + max_payload] for at in range(0, len(block), max_payload)]
@@ -145,7 +145,7 @@ class FrameParser:
         self._is_first = True
 
     def take(self, segment: bytes) -> None:
-        """Raises ProtocolViolation, and whatever the handler raises."""
+        """Pass each complete frame to the handler. Raises ProtocolViolation, and whatever the handler raises."""
         if self._kept:
             self._kept.append(segment)
             self._num_missing -= len(segment)
@@ -310,7 +310,7 @@ def encode_string(raw: bytes) -> bytes:
 
 
 def encode_integer(value: int, bits: int, first: int = 0) -> bytes:
-    """`first` holds the bits above the prefix of `bits` bits."""
+    """Return an HPACK integer with a prefix of `bits` bits. `first` holds the bits above the prefix."""
     limit = (1 << bits) - 1
     if value < limit:
         return bytes((first | value,))
@@ -365,7 +365,7 @@ class HeaderDecoder:
         self._cached: dict[bytes, Headers] = {}  # blocks that do not change the table; most calls repeat a few
 
     def decode(self, block: bytes) -> Headers:
-        """Raises HeadersInvalid, and HeadersTooLong after the table is updated."""
+        """Raises HeadersInvalid, or HeadersTooLong, which leaves the dynamic table up to date."""
         cached = self._cached.get(block)
         if cached is not None:
             return cached
@@ -439,7 +439,7 @@ class _BlockReader:
 
     @property
     def first(self) -> int:
-        """Return the next byte, or 0 at the end."""
+        """The next byte; 0 at the end."""
         return self._block[self.at] if self.at < len(self._block) else 0
 
     def integer(self, bits: int) -> int:

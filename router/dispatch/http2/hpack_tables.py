@@ -35,7 +35,7 @@ _MAX_PADDING_BITS = 7
 
 
 def huffman_codes() -> Iterator[tuple[int, int, int]]:
-    """Yield symbol, code and code length."""
+    """Yield the symbol, code and code length of every symbol."""
     code = length = 0
     for bits, symbols in _HUFFMAN_SYMBOLS.items():
         for symbol in symbols:

@@ -40,7 +40,7 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` maps specialists to addresses, whose order determines replicas' names. Raises AddressInvalid."""
+        """`addresses` are listed by specialist; their order determines replicas' names. Raises AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)
@@ -78,7 +78,7 @@ class Fleet:
         await asyncio.gather(*(replica.channel.close() for replica in self._watchers))
 
     def apply(self, ensemble: Ensemble) -> None:
-        """Apply new dispatch settings for the same specialists; breakers and retry budgets are reset."""
+        """Apply a configuration with the same specialists. New dispatch settings reset breakers and retry budgets."""
         before, self._ensemble = self.dispatch, ensemble
         if ensemble.dispatch == before:
             return
@@ -108,7 +108,7 @@ class Fleet:
             return [each.target for each in self.replica_sets[specialist].replicas.values() if each.target.authority]
 
     def _update(self, replica_set: ReplicaSet, targets: Sequence[ReplicaTarget]) -> None:
-        """Add new replicas, and retire missing ones when their requests have ended."""
+        """Add new replicas and remove those no longer listed, whose channels close when their requests have ended."""
         specialist, replicas = replica_set.specialist, replica_set.replicas
         listed = {f"{specialist}-{target.label}": target for target in targets}
         for name in [name for name in replicas if name not in listed]:
@@ -170,7 +170,7 @@ class ReportIntervals:
 
 
 def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Choose from intervals that double from one to the next, so that one more replica rarely changes the choice."""
+    """Return the intervals for a fleet. Each step doubles them, so that one more replica rarely changes the result."""
     longest = min(dispatch.stale_seconds, dispatch.hang_seconds) / _REPORTS_PER_PERIOD
     enough = num_replicas / REPORTS_PER_SECOND
     steps = [MIN_INTERVAL_SECONDS * 2**step for step in range(16)]

@@ -21,7 +21,7 @@ from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
 _log = logging.getLogger(__name__)
 BLAME_SECONDS = 2.0  # a request that ended less than this before the loss of its connection counts as in flight
-WAIT_SECONDS = 1.0  # requests wait this long for a specialist that was available a moment ago, as in a restart
+WAIT_SECONDS = 1.0  # the longest wait for a specialist that was available a moment ago, such as during a restart
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
 _MAX_LEAVERS = 256
@@ -36,7 +36,7 @@ _KEY_BYTES = 16
 
 @dataclass(eq=False, slots=True)
 class ReplicaConnection:
-    """One connection to a replica, until it is lost. Whether the replica died is known only later."""
+    """One connection to a replica. After its loss, only the next report shows whether the replica died."""
 
     instance: str = ""  # the process at the other end; empty until reported
     drained: bool = False  # the replica had announced that it would stop
@@ -72,7 +72,7 @@ class ReplicaSnapshot:
     """The state of a replica for one selection."""
 
     name: str
-    depth: int  # its known requests, without shadows, which are preempted for others
+    depth: int  # its known requests; shadows are not counted, because other requests preempt them
     max_running: int
     preempting: bool = False
     adapters: frozenset[str] = frozenset()
@@ -123,7 +123,7 @@ class Replica:
         return is_up and not self.draining and self.breaker.would_allow
 
     def snapshot(self, stale_seconds: float) -> ReplicaSnapshot:
-        """Describe the replica. A report older than `stale_seconds` is ignored."""
+        """Return the current state. A load report older than `stale_seconds` is ignored."""
         report = self.report
         if report is None or self.clock.now() - self._reported > stale_seconds:
             depth, preempting, refusing = self.inflight, False, False
@@ -215,7 +215,7 @@ class Replica:
             _log.log(level, "%s at %s %s", self.name, self.target.address, state)
 
     def disconnected(self, reason: str) -> None:
-        """Forget the process: the next connection may lead to a different one."""
+        """Record the loss of the connection and forget the process: the next connection may lead to a different one."""
         if self.is_connected:
             _log.warning("lost %s at %s: %s", self.name, self.target.address, reason)
             self.connection.lose(self.clock.now())
@@ -269,8 +269,8 @@ class ReplicaSet:
         with_capacity: bool = False,
         may_answer: Callable[[Replica], bool] = any_replica,
     ) -> Replica | None:
-        """Return a replica that was not tried yet. `healthy` limits the choice to those likely to answer,
-        `with_capacity` to those that can run the request immediately."""
+        """Return a replica that was not tried yet, or None. `healthy` limits the choice to replicas that are likely to
+        answer, `with_capacity` to those that would probably run the request immediately."""
         stale = self.dispatch.stale_seconds
 
         def inspect(replica: Replica) -> ReplicaSnapshot | None:
@@ -291,7 +291,7 @@ class ReplicaSet:
         return None if chosen is None else self.replicas[chosen.name]
 
     async def wait_usable(self, seconds: float) -> bool:
-        """Return whether a replica is usable, now or within `seconds`, but at most WAIT_SECONDS."""
+        """Return whether a replica is usable. If one was recently, wait up to `seconds`, but at most WAIT_SECONDS."""
         if self._clock.now() - self._last_usable > _RECENT_SECONDS:
             return self.is_usable
         with suppress(TimeoutError):
@@ -349,8 +349,8 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Choose by power of k choices, inspecting only sampled members: the cost does not grow with a healthy fleet. A
-    member for which `inspect` returns None is replaced by another sample. `last` is the conversation's last replica."""
+    """Choose by power of k choices; None if no member is usable. In a healthy fleet only a few sampled members are
+    inspected: each for which `inspect` returns None is replaced. `last` is the conversation's last replica."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
         return (found for found in map(inspect, order) if found is not None)
@@ -406,7 +406,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick by power of k choices among the members that are not ejected. Raises ValueError without snapshots."""
+    """Pick by power of k choices among the replicas that are not ejected. Raises ValueError if there are none."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)

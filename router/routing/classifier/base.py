@@ -33,7 +33,7 @@ class Distribution:
 
     @classmethod
     def of(cls, scores: Iterable[tuple[str, float]]) -> Self:
-        """Return the distribution with its scores sorted by probability; the sort is stable."""
+        """Return the distribution of the scores, the highest first; the sort is stable."""
         return cls(tuple(sorted(scores, key=lambda score: -score[1])))
 
     @property
@@ -66,8 +66,8 @@ LIMIT = HEAD + MIDDLE + TAIL
 
 
 def sample_text(text: str) -> bytes:
-    """Return the text unchanged if it is short, otherwise its head, middle and tail: at most LIMIT bytes plus two
-    newlines. The work is bounded by LIMIT for texts of any length."""
+    """Return the text in UTF-8: all of it if it is short, otherwise its head, middle and tail, at most LIMIT bytes plus
+    two newlines. The work is bounded by LIMIT for texts of any length."""
     if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
         return whole
     centre = max(0, (len(text) - MIDDLE) // 2)

@@ -116,7 +116,7 @@ class _Similarity:
         return _TOGETHER_SHARE * similarity[len(self._owners) :] + (1 - _TOGETHER_SHARE) * nearest
 
     def _vector(self, seen: _TextFeatures) -> Floats:
-        """Return a vector of length at most 1, shared among the families."""
+        """Return the weighted features, scaled so that each family has its share and the length is at most 1."""
         raw = self._weights[seen.bucket] * (1 + np.log(seen.times))
         squares = np.bincount(seen.family, weights=raw * raw, minlength=len(FAMILIES))
         shares = np.array([_FAMILY_SHARE[family] for family in FAMILIES])

@@ -35,7 +35,7 @@ class Features(NamedTuple):
 
 
 def _byte_table() -> bytes:
-    """Map letters to lower case, digits to 0, and bytes outside words to spaces."""
+    """Return a table that maps letters to lower case, digits to 0, and bytes outside words to spaces."""
     table = bytearray([_SPACE]) * 256
     for byte in range(256):
         letter = chr(byte)
@@ -84,7 +84,7 @@ def extract_features(samples: Sequence[bytes]) -> Features:
 
 
 class _PackedWords:
-    """Text with exactly one space before, between and after words."""
+    """Text with exactly one space before, between and after words. Each feature is returned as its prompt and hash."""
 
     def __init__(self, text: Bytes, owner: Places) -> None:
         self.text, self.owner = text, owner

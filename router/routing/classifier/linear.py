@@ -42,7 +42,7 @@ class LinearModel:
 
     labels: tuple[str, ...]
     buckets: NDArray[np.uint32]  # [V] Ascending
-    rarity: NDArray[np.float32]  # [V] Weight of a feature within its family, before the family is scaled to length 1
+    rarity: NDArray[np.float32]  # [V] Weight of a feature within its family, before the family is scaled
     weights: NDArray[np.float16]  # [V, L]
     bias: NDArray[np.float32]  # [L]
     family_scale: NDArray[np.float32]  # [F] Length to which each family is scaled
@@ -50,7 +50,7 @@ class LinearModel:
 
 
 class Terms(NamedTuple):
-    """The features of a batch that the model knows, each once per prompt and family."""
+    """The features of a batch that the model knows, each once per prompt."""
 
     prompt: NDArray[np.intp]
     family: NDArray[np.uint8]

@@ -118,7 +118,7 @@ class ClassifierQueue:
         return job
 
     def _refusal_reason(self) -> str | None:
-        """Return None if a text may be enqueued; a breaker's probe then counts as started."""
+        """Return why no text may be enqueued; None if one may, which starts a probe if the breaker is half open."""
         if self._closed:
             return _CLOSED
         if not self._breaker.would_allow:
@@ -172,8 +172,8 @@ class ClassifierQueue:
             self._end_running(f"it took longer than {self._timeout * 1000:g} ms")
 
     def _end_running(self, outcome: BatchOutcome | str) -> None:
-        """End the batch. A string is the reason why all of it failed. A distribution shows that the classifier
-        works."""
+        """End the running batch. If `outcome` is a string, all its texts failed for that reason. One distribution is
+        enough for the breaker to count a success."""
         batch, self._running = self._running, None
         if batch is None:
             return
@@ -202,7 +202,7 @@ class ClassifierQueue:
         job.end(f"no answer within {self._timeout * 1000:g} ms")
 
     def _forget(self, key: bytes, job: "ClassifyJob") -> None:
-        """Drop a text without waiters, unless a worker already has it."""
+        """Drop a text from the queue, unless a worker already has it."""
         if self._waiting.get(key) is job:
             del self._waiting[key]
             job.stop_timer()
@@ -292,7 +292,7 @@ class ClassifierWorker:
 
 
 def check_distributions(answers: Sequence[object], num_texts: int, labels: Collection[str]) -> list[Distribution]:
-    """Raises ValueError unless there is one distribution per text, over known labels."""
+    """Return the answers. Raises ValueError unless they are one distribution per text, over known labels."""
     good = [answer for answer in answers if isinstance(answer, Distribution)]
     if not len(good) == len(answers) == num_texts:
         others = len(answers) - len(good)
@@ -311,7 +311,7 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for long examples or an invalid file."""
+    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for an invalid one or for long examples."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})

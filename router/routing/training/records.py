@@ -19,7 +19,7 @@ class LabelledPrompt:
     label: str
     source: str
     licence: str = ""
-    is_prompt: bool = True  # False for reference material: it trains the vocabulary and never counts for calibration
+    is_prompt: bool = True  # False for reference material, which is used for training but never for calibration
 
 
 def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:

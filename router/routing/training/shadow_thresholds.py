@@ -38,7 +38,7 @@ AIM_LABELS: dict[GoalAim, str] = {
 
 
 def share_interval(hits: int, total: int) -> tuple[float, float]:
-    """Return the Wilson score interval; (0, 1) without data."""
+    """Return the Wilson score interval of the share; (0, 1) without data."""
     if total == 0:
         return 0.0, 1.0
     share, square = hits / total, _Z * _Z
@@ -54,8 +54,8 @@ def min_cases(share: float) -> int:
 
 
 def quantile_ranks(share: float, total: int) -> tuple[int, int]:
-    """Return the ranks, from 0, between which the quantile of `total` sorted cases lies, for a share within (0, 1): -1
-    is before the first case, `total` after the last."""
+    """Return the ranks between which the quantile `share` of `total` sorted cases lies with 95 % confidence: -1 is
+    before the first case, 0 the first, `total` after the last. The share must be within (0, 1)."""
     low, below = -1, 0.0
     for rank in range(total):
         log_binomial = lgamma(total + 1) - lgamma(rank + 1) - lgamma(total - rank + 1)
@@ -97,7 +97,7 @@ class ComparisonPoint:
 
 
 def comparison_point(comparison: Comparison) -> ComparisonPoint | None:
-    """Return None for shadows of fresh lanes and demoted specialists, because no threshold caused them."""
+    """Return the point of a shadow that a threshold caused; None for one of a fresh lane or a demoted specialist."""
     confidence = comparison.confidence
     if comparison.why != _LOW_CONFIDENCE or confidence is None or not 0 <= confidence <= 1:
         return None
@@ -241,7 +241,7 @@ class ThresholdTuning:
 def tune_thresholds(
     comparisons: Iterable[Comparison], rule: ThresholdGoal, now: Mapping[str, float]
 ) -> ThresholdTuning:
-    """`now` maps intents to current thresholds."""
+    """Propose a threshold for each intent. `now` maps intents to current thresholds."""
     points: dict[str, list[ComparisonPoint]] = {}
     left_out = 0
     for comparison in comparisons:

@@ -26,7 +26,7 @@ class TrainingUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Hyperparameters, chosen on left-out training sources and never on the held-out ones."""
+    """Hyperparameters, chosen by leaving out training sources, never on the held-out test sources."""
 
     family_scale: tuple[float, ...] = (1.0, 0.5, 1.0, 0.3)  # scale of words, pairs, letters and punctuation
     min_prompts: int = 2  # features that occur in fewer prompts are dropped
@@ -70,7 +70,7 @@ def _vocabulary(samples: Sequence[bytes], min_prompts: int) -> tuple[NDArray[np.
 
 
 def feature_matrix(vectorizer: Vectorizer, samples: Sequence[bytes], width: int) -> "csr_matrix[Any]":
-    """Return the features of the samples, shape [N, V]."""
+    """Return the features of the samples, shape [samples, width]."""
     from scipy.sparse import csr_matrix
 
     rows = [vectorizer.terms([piece]) for piece in samples]
@@ -106,7 +106,7 @@ def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list
 def left_out_probabilities(
     records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE, most: int = NUM_FOLDS
 ) -> NDArray[np.float64]:
-    """Return the probabilities of each record, shape [N, L], by a model that was not trained on its source."""
+    """Return each record's probabilities, shape [records, labels], by a model that was not trained on its source."""
     out = np.zeros((len(records), len(labels)))
     for fold in make_folds(records, most):
         inside = np.array([record.source in fold for record in records])
@@ -147,7 +147,7 @@ class TrainedClassifier:
 
 
 def collect_labels(records: Sequence[LabelledPrompt]) -> tuple[str, ...]:
-    """Return labels in order of first occurrence, `reject` last."""
+    """Return the labels in order of first occurrence, `reject` last."""
     found = tuple(dict.fromkeys(record.label for record in records if record.label != REJECT))
     return (*found, REJECT) if any(record.label == REJECT for record in records) else found
 
