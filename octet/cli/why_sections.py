@@ -95,7 +95,7 @@ _VERIFIER_OUTCOMES = {
 
 
 def explanation_sections(explanation: RequestExplanation, *, is_complete: bool) -> Iterator[tuple[str, Sentences]]:
-    """Yield titles and sentences. `is_complete` is for operators: a missing fact then means that it did not happen."""
+    """Yield titles and sentences. If the explanation `is_complete`, a missing fact means that it did not happen."""
     receipt = explanation.receipt
     yield "arrival", _arrival(receipt)
     yield "decision", _decision(receipt.decision)
@@ -270,7 +270,7 @@ def _attempt(number: int, attempt: AttemptInfo) -> str:
 
 
 def _failed_attempts(receipt: Receipt) -> Sequence[AttemptInfo]:
-    """Return the attempts before the one that answered."""
+    """Return the attempts before the one that answered; none if no attempt did."""
     answered = [number for number, each in enumerate(receipt.attempts) if not each.reason]
     return receipt.attempts[: answered[-1]] if answered else ()
 
@@ -426,7 +426,7 @@ def _change(entry: AuditEntry, arrived_ms: int) -> str:
 
 
 def _describe_reason(reason: str) -> str:
-    """Describe the reason. An unknown reason, from a newer server, is returned as words."""
+    """Describe the reason. An unknown one, from a newer server, is returned with spaces between its words."""
     return REASON_TEXTS.get(reason, reason.replace("_", " ")) if reason else "an error without a reason"
 
 
@@ -441,6 +441,6 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _end_sentence(text: str) -> str:
-    """Add a full stop unless the text has one."""
+    """Add a full stop unless the text is empty or already ends a sentence."""
     stripped = text.strip()
     return stripped if not stripped or stripped[-1] in ".!?" else f"{stripped}."

@@ -22,7 +22,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of an answer that has arrived since the last chunk. Text may lag behind its tokens."""
+    """The part of an answer that has arrived since the previous chunk. Text may lag behind its tokens."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -101,7 +101,7 @@ class StreamBase:
         self._on_complete: Callable[[str, Receipt], None] | None = None
 
     def on_complete(self, callback: Callable[[str, Receipt], None]) -> None:
-        """Call the function once with text and receipt, when the answer has been read completely."""
+        """Register a function that is called once, with text and receipt, when the whole answer has been read."""
         self._on_complete = callback
 
     @property
@@ -125,7 +125,7 @@ class StreamBase:
         return self._builder.receipt
 
     def answer(self) -> Answer:
-        """The answer, once it has been read to its end. Raises ServerError if it is incomplete."""
+        """Return the answer, once it has been read to its end. Raises ServerError if it is incomplete."""
         return self._builder.build(self.request_id)
 
     def cancel(self) -> None:

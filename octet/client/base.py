@@ -135,7 +135,7 @@ class SyncClientBase(ClientBase):
         self._channel.close()
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return the base's function; it also raises Cancelled if any thread has closed the channel."""
+        """Like the base method, but the call raises Cancelled if a thread has closed the channel."""
         method = super()._method(name)
 
         def call(message: Message, **options: Any) -> Any:

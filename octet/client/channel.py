@@ -33,7 +33,7 @@ def channel_options(keepalive: float | None = None) -> tuple[tuple[str, int], ..
 
 
 def load_credentials(ca: PathName | None, certificate: PathName | None, key: PathName | None) -> Any:
-    """Return None without TLS. Raises ValueError for an incomplete set of files, OSError for an unreadable one."""
+    """Return credentials, or None without TLS. Raises ValueError for an incomplete set, OSError if unreadable."""
     if (certificate is None) != (key is None):
         raise ValueError("a TLS certificate and its key must be given together")
     if ca is None:
@@ -102,7 +102,7 @@ class ApiKey:
 def resolve_api_key(
     given: str | None, environment: Mapping[str, str], address: str, *, encrypted: bool, insecure: bool
 ) -> ApiKey | None:
-    """Raises ValueError if the key would be sent to another machine unencrypted."""
+    """Return the given key, or else that of the environment. Raises ValueError if it would be sent unprotected."""
     text = environment.get(API_KEY_VARIABLE, "").strip() if given is None else given.strip()
     if not text and given is None:
         return None

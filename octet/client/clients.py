@@ -121,7 +121,7 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """Cancel running calls."""
+        """Close the client and cancel its running calls."""
         self._closed = True
         if self._channel is not None:
             await self._channel.close()

@@ -19,8 +19,8 @@ _StreamT = TypeVar("_StreamT", bound=StreamBase)
 
 
 class ConversationBase(Generic[_StreamT]):
-    """A history of turns. They must not overlap: a turn includes the turns that had ended when it began. A turn is kept
-    once its answer is complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated;
+    """A history of turns. Turns must not overlap: each is sent with the turns that had ended when it began. A turn is
+    kept once its answer is complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated;
     `add(text, answer.text)` keeps its partial answer. The history grows until the router refuses it."""
 
     def __init__(
@@ -28,7 +28,7 @@ class ConversationBase(Generic[_StreamT]):
     ) -> None:
         self._client = client
         self.session_id = os.urandom(16).hex() if session_id is None else session_id
-        """Sends every turn to the replica that has the earlier turns in its cache."""
+        """With it, the router prefers the replica that has the earlier turns in its cache."""
         self.system = system  # can be changed between turns
         self.options = _check_options(options)  # for all turns; a turn's own options override them
         self.receipt: Receipt | None = None  # the receipt of the last turn that was kept

@@ -45,7 +45,7 @@ class InvalidRequest(OctetError):
 
 
 class NotFound(OctetError):
-    """There is no such specialist, adapter or request."""
+    """There is no specialist, adapter, request or job with this name or id."""
 
 
 class Unauthenticated(OctetError):
@@ -246,8 +246,8 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
 
 
 def _is_listening(address: str) -> bool:
-    """Whether a server listens: a stopped server and one that requires TLS look alike to gRPC. A process that is being
-    killed closes its connections before its listening socket, so one probe is not enough."""
+    """Whether a server listens, or may listen. To gRPC, a stopped server and one that requires TLS look alike. A
+    process that is being killed closes its connections before its listening socket, so one probe is not enough."""
     found = _HOST_PORT.match(address)
     if found is None:
         return True

@@ -172,8 +172,8 @@ class JobsClient:
     def submit(
         self, prompt: str | None = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Job:
-        """Return when the job is stored; it will then end exactly once. `timeout` applies to the job. Two submissions
-        with the same key are one job; if their requests differ, the second is refused."""
+        """Return the job once it is stored; it will then end exactly once. `timeout` applies to the job itself. Two
+        submissions with the same key are one job; if their requests differ, the second is refused."""
         attempts = self._client._repeat(_submission(prompt, options, idempotency_key), LOOKUP_TIMEOUT_S)
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
@@ -190,7 +190,7 @@ class JobsClient:
         return tuple(map(Job.from_wire, found.jobs))
 
     def cancel(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Job:
-        """Return the job's final state: cancelled, or ended earlier. Raises NotFound for an unknown job."""
+        """Cancel the job unless it has ended, and return its final state. Raises NotFound for an unknown job."""
         return Job.from_wire(self._client._look_up("Jobs.CancelJob", timeout, id=job_id, tenant=tenant))
 
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
@@ -213,7 +213,7 @@ class JobsClient:
             time.sleep(wait)
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Return when the job has ended. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
+        """Wait until the job has ended, and return it. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
         last = None
         for event in self.events(job_id, timeout=timeout):
             last = event

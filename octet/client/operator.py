@@ -26,7 +26,7 @@ _NOT_DELIVERED = ("failed to connect", "lookup failed")  # gRPC's details for a 
 
 
 def default_operator_name() -> str:
-    """Return the name of the user and the name of the machine that run this process."""
+    """Return USER@MACHINE, for the user and the machine that run this process."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in some containers
@@ -77,7 +77,7 @@ class Operator(SyncClientBase):
         return self._read(records.BreakerList, "ListBreakers")
 
     def hold_breaker(self, specialist: str, hold: str, *, why: str) -> records.BreakerInfo:
-        """If `hold` is "open", the specialist gets only shadow traffic; if "closed", it serves at any pass rate."""
+        """Hold the breaker "open", so that the specialist gets only shadow traffic, or "closed", so that it serves."""
         return self._change(records.BreakerInfo, "HoldBreaker", why, specialist=specialist, hold=hold)
 
     def release_breaker(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
@@ -87,8 +87,8 @@ class Operator(SyncClientBase):
         return self._list(records.KnobInfo, "ListKnobs")
 
     def set_knob(self, name: str, value: float, *, why: str = DEFAULT_REASON) -> records.KnobInfo:
-        """`name` is INTENT.shadow_threshold or INTENT.priority_floor, with INTENT/SPECIALIST instead of INTENT for a
-        single specialist."""
+        """Set a knob until it is released. `name` is INTENT.shadow_threshold or INTENT.priority_floor, with
+        INTENT/SPECIALIST instead of INTENT for a single specialist."""
         return self._change(records.KnobInfo, "SetKnob", why, name=name, value=value)
 
     def release_knob(self, name: str, *, why: str = DEFAULT_REASON) -> records.KnobInfo:
@@ -100,15 +100,15 @@ class Operator(SyncClientBase):
     def load_adapter(
         self, specialist: str, path: str, *, name: str = "", why: str = DEFAULT_REASON
     ) -> records.LaneInfo:
-        """Return the candidate, which gets only shadow traffic. `path` is below the replicas' adapter root."""
+        """Load an adapter as a candidate (shadow traffic only). `path` is below the replicas' adapter root."""
         return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
 
     def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Return the lane that serves from now on. `name` is the expected name of the candidate, as a safeguard."""
+        """Let the candidate serve, and return its lane. `name`, if given, must be that of the candidate."""
         return self._change(records.LaneInfo, "PromoteLane", why, specialist=specialist, name=name)
 
     def roll_back(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Return the lane that serves now: the previous one, or the same one if only a candidate was dropped."""
+        """Drop the candidate, or without one return to the previous lane. Return the lane that serves now."""
         return self._change(records.LaneInfo, "RollBackLane", why, specialist=specialist)
 
     def replicas(self) -> tuple[records.ReplicaInfo, ...]:
@@ -126,11 +126,11 @@ class Operator(SyncClientBase):
         return self._read(records.ShadowReport, "ShadowReport", last_seconds=last)
 
     def comparisons(self, last: float = 0.0) -> Iterator[records.Comparison]:
-        """Yield the oldest comparison first. `last` is as for `shadow_report`."""
+        """Yield comparisons, oldest first. `last` is as for `shadow_report`."""
         return self._stream(records.Comparison, "ListComparisons", last_seconds=last)
 
     def audit(self, subject: str = "", *, most: int = 100) -> Iterator[records.AuditEntry]:
-        """Yield the newest entry first."""
+        """Yield entries of the audit log, newest first."""
         return self._stream(records.AuditEntry, "ListAudit", subject=subject, most=most)
 
     def events(self) -> Iterator[records.OperatorEvent]:
@@ -150,14 +150,14 @@ class Operator(SyncClientBase):
         return self._stream(records.Overview, "WatchOverview")
 
     def history(self, last: float = 0.0) -> records.OverviewHistory:
-        """Return the last `last` seconds; 0 means the whole history."""
+        """Return the history of the last `last` seconds; 0 means the whole history."""
         return self._read(records.OverviewHistory, "GetHistory", last_seconds=last)
 
     def receipts(
         self, specialist: str = "", *, outcome: str = "", most: int = 50, before_unix_ms: int = 0, tenant: str = ""
     ) -> Iterator[Receipt]:
-        """Yield the newest receipt first. `outcome` is answered, refused, failed or cancelled; without `tenant`,
-        receipts of all tenants are listed."""
+        """Yield receipts, newest first. `outcome` is answered, refused, failed or cancelled; without `tenant`, receipts
+        of all tenants are listed."""
         filters = {"specialist": specialist, "outcome": outcome, "before_unix_ms": before_unix_ms, "tenant": tenant}
         return self._stream(Receipt, "ListReceipts", most=most, **filters)
 
@@ -169,7 +169,7 @@ class Operator(SyncClientBase):
         return record.from_wire(self._call_operator(name, values))
 
     def _list(self, record: type[_RecordT], name: str, /, **values: Any) -> tuple[_RecordT, ...]:
-        """Make a call whose response has a single repeated field."""
+        """Make a call whose response has a single repeated field, and return the records in it."""
         response = self._call_operator(name, values)
         (field,) = response.DESCRIPTOR.fields
         return tuple(map(record.from_wire, getattr(response, field.name)))

@@ -96,7 +96,7 @@ class ToolCallBuffer:
 
 
 def tool_to_wire(tool: Mapping[str, Any]) -> wire.Tool:
-    """Raises TypeError, ValueError or KeyError for an invalid tool."""
+    """Build the message. Raises TypeError, ValueError or KeyError for an invalid tool."""
     _check_keys(tool, ToolDefinition)
     parameters = tool.get("parameters")
     schema = "" if parameters is None else json.dumps(dict(parameters), allow_nan=False)
@@ -106,7 +106,7 @@ def tool_to_wire(tool: Mapping[str, Any]) -> wire.Tool:
 
 
 def tool_choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
-    """Raises TypeError or KeyError for an invalid choice."""
+    """Build the message. Raises TypeError or KeyError for an invalid choice."""
     given: Mapping[str, Any] = {"mode": choice} if isinstance(choice, str) else choice
     _check_keys(given, ToolChoice)
     mode = TOOL_MODES[given.get("mode", "auto")]
@@ -114,7 +114,7 @@ def tool_choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
 
 
 def message_to_wire(message: Mapping[str, Any]) -> wire.Message:
-    """Raises TypeError or KeyError for an invalid message."""
+    """Build the message. Raises TypeError or KeyError for an invalid message."""
     calls = [_tool_call_to_wire(each) for each in message.get("tool_calls") or ()]
     content = message.get("content") or "" if calls else message["content"]
     return wire.Message(

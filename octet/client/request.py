@@ -72,7 +72,7 @@ class PreparedRequest:
     request_id: str  # set by the caller; empty for a new id in every attempt
 
     def message_for(self, left: TimeLeft) -> wire.InferRequest:
-        """Return the message of the next attempt."""
+        """Return the message of the next attempt, with the time that is left."""
         self.message.request_id = self.request_id or os.urandom(16).hex()
         self.set_timeouts(left)
         return self.message
@@ -85,7 +85,7 @@ class PreparedRequest:
 
 
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
-    """Raises InvalidRequest only for values that no message can hold, and TypeError for an unknown option."""
+    """Build the request. Raises InvalidRequest for values that it cannot hold, and TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
     names, trace = ("timeout", "first_token_timeout"), given.pop("trace", None)
     timeouts = TimeLeft(*(check_timeout(given.pop(name, None), name) for name in names))
@@ -170,7 +170,7 @@ class ClientRetryBudget:
         self.left = capacity
 
     def spend(self) -> bool:
-        """Return False if the budget does not cover another retry."""
+        """Charge one retry and return True, or return False if the budget does not cover it."""
         with self._lock:
             if self.left < 1:
                 return False
@@ -231,7 +231,7 @@ _GRACE_S = 0.5  # extra time for the server to report a timeout itself, with a r
 
 @dataclass(slots=True)
 class Attempts:
-    """The attempts of one call. It does no I/O, so that blocking and asyncio clients share it."""
+    """The attempts of one call. The class does no I/O, so that blocking and asyncio clients share it."""
 
     make_message: Callable[[TimeLeft], Message]
     schedule: RetrySchedule

@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """A string instead of a mapping sets only this field."""
+    """If the file has a string instead of a mapping, it sets only this field."""
 
     field: str
 

@@ -325,6 +325,6 @@ DEFAULT_TASKS = (
 
 
 def with_default_tasks(own: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
-    """Return the defaults with the file's changes, then the file's own tasks."""
+    """Return the default tasks, replaced by the file's tasks of the same names, then the file's other tasks."""
     named = {task.name: task for task in (*DEFAULT_TASKS, *own)}
     return tuple(named.values())

@@ -37,12 +37,12 @@ def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
 
 
 def parse_ensemble(text: str, source: Path | None) -> Ensemble:
-    """`source` is the file's path; paths are relative to its folder. Raises ConfigInvalid."""
+    """Parse and check a text. `source` is its file's path; paths are relative to its folder. Raises ConfigInvalid."""
     return parse_content(text.encode(errors="surrogatepass"), source)
 
 
 def read_content(path: Path) -> bytes:
-    """Read at most one byte more than the parser accepts. Raises ConfigInvalid."""
+    """Return the file's bytes, at most one more than the parser accepts. Raises ConfigInvalid."""
     try:
         with path.open("rb") as file:
             return file.read(yaml_tree.MAX_BYTES + 1)
@@ -52,7 +52,7 @@ def read_content(path: Path) -> bytes:
 
 
 def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
-    """Raises ConfigInvalid with all problems of the content."""
+    """Parse and check the content. Raises ConfigInvalid with all of its problems."""
     problems, ensemble = yaml_tree.Problems(), None
     index = KeyIndex(problems)
     root = yaml_tree.compose_yaml(content, problems)
@@ -69,7 +69,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
 
 
 def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None:
-    """Read the file, beginning with the defaults for every specialist, which are at its top."""
+    """Read the ensemble. A specialist's key at the top of the file is a default for every specialist."""
     shared = tuple(entry for entry in root.entries if entry.key in shared_fields())
     own = tuple(entry for entry in root.entries if entry.key not in shared_fields())
     values = ValueReader(index, folder)
@@ -292,7 +292,7 @@ def _check_order(item: Any, place: KeyPath, less: str, more: str, factor: int, i
 
 
 def _check_targets(targets: schema.SloTargets, place: KeyPath, index: KeyIndex) -> None:
-    """Check that a higher quantile has no shorter target."""
+    """Add a problem if a higher quantile has a shorter target."""
     for measure in ("ttft", "itl"):
         names = [f"{measure}_p{percent}" for percent in (50, 95, 99)]
         known = [(name, getattr(targets, name)) for name in names if index.is_valid(*place, name)]
