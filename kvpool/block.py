@@ -12,7 +12,7 @@ GARBAGE = BlockId(0)  # padding rows write here. Never allocated, never cached, 
 
 
 class Block:
-    """A fixed run of token slots. A free block with a key is an evictable cache entry; without a key it is empty."""
+    """A fixed number of token slots. A free block is an evictable cache entry if it has a key, and empty otherwise."""
 
     __slots__ = ("block_id", "key", "next", "prev", "ref_count", "tokens")
 
@@ -31,8 +31,8 @@ class Block:
 
 
 class BlockTable:
-    """Block ids in token order. Only the pool changes it, and only by appending. A reader that remembers a length may
-    therefore keep reading that many entries without a copy, until the table is released."""
+    """The block ids of one sequence, in token order. Only the pool changes a table, and only by appending ids. A reader
+    that remembers a length may therefore read that many ids without a copy, until the table is released."""
 
     __slots__ = ("block_ids", "block_size", "num_registered", "released")
 
@@ -40,7 +40,7 @@ class BlockTable:
         self.block_size = block_size
         self.block_ids = array("i")
         self.num_registered = 0
-        """Leading blocks that need no registration: hits, and blocks already registered by a commit."""
+        """The number of leading blocks that need no registration: hits, and blocks that were registered already."""
         self.released = False
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class BlockTable:
         return len(self.block_ids) * self.block_size
 
     def slots(self, start: int, stop: int) -> Iterator[int]:
-        """Physical slot of each token position in [start, stop)."""
+        """Yield the physical slot of each token position in [start, stop)."""
         size = self.block_size
         for position in range(start, stop):
             yield self.block_ids[position // size] * size + position % size
@@ -71,7 +71,7 @@ class InvariantViolation(AssertionError):
 
 MissReason = Literal["cold", "evicted", "tokens_differ", "no_boundary", "disabled"]
 """Why a cacheable block was not reused: never seen; seen and evicted since; the key matched but the tokens did not;
-cached, but past the last boundary from which its owner could resume; or the prefix cache is off."""
+cached, but past the last boundary at which a sequence could resume; or the prefix cache is off."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class AdmissionPlan:
 
     @property
     def misses(self) -> dict[MissReason, int]:
-        """Counts, by reason, the cacheable blocks that must be computed."""
+        """The number of cacheable blocks that must be computed, by reason."""
         held_back = self.num_cached - len(self.hit)
         reasons: list[tuple[MissReason, int]] = [("no_boundary", held_back), (self.uncached_reason, self.num_uncached)]
         return {reason: count for reason, count in reasons if count}

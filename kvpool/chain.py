@@ -13,7 +13,7 @@ _TOKEN_BYTES = array(_TOKEN).itemsize
 
 
 def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -> bytes:
-    """The key before the first block: two chains with different roots never share a block."""
+    """Return a chain's root, the parent of its first block's key. Chains with different roots never share a block."""
     adapters = digest_parts(adapter.encode() for adapter in lane.adapters)
     names = (lane.specialist.encode(), lane.revision.encode(), adapters)
     return digest_parts((*names, tenant_salt, kv_dtype.encode(), str(block_size).encode()))
@@ -38,7 +38,7 @@ def _not_tokens(why: object) -> ValueError:
 
 
 class TokenChain:
-    """A growing token sequence with the key of each full block, hashed once and only on demand."""
+    """A growing token sequence and the key of each full block. A key is computed once, on demand."""
 
     __slots__ = ("_keys", "_packed", "_tokens", "block_size", "root")
 
@@ -54,7 +54,7 @@ class TokenChain:
         return len(self._tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add the tokens. Raises ValueError for an invalid token; then none is added."""
+        """Add the tokens. If one is invalid, raise ValueError and add none."""
         if len(tokens) != 1:
             self._tokens.extend(_packed_tokens(tokens))
             return
@@ -69,7 +69,7 @@ class TokenChain:
         return tuple(self._tokens[start:stop])
 
     def view(self) -> Sequence[int]:
-        """Return all tokens without a copy. Do not change them, or keep them past the next append."""
+        """Return all tokens without a copy. Do not change the result, or keep it past the next `extend`."""
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:

@@ -83,7 +83,7 @@ class BlockPool:
         self.blocks = [Block(BlockId(i)) for i in range(num_blocks)]
         self.free = FreeList(self.blocks[GARBAGE + 1 :])
         self.index: dict[BlockKey, Block] = {}
-        """One block for each key. A second copy, computed at the same time, has no key and is not shared."""
+        """One block for each key. A second block with the same tokens, computed meanwhile, gets no key."""
         self.tables: dict[int, BlockTable] = {}  # live tables by `id()`; they hold the references to blocks
         self.counters = PoolCounters()
         self._version = 0
@@ -96,7 +96,7 @@ class BlockPool:
 
     @property
     def num_slots(self) -> int:
-        """The number of tokens that a single sequence can hold."""
+        """The maximum number of tokens of a single sequence."""
         return self.capacity * self.block_size
 
     @property
@@ -148,7 +148,7 @@ class BlockPool:
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
-        """Apply the plan. If it cannot be applied, raise StalePlan or PoolExhausted without changing the pool."""
+        """Apply the plan and return the new table. Raises StalePlan or PoolExhausted, without changing the pool."""
         if plan.pool is not self:
             raise StalePlan("the plan was made by another pool")
         if plan.version != self._version:
@@ -182,7 +182,7 @@ class BlockPool:
         self._allocate(table, short)
 
     def register(self, table: BlockTable, chain: TokenChain, num_computed: int) -> None:
-        """Add the table's full blocks below `num_computed` to the cache. Their tokens must be final."""
+        """Cache the table's blocks that the first `num_computed` tokens fill. These tokens must be final."""
         full = num_computed // self.block_size
         first = table.num_registered
         if full <= first:
@@ -222,7 +222,7 @@ class BlockPool:
         self._version += 1
 
     def frees_a_block(self, table: BlockTable) -> bool:
-        """Whether releasing this table would free a block. The last block is the least likely to be shared."""
+        """Whether releasing this table would free a block. The last block is checked first: it is rarely shared."""
         self._require_live(table)
         return any(self.blocks[block_id].ref_count == 1 for block_id in reversed(table.block_ids))
 
@@ -239,7 +239,7 @@ class BlockPool:
         self.counters.writes += writes
 
     def check(self) -> None:
-        """Check every invariant and raise InvariantViolation if one is broken. O(pool)."""
+        """Check every invariant and raise InvariantViolation if one is broken. Takes time linear in the pool's size."""
         check_pool(self.blocks, self.free, self.index, self.tables.values())
 
     @staticmethod
@@ -267,7 +267,7 @@ class BlockPool:
         return hit, "cold"
 
     def _allocate(self, table: BlockTable, count: int) -> None:
-        """Take free blocks, evicting cache entries if necessary. Only this method allocates and evicts."""
+        """Append free blocks to the table, evicting cache entries if needed. Only this method allocates and evicts."""
         append = table.block_ids.append
         for block in self.free.take(count):
             if block.key is not None:
@@ -284,7 +284,7 @@ class BlockPool:
 
 
 class RecentlyEvicted:
-    """Distinguishes a prompt never seen from one that was evicted because the pool is too small. Remembers at least the
+    """Remembers keys of evicted blocks, to distinguish an evicted block from one that was never cached: at least the
     last `capacity` keys and fewer than twice as many, in constant time for each key. It keeps two generations: when the
     younger one is full, it replaces the older one."""
 
@@ -341,7 +341,7 @@ def check_pool(
 
 
 def _check_free_list(free: FreeList, most: int) -> set[int]:
-    """Check that blocks are linked both ways, unique and unused, with empty blocks before cache entries."""
+    """Check that blocks are linked both ways, unique and unused, empty ones before cache entries. Return their ids."""
     listed: set[int] = set()
     seen_keyed = False
     previous = ring = free.ring
@@ -366,7 +366,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """Check each block's count of references. Return the number of blocks in use."""
+    """Check that each block's count equals the number of tables that hold it. Return the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:

@@ -36,7 +36,7 @@ from specialist.scheduling.step import (
 
 
 class PureAttention:
-    """States of a model without recurrent layers: all that a sequence has computed is in its blocks."""
+    """Manages sequence states of a model without recurrent layers: all that a sequence computed is in its blocks."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
@@ -67,9 +67,9 @@ class PureAttention:
 
 
 class Hybrid(PureAttention):
-    """States of a model that interleaves attention and recurrent layers: a prefix can be resumed only at a snapshot. A
-    hit needs every KV block and a snapshot at exactly that boundary. A preempted sequence keeps its state and its
-    partial block on the host; if one of its full blocks is evicted meanwhile, both are useless."""
+    """Manages sequence states of a model with attention and recurrent layers. A prefix can be resumed only at a
+    snapshot: a hit needs every KV block, and a snapshot exactly at its end. A preempted sequence keeps its state and
+    its partial block on the host; if one of its full blocks is evicted meanwhile, both are useless."""
 
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
@@ -125,7 +125,7 @@ class Hybrid(PureAttention):
             self._discard(seq.chain.keys(len(plan.hit))[len(plan.hit) - 1])
 
     def clip(self, seq: Sequence, num_tokens: int) -> int:
-        """End the chunk at the first boundary inside it where a snapshot is wanted."""
+        """Return the number of tokens up to the first boundary in the chunk where a snapshot is wanted, or all."""
         start = seq.num_computed
         ends = [at - start for at in seq.snapshot_at if start < at < start + num_tokens]
         return min(ends, default=num_tokens)
@@ -139,7 +139,7 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        """Save the state, which takes precedence over snapshots for later prompts. If there is no room, it is lost."""
+        """Save the state; snapshots for later prompts are discarded to make room. If that is not enough, it is lost."""
         state, seq.state = seq.state, None
         if state is None or seq.num_computed == 0:
             return
@@ -205,7 +205,7 @@ class RunningSet:
         return seq in self._members
 
     def copy(self) -> tuple[Sequence, ...]:
-        """Any thread may call this, because Python copies a dict without switching threads."""
+        """Return the members. Any thread may call this, because Python copies a dict without switching threads."""
         return tuple(self._members)
 
     def add(self, seq: Sequence) -> None:
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Start the sequence. Raises SnapshotUnusable; it then still waits, without blocks and without its snapshot."""
+        """Start the sequence. After SnapshotUnusable it still waits, without blocks and without its snapshot."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -333,7 +333,7 @@ class Ledger:
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()
     ) -> Rollback | None:
-        """Apply a row's result: keep its computed tokens, register full blocks, emit the sampled tokens."""
+        """Keep a row's computed tokens, cache full blocks, emit sampled tokens. Return slots rolled back, if any."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
@@ -369,7 +369,7 @@ class Ledger:
         return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
 
     def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback]:
-        """Roll the step back. At most one request is lost: the culprit if it is known, or the only row."""
+        """Roll the step back. At most one request is lost: the culprit if it is known, or that of the only row."""
         rows = step.rows
         culprits = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
         rollbacks = [
@@ -378,7 +378,7 @@ class Ledger:
         return [rollback for rollback in rollbacks if rollback is not None]
 
     def _roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
-        """Undo the row's failed step, and end the sequence if there is an `error`."""
+        """Undo the row of a failed step and return its slots. If there is an `error`, end its sequence instead."""
         seq = row.sequence
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
@@ -429,7 +429,7 @@ class Ledger:
 
     @staticmethod
     def _cut_at_end(seq: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
-        """Return the tokens up to the end of the answer, and how it ends there."""
+        """Return the tokens up to the end of the answer, and the finish reason; None if the answer goes on."""
         room = seq.max_total_tokens - seq.num_tokens
         request = seq.request
         stop_ids = request.stop_ids

@@ -35,7 +35,7 @@ class SchedulerReport(NamedTuple):
     events: tuple[Event, ...]
 
     def apply(self, controller: AdmissionController) -> None:
-        """Report the changes in the order in which they occurred: sequences that start or stop, turn, outcome."""
+        """Report changes in the order of occurrence: starts and preemptions, turn, tokens, step, ended requests."""
         for event in self.events:
             match event:
                 case Admitted():
@@ -58,7 +58,7 @@ class SchedulerReport(NamedTuple):
 
 
 class StepReporter:
-    """Builds the reports. Owned by the thread that takes the steps."""
+    """Builds the scheduler's reports. Used only by the thread that takes the steps."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -66,7 +66,7 @@ class StepReporter:
         self._adapters: tuple[str, ...] = ()
 
     def report(self, step: Step | None, events: Tokens[Event], now: float) -> SchedulerReport:
-        """Return a report. Call it after the commit of the step, or while there is nothing to run."""
+        """Return a report. Call this after the commit of a step, or with None when there was nothing to run."""
         committed = None if step is None else self._committed(step, now)
         self._ended_at = None if step is None else now
         return SchedulerReport(now, committed, tuple(events))
@@ -83,7 +83,7 @@ class StepReporter:
 
 
 def step_pace(scheduler: Scheduler) -> StepPace:
-    """Return the present pace as a copy, so that another thread may use it."""
+    """Return a copy of the scheduler's current pace, which another thread may use."""
     return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
 
 
@@ -93,7 +93,7 @@ def step_shape(step: Step, *, switched: bool) -> StepShape:
 
 
 def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:
-    """Return the step in flight. Only reads, so any thread may call it."""
+    """Return the step in flight, if there is one. Only reads, so any thread may call it."""
     step = scheduler.in_flight
     if step is None:
         return None
@@ -128,7 +128,7 @@ def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
 
 
 def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
-    """Return the request whose table has this block at `index`; empty if that has just changed."""
+    """Return the id of a request whose table has this block at `index`; empty if it was released meanwhile."""
     for seq in scheduler.running.copy():
         table = seq.table  # read once: the engine's thread may release it meanwhile
         if table is not None and block_id in table.block_ids[index : index + 1]:
@@ -139,8 +139,8 @@ def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
 def make_booking(
     request: Request, *, shadow: bool = False, exact: bool | None = None, hits: PrefixHits = _NO_HITS, caller: str = ""
 ) -> Booking:
-    """`exact` means that nothing can end the answer early; None means that only `stop_ids` can. `caller` is the same
-    for repeated attempts."""
+    """Return a request's booking. `exact` means that nothing can end the answer early; None means that only `stop_ids`
+    can. `caller` is the same for all attempts of one request."""
     return Booking(
         key=request.request_id,
         priority=request.priority,
@@ -165,7 +165,7 @@ def prices_from_cost_model(cost: CostModel) -> StepPrices:
 
 
 def load_calibrated_prices(file: Path | None) -> StepPrices | None:
-    """Return None without a file: prices are then learnt. Raises CalibrationInvalid or OSError for a bad file."""
+    """Return the file's prices; None without a file. Raises CalibrationInvalid or OSError for a bad file."""
     return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
 
 
@@ -237,7 +237,7 @@ class AdmissionGate:
 
 
 class ReplicaCore:
-    """The deterministic part of a replica. Admitted requests are scheduled; displaced ones are shed or suspended."""
+    """The deterministic part of a replica: admission control, scheduler and step loop."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class ReplicaCore:
         return decision
 
     def step(self) -> Step | None:
-        """Sweep the waiting requests and take one step. Return None if there is nothing to run."""
+        """Sweep if a sweep is due, then take one step. Return None if there is nothing to run."""
         self._gate.sweep()
         self._report_events()
         step = self._loop.run_once()
@@ -286,7 +286,7 @@ class ReplicaCore:
         return events
 
     def _report_events(self) -> None:
-        """Report the events between two steps without marking a pause."""
+        """Report the events since the last report. This does not count as a pause between steps."""
         SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
 
     def _take_scheduler_events(self) -> list[Event]:

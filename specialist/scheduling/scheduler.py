@@ -63,10 +63,10 @@ class Scheduler:
     """A deterministic state machine: `assemble_step()` plans a step and `commit()` applies its outcome.
 
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
-    sequences and blocks. The first in line enters when its whole prompt, one step and its draft window fit, with a
-    watermark to spare while others run. If not, running sequences of strictly lower priority are preempted; if that is
-    not enough, all wait. Neither the only running sequence nor one whose blocks would not be freed is preempted. A
-    suspended sequence neither runs nor waits in line until it is resumed; it keeps its rank."""
+    sequences and blocks. The first in the queue enters when its whole prompt, one step and its draft window fit; while
+    others run, the watermark must stay free. If preempting running sequences of strictly lower priority makes enough
+    room, they are preempted; otherwise all wait. At least one keeps running, and one that would free no block is not
+    preempted. A suspended sequence neither runs nor waits in the queue until it is resumed; it keeps its rank."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Choose owed decode steps; else a suspect of a failed step, alone; else a chunk; else decode steps."""
+        """Return rows, by preference: owed decode steps, a suspect alone, a chunk that is not held, decode steps."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:
@@ -192,7 +192,7 @@ class Scheduler:
             self._owe_steps()
 
     def _owe_steps(self) -> None:
-        """Require decode steps in return for the prompt tokens computed since the last call."""
+        """If prompt tokens were computed since the last call, owe every decoding sequence a step."""
         if self._num_chunked:
             self.running.to_decode.owe_all()
             if self._computed[0]:
@@ -241,8 +241,8 @@ class Scheduler:
             self.running.to_decode.served(first.stack)
 
     def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
-        """Apply a step's outcome. A step that is not in flight, because it is late or repeated, changes nothing. Return
-        the slots whose content was rolled back."""
+        """Apply a step's outcome and return the slots whose content was rolled back. A step that is not in flight,
+        because it is late or repeated, changes nothing."""
         if step is not self.in_flight:
             self.num_stale_commits += 1
             return []
@@ -280,7 +280,7 @@ class Scheduler:
         )
 
     def check(self, request: Request) -> None:
-        """Raises RequestRefused for a request that `submit` would refuse."""
+        """Do the checks of `submit`, except the check of the tokens. Raises RequestRefused."""
         if request.request_id in self.ledger.live:
             raise InvalidRequestField("request_id", f"{request.request_id!r} is already live")
         if differences := replace(request.lane, adapters=()).differences(self.config.lane):
@@ -398,7 +398,7 @@ class StepLoop:
             self.num_failed_discards += 1
 
     def complete(self, step: Step) -> list[Completion]:
-        """Run the step on the engine, without a commit."""
+        """Run the step on the engine and return its completions, without a commit. An error becomes a StepFailure."""
         try:
             completions = list(self.engine.run(step))
             if fault_injected("commit.slow"):

@@ -61,7 +61,7 @@ GREEDY = Sampling()
 
 
 class SampledLogprobs(NamedTuple):
-    """Log probabilities of the model's own distribution, before temperature and filters."""
+    """Log probabilities in the model's own distribution, before any sampling parameter is applied."""
 
     chosen: float
     top: tuple[tuple[int, float], ...]  # (token, log probability), most likely first
@@ -89,7 +89,7 @@ class TokenGuide(Protocol):
 _SECRET = ("tenant_salt", "session_key")
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
-"""`shed` means displaced by a more important request, or unable to meet its deadline."""
+"""`shed`: the request was displaced by a more important one, or could no longer meet its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class SequenceState(Protocol):
         no room for a copy; the tokens are then computed again."""
 
     def restore(self, snapshot: Snapshot, tail: int | None) -> None:
-        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable before any change."""
+        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable, without any change."""
 
 
 class Sequence:
@@ -227,7 +227,7 @@ class Sequence:
 
     @property
     def deadline(self) -> float | None:
-        """The deadline that applies next: for the first token until it is sampled, then for the whole answer."""
+        """The deadline that applies now: the earlier of both until the first token, then that of the whole answer."""
         return self.request.deadline if self.num_generated else self.nearest_deadline
 
     @property
@@ -259,7 +259,7 @@ class Sequence:
         return self.table
 
     def append(self, tokens: tuple[int, ...]) -> None:
-        """Append tokens. Raises ValueError for an invalid token; then none is added."""
+        """Append the tokens. If one is invalid, raise ValueError and append none."""
         self.chain.extend(tokens)
         self.num_tokens += len(tokens)
 
@@ -274,7 +274,7 @@ _Order = tuple[float, ...]
 
 
 class WaitingQueue:
-    """A sorted set. A member keeps the place that it had when it was pushed."""
+    """A sorted set of sequences. A member keeps the sort key that it had when it was pushed."""
 
     def __init__(self, order: Callable[[Sequence], _Order]) -> None:
         """`order` is the sort key, unique for each sequence; the smallest comes first."""

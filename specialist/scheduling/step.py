@@ -1,4 +1,4 @@
-"""A step: rows, speculation, outcome, and the events it causes."""
+"""A step: its rows, drafts, outcome and events. Also cached conversations and prefill budgets."""
 
 from bisect import bisect_left
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from specialist.scheduling.sequence import FinishReason, SampledLogprobs, Sequen
 ConversationMissReason = Literal[
     "", "first_time", "evicted", "other_adapter", "diverged", "cache_off", "no_session", "no_boundary"
 ]
-"""Why blocks that could have been cached must be computed; empty if every cacheable block was reused."""
+"""Why cacheable blocks must be computed; empty if all were reused, or if the others are new in the conversation."""
 MAX_CONVERSATIONS = 4096
 ConversationKey = tuple[bytes, bytes]
 
@@ -24,8 +24,8 @@ class CachedConversation(NamedTuple):
 
 
 class Conversations:
-    """Block keys of recent conversations, by tenant salt and session key, which are both needed to look one up: at most
-    `most` conversations with `most_blocks` keys in all. The least recently used is dropped first."""
+    """Block keys of recent conversations, which are looked up by tenant salt and session key: at most `most`
+    conversations with `most_blocks` keys in all. The least recently updated conversation is dropped first."""
 
     def __init__(self, most_blocks: int, most: int = MAX_CONVERSATIONS) -> None:
         self._most = most
@@ -54,7 +54,7 @@ class Conversations:
     def why_missed(
         self, salt: bytes, session_key: bytes, chain: TokenChain, plan: AdmissionPlan
     ) -> ConversationMissReason:
-        """Return why a request that is admitted as planned missed the cache."""
+        """Return why a request that is admitted with this plan must compute cacheable blocks."""
         num_hit, num_possible = len(plan.hit), plan.num_cached + plan.num_uncached
         if num_hit == num_possible:
             return ""
@@ -98,8 +98,8 @@ class Preempted(NamedTuple):
     request_id: str
     cause: PreemptionCause
     beneficiary: str
-    """The request that gets the blocks or, with cause "deadline", the time. With "growth" it may have the same
-    priority."""
+    """The request that gets the blocks or, with cause "deadline", the time. With "growth" it may have the same priority
+    as the preempted request."""
 
 
 class Emitted(NamedTuple):
@@ -129,8 +129,8 @@ class Row(NamedTuple):
     tokens: tuple[int, ...]
     num_drafts: int  # trailing tokens that are guesses, to be verified by the samples before them
     num_samples: int
-    """Tokens to sample, one after each of the last positions: 0 for a chunk that ends inside the prompt, otherwise one
-    more than there are drafts."""
+    """The number of tokens to sample, one after each of the last positions: 0 for a chunk that ends inside the prompt,
+    otherwise one more than there are drafts."""
 
     @property
     def stop(self) -> int:
@@ -174,7 +174,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """The whole step failed. If the culprit is unknown, the rows run one by one until it is found."""
+    """The whole step failed. If the culprit is unknown, each of its sequences runs alone next, to find the culprit."""
 
     error: str
     culprit: str | None = None  # the request that caused the failure, if the engine knows it
@@ -198,8 +198,8 @@ class Proposer(Protocol):
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the accepted tokens: each draft that equals the token sampled at its position, and the sample after them.
-    Sampling depends only on the seed and the position, so a draft that equals the sample is the sample."""
+    """Return the accepted tokens: the leading drafts that equal the tokens sampled at their positions, and the sample
+    after them. The same seed and tokens always give the same next sample, so drafts never change an answer."""
     drafts = row.tokens[len(row.tokens) - row.num_drafts :]
     accepted = 0
     while accepted < len(drafts) and drafts[accepted] == sampled[accepted]:
@@ -217,13 +217,13 @@ class RowBuilder:
         self.num_failed_proposals = 0
 
     def drafts(self, seqs: list[Sequence]) -> Drafts:
-        """Return drafts for the sequences that speculate, never beyond the longest answer that they may give."""
+        """Return drafts for the sequences that speculate, never beyond the maximum length of an answer."""
         if self._proposer is None:
             return {}
         return {seq: self._propose(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
 
     def growing(self, seqs: list[Sequence], drafts: Drafts) -> dict[Sequence, int]:
-        """Return the sequences that need new blocks for their step, and the number of blocks."""
+        """Return how many new blocks each sequence needs for its next row; sequences that need none are left out."""
         size = self._pool.block_size
         growing = {}
         for seq in seqs:
@@ -234,7 +234,7 @@ class RowBuilder:
         return growing
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
-        """Build a row of the next `num_tokens` known tokens and the drafts after them."""
+        """Build a row of the next `num_tokens` known tokens and the drafts after them. Grow the table if necessary."""
         table, start = seq.running_table(), seq.num_computed
         num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
         tokens = seq.chain.tokens(start, start + num_tokens) + drafts
@@ -257,7 +257,7 @@ class RowBuilder:
 
 class PrefillBudget(Protocol):
     def tokens(self) -> int:
-        """The number of prompt tokens in the next chunk, at least 1."""
+        """Return the maximum number of prompt tokens in the next chunk, at least 1."""
 
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
@@ -276,9 +276,9 @@ class FixedBudget:
 
 
 class TimedBudget:
-    """The number of tokens that fit into `seconds`, found by trial: each step changes it by at most a factor of 2. The
-    cost is not proportional to the tokens, since a step has a fixed cost, so a rate learnt from small steps would keep
-    them small. A single stalled step changes little."""
+    """The number of tokens that fit into `seconds`, found by trial: each measurement changes it by at most a factor of
+    2, so that a single stalled step changes little. No rate is learnt: because of a step's fixed cost, a rate measured
+    on small steps would be too low and keep them small."""
 
     MAX_CHANGE = 2.0
 
