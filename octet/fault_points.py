@@ -33,7 +33,7 @@ def fault_message(point: str) -> str:
 
 @contextmanager
 def inject_faults(decide: Callable[[str], bool]) -> Iterator[None]:
-    """Inject faults for one simulation at a time, in a process that serves no callers."""
+    """Let `decide` choose the faults, for one simulation at a time, in a process that serves no callers."""
     global _decide  # noqa: PLW0603
     if _decide is not None:
         raise RuntimeError("faults are already being injected")

@@ -1,4 +1,4 @@
-"""Ranges of numbers, and values shortened for messages. Imports nothing, because every package uses it."""
+"""Ranges of numbers, and values shortened for messages. Every package uses it, so it imports nothing of Octet."""
 
 from math import isfinite
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Range(NamedTuple):
 
 
 def shorten(value: object) -> str:
-    """Shorten a value from a request to fit into a message."""
+    """Format a value from a request, shortened to fit into a message."""
     shown = value[:_MAX_SHOWN] if isinstance(value, str | bytes) else value
     text = repr(shown)
     return text if len(text) <= _MAX_SHOWN and shown == value else text[: _MAX_SHOWN - 3] + "..."

@@ -95,7 +95,7 @@ def format_table(heading: Sequence[str], rows: Sequence[Sequence[str]], width: i
 
 
 def _fit_widths(wanted: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Shrink the widest column first. Break words only if every column is down to its longest word."""
+    """Return widths that fit `width`. The widest column shrinks first; words are broken only as a last resort."""
     fitted = list(wanted)
     room = width - len(_GAP) * (len(fitted) - 1)
     for floors in (least, [_MIN_COLUMN] * len(fitted)):
@@ -128,7 +128,7 @@ def fold_text(text: str, width: int) -> list[str]:
 
 
 def format_duration(seconds: float) -> str:
-    """Round to the largest unit that fits."""
+    """Format in s, min, h or d, depending on the length, rounded to a whole number."""
     for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h")):
         if seconds < limit:
             return f"{max(0.0, seconds) / unit:.0f} {name}"
@@ -136,7 +136,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(unix_ms: int, now_ms: int | None = None) -> str:
-    """Return the time since `unix_ms`; empty for 0."""
+    """Format the time since `unix_ms`; empty for 0."""
     if unix_ms == 0:
         return ""
     now = wall_ms() if now_ms is None else now_ms
@@ -144,7 +144,7 @@ def format_age(unix_ms: int, now_ms: int | None = None) -> str:
 
 
 def format_moment(unix_ms: int, form: str) -> str:
-    """Format the moment in local time; milliseconds out of range are returned as they are."""
+    """Format the moment in local time; a moment that is out of range is given in milliseconds."""
     try:
         return f"{datetime.fromtimestamp(unix_ms / 1000).astimezone():{form}}"
     except (OverflowError, OSError, ValueError):

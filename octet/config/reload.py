@@ -34,8 +34,8 @@ ReloadEvent: TypeAlias = Reloaded | ReloadRefused
 
 
 class ConfigWatch:
-    """Compares the file with the active configuration. Polling works on every file system and with links. Call
-    `refused` for an event that cannot be applied."""
+    """Watches a configuration file by polling, which works on every file system and with links. Call `refused` for an
+    event that cannot be applied."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ConfigWatch:
         self._current = self._before
 
     def look(self) -> bool:
-        """Return whether the file is unchanged since the last call; if not, call again later."""
+        """Whether the file is unchanged since the last call. If not, it may still be written: call again later."""
         stamp = file_stamp(self._path)
         still = stamp == self._seen
         self._settled = self._settled and still
@@ -89,7 +89,7 @@ class ConfigWatch:
         return self._judge(content)
 
     def _read(self) -> bytes | ReloadRefused:
-        """Refuse pipes: reading one would block and consume its content."""
+        """Return the content. Refuse a pipe, because reading it would block and consume its content."""
         if self._path.exists() and not self._path.is_file():
             return ReloadRefused(f"{self._path}: not a regular file, so changes cannot be watched")
         try:

@@ -96,7 +96,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def parse_number(text: str) -> float | None:
-    """Return None for `.nan` and `.inf`; a number that is too large becomes infinite, which is outside every range."""
+    """Return the number; None for other text, such as `.nan` or `.inf`. A number that is too large becomes infinite."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -131,7 +131,7 @@ class ValueReader:
         self._folder = folder
 
     def read(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
-        """Raises InvalidConfigValue for a value that the field does not allow."""
+        """Return the value. Raises InvalidConfigValue if the field does not allow it."""
         if isinstance(node, YamlScalar) and node.is_null:
             if field.optional:
                 return None

@@ -127,7 +127,7 @@ class _Unreadable(Exception):
 
 
 def compose_yaml(content: bytes, problems: Problems) -> YamlNode | None:
-    """Return None, and report a problem, if the content is not a YAML document. A document may also have problems."""
+    """Return the root node; None if the content is not a YAML document. In both cases problems may be reported."""
     try:
         return _Composer(_decode(content), problems).document()
     except _Unreadable as stop:
@@ -244,7 +244,7 @@ class _Composer:
                 yield YamlEntry(key.text, line, value)
 
     def _alias(self, anchor: str | None) -> YamlNode:
-        """Refuse an alias inside its own anchor, so that trees stay finite."""
+        """Return the anchor's node. An alias inside its own anchor is refused, so that trees stay finite."""
         if anchor is None or anchor not in self._anchors:
             raise _Unreadable(self._line, f"the alias *{anchor:.60} has no complete anchor before it")
         node, num_nodes = self._anchors[anchor]

@@ -45,7 +45,7 @@ class Tls:
         return cls(*files)
 
     def load(self) -> "LoadedCertificate":
-        """Raises OSError for files that are unreadable, do not match, or change while they are read."""
+        """Read and check the files. Raises OSError if they are unreadable, do not match, or change meanwhile."""
         contents = self._read()  # OpenSSL does not name the file that it cannot read
         context = self._make_context()
         if self._read() != contents:
@@ -123,7 +123,7 @@ class ReloadingSslContext(ssl.SSLContext):
 
     @classmethod
     def watch(cls, tls: Tls) -> "ReloadingSslContext":
-        """Raises OSError for files that cannot be used."""
+        """Create the context. Raises OSError for files that cannot be used."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
         made._watcher = CertificateWatcher(tls)
         made._current = made._watcher.first.context

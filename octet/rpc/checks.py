@@ -36,7 +36,7 @@ class InvalidValue(ValueError):
 
 
 def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
-    """Raises InvalidValue unless the text is a JSON object, nested at most `max_depth` levels deep."""
+    """Parse a JSON object. Raises InvalidValue if the text is not one, or is nested deeper than `max_depth` levels."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(_JSON_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
@@ -207,7 +207,7 @@ class ToolChecks:
             raise invalid_field(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
-        """Check a tool's schema, which is empty without arguments. The replica decides whether it can be compiled."""
+        """Check a tool's schema, which is empty for a tool without arguments. The replica decides if it compiles."""
         if not self._checks.text(field, schema):
             return
         kind = self._object(field, schema).get("type", "object")
@@ -232,8 +232,8 @@ def message_texts(message: wire.Message) -> tuple[str, ...]:
 
 
 def has_finite_numbers(message: Message) -> bool:
-    """Return False if any number, nested messages included, is NaN or infinite: NaN passes range comparisons, and JSON
-    cannot represent it. The message must have no map."""
+    """Whether no number, nested messages included, is NaN or infinite: NaN can pass range checks, and JSON can
+    represent neither. The message must have no map fields."""
     for field, value in message.ListFields():
         if field.message_type is not None:
             is_finite = all(map(has_finite_numbers, value)) if field.is_repeated else has_finite_numbers(value)

@@ -25,7 +25,7 @@ class DrainGate:
         self.num_held = 0
 
     async def enter(self) -> None:
-        """Return immediately, except while the gate is held."""
+        """Wait while the gate is held; otherwise return immediately."""
         self._num_arrived += 1
         if not self._open.is_set():
             self.num_held += 1
@@ -46,7 +46,7 @@ class DrainGate:
             self._open.set()
 
     async def wait_until_quiet(self) -> None:
-        """Return when no call has arrived for some time. The longer calls keep arriving, the shorter is that time."""
+        """Return when no call has arrived for some time. The longer calls keep arriving, the less time is needed."""
         now = asyncio.get_running_loop().time
         waited = quiet = 0.0
         end = now() + _MAX_WALL_SECONDS

@@ -38,7 +38,7 @@ class CallerGone(Exception):
 
 
 async def write_message(context: Context, message: Message, seconds: float) -> bool:
-    """Return False if the caller's flow-control window stays full for `seconds`. Raises CallerGone if it is gone."""
+    """Write the message and return True; False if the caller reads nothing for `seconds`. Raises CallerGone."""
     try:
         async with asyncio.timeout(seconds):
             await context.write(message)
@@ -66,8 +66,8 @@ async def refuse(context: Context, refusal: Refusal) -> None:
 def unary_handler(
     kind: type[_RequestT], answer: type[Message], serve: Callable[[_RequestT], Awaitable[Message]], limit: int
 ) -> Any:
-    """Handle a call with one response. The handler parses the bytes itself, because gRPC would report malformed ones as
-    an internal error. `limit` is the maximum size of a request in bytes."""
+    """Return a handler for calls with one response. It parses the bytes itself, because gRPC would report malformed
+    ones as an internal error. `limit` is the maximum size of a request in bytes."""
     return unary_context_handler(kind, answer, lambda request, _: serve(request), limit)
 
 
@@ -78,7 +78,7 @@ def unary_context_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Handle a call like `unary_handler`; `serve` also gets the context, for the deadline or metadata."""
+    """Like `unary_handler`, but `serve` also gets the context, for the deadline or metadata."""
     parsing = _parsing(kind, serve, limit, on_malformed)
     return grpc.unary_unary_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
 
@@ -90,7 +90,7 @@ def streaming_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Handle a call whose responses `serve` writes to the context, as serialised bytes if `answer` is None."""
+    """Return a handler whose `serve` writes the responses to the context, as serialised bytes if `answer` is None."""
     serialize = None if answer is None else answer.SerializeToString
     return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed), None, serialize)
 
@@ -126,8 +126,8 @@ def _parsing(
 
 
 def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _RequestT:
-    """Check size and number of fields before parsing: one byte of an empty field needs a hundred bytes of memory once
-    parsed. Raises Refusal."""
+    """Parse a request after checking its size and its number of fields, because one byte of an empty field takes a
+    hundred bytes of memory once parsed. Raises Refusal."""
     if len(raw) > max_bytes:
         raise invalid_field("request", f"at most {max_bytes:,} bytes", f"{len(raw):,} bytes")
     if len(raw) > _SMALL_BYTES and not has_at_most_fields(MAX_FIELDS, raw, kind.DESCRIPTOR):
@@ -244,7 +244,7 @@ def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader
 
 
 def request_stream_handler(handler: Any, scope: CallScope) -> Any:
-    """Wrap a handler of a stream of requests, such as reflection's."""
+    """Wrap a handler of request streams, such as reflection's, so that it runs within the scope."""
 
     async def serve(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:

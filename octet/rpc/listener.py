@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def bind_server(server: Any, endpoint: Endpoint) -> int:
-    """Return the port, which is meaningless for a Unix socket. Raises BindRefused."""
+    """Bind the server and return its port, which is meaningless for a Unix socket. Raises BindRefused."""
     check_tls_configured(endpoint)
     address = format_address(endpoint)
     try:
@@ -74,7 +74,7 @@ def check_address_free(endpoint: Endpoint, option: str = "--port") -> None:
 
 
 def bind_socket(endpoint: Endpoint, option: str) -> socket.socket:
-    """Return a non-blocking socket. Raises BindRefused, which names the option that helps."""
+    """Return a bound, non-blocking socket. Raises BindRefused, naming the option to change."""
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
@@ -99,7 +99,7 @@ def address_taken(endpoint: Endpoint, error: Exception, option: str = "--port") 
 
 
 def check_socket_free(path: Path) -> None:
-    """Check the socket, because gRPC would take it from a process that listens on it. Raises BindRefused."""
+    """Check that no process uses the socket, because gRPC would take it over. Raises BindRefused."""
     if len(str(path).encode()) > MAX_SOCKET_PATH_BYTES:
         raise BindRefused(f"a Unix socket path must have at most {MAX_SOCKET_PATH_BYTES} bytes: {path} is longer")
     if not path.parent.is_dir():
@@ -148,7 +148,7 @@ def _refuse_exposed(endpoint: Endpoint, problem: str) -> None:
 
 
 def format_address(endpoint: Endpoint, port: int | None = None) -> str:
-    """Format the address for gRPC. `port` replaces the endpoint's port if that is 0."""
+    """Format the address for gRPC. `port`, if given, replaces the endpoint's port."""
     if endpoint.socket is not None:
         return f"unix:{endpoint.socket}"
     shown = endpoint.port if port is None else port

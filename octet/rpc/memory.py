@@ -81,7 +81,7 @@ class MemoryGuard:
             _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
 
     def check(self, *, can_wait: bool) -> None:
-        """Raises Refusal if too much memory is used. Running work is not affected: its memory is already allocated."""
+        """Raises Refusal if too much memory is used, earlier for work that `can_wait`. Running work continues."""
         usage = self._current()
         if usage is None or usage.share < self._limits.tight:
             return
@@ -146,7 +146,7 @@ def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersi
 
 
 def _read_usage(folder: Path, version: _CgroupVersion) -> MemoryUsage | None:
-    """Return None if there is no limit or the cgroup no longer exists."""
+    """Return the usage; None if there is no limit or the cgroup no longer exists."""
     try:
         limit = (folder / version.limit).read_text().strip()
         if limit == "max" or int(limit) >= _UNLIMITED:

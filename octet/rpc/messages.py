@@ -64,8 +64,8 @@ def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
 
 
 def diagnose_malformed(raw: bytes, kind: type[Message]) -> Refusal:
-    """Return why the bytes cannot be parsed, which protobuf does not report. If only invalid UTF-8 is the problem,
-    parsing without text fields succeeds."""
+    """Return why the bytes cannot be parsed, which protobuf does not report. If invalid UTF-8 is the only problem,
+    parsing succeeds once string fields are declared as bytes."""
     name = kind.DESCRIPTOR.name
     problem = f"not a serialised octet.v1.{name}"
     try:
@@ -99,7 +99,7 @@ def _with_dependencies(file: Any) -> list[Any]:
 
 
 def _first_invalid_utf8(message: Message, descriptor: Any, prefix: str = "") -> str | None:
-    """Return the path of the first string field that is not UTF-8, ignoring fields that are bytes on the wire."""
+    """Return the path of the first string field that is not UTF-8, ignoring fields that are declared as bytes."""
     for field, value in message.ListFields():
         name: str = prefix + field.name
         declared = descriptor.fields_by_name[field.name]
@@ -196,7 +196,7 @@ def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
 
 
 def is_in_oneof(field: FieldDescriptor) -> bool:
-    """Whether the oneof is declared: the compiler adds one, with a leading underscore, for an `optional` field."""
+    """Whether the field belongs to a declared oneof. For an `optional` field, the compiler adds one named `_...`."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")
 

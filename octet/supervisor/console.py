@@ -33,7 +33,7 @@ class NonBlockingWriter:
         return bool(self._buffer)
 
     def write(self, text: str) -> bool:
-        """Return False if the whole text was dropped."""
+        """Write or buffer the text and return True; False if the whole text was dropped."""
         data = text.encode(errors="replace")
         self.flush()
         if self._buffer and len(self._buffer) + len(data) > self._max_buffered:
@@ -70,7 +70,7 @@ class NonBlockingWriter:
             del self._buffer[:num_written]
 
     def _is_writable(self, seconds: float) -> bool:
-        """Return True after an error, too: the write then reports it. A writable pipe takes at least PIPE_BUF bytes."""
+        """Whether a write will not block; it may report an error. A writable pipe takes at least PIPE_BUF bytes."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))
@@ -192,7 +192,7 @@ class JsonConsole(Console):
 
 
 def _parse_log_object(line: str) -> dict[str, Any] | None:
-    """Return None for a line that is not one of Octet's JSON log records."""
+    """Return the record; None for a line that is not one of Octet's JSON log records."""
     if not line.startswith("{"):
         return None
     try:

@@ -58,8 +58,8 @@ def adapter_root(ensemble: Ensemble) -> Path:
 
 @contextmanager
 def runtime_folder() -> Iterator[Path]:
-    """A folder that only this user can enter, locked while it is used and removed afterwards. Folders left behind by
-    killed supervisors are removed first."""
+    """Create a folder that only this user can enter, locked while it is used and removed afterwards. Also remove
+    folders that killed supervisors left behind."""
     folder, lock = _create()
     try:
         _remove_abandoned(folder.parent)

@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def parse_status(line: bytes) -> dict[str, Any] | None:
-    """Return None for a line that is not a status message."""
+    """Return the status message, or None for any other line."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -51,7 +51,7 @@ class StatusReporter:
 
     @classmethod
     def from_environment(cls) -> "StatusReporter":
-        """Create a reporter if a supervisor started this program; its own children do not inherit the pipe."""
+        """Create a reporter; it does nothing unless a supervisor started this program. Children inherit no pipe."""
         given = os.environ.pop(STATUS_FD_VARIABLE, "")
         if not given.isdecimal():
             return cls(None)
@@ -59,7 +59,7 @@ class StatusReporter:
         return cls(int(given))
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Send progress once per percent."""
+        """Send progress, at most once per percent."""
         percent = 100 * done // total if total > 0 else 100
         if (what, percent) != self._last_progress:
             self._last_progress = (what, percent)
@@ -143,7 +143,7 @@ class SupervisedProcess:
         return self._clock.now() - self._started_at
 
     def start(self, close: list[int]) -> SpawnedProcess:
-        """`close` lists descriptors of the supervisor that the process must not inherit."""
+        """Start the process. `close` lists descriptors of the supervisor that it must not inherit."""
         self.state, self.start_at, self.sends_heartbeats = "starting", None, False
         self.num_starts += 1
         self._log, self._status = LineSplitter(), LineSplitter()
@@ -212,7 +212,7 @@ class LineSplitter:
         self._rest = b""
 
     def push(self, data: bytes) -> list[bytes]:
-        """Return the complete lines, without their newlines."""
+        """Return the complete lines, without their newlines; a line that is too long is split."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         lines = [piece for line in whole for piece in self._split(line)]
         *overlong, self._rest = self._split(self._rest)
@@ -250,7 +250,7 @@ def _read_lines(fd: int, lines: LineSplitter, handle: Callable[[bytes], None]) -
 
 
 def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProcess:
-    """`close` lists descriptors of the supervisor that the process must not inherit."""
+    """Start the process. `close` lists descriptors of the supervisor that it must not inherit."""
     check_single_threaded()
     log, log_in = os.pipe()
     status, status_in = os.pipe()
@@ -270,7 +270,7 @@ def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProces
 
 
 def check_single_threaded() -> None:
-    """Check for threads: a fork copies only the calling thread, and locks held by others would never be released."""
+    """Raises RuntimeError if other threads run: a fork does not copy them, so locks they hold stay locked in it."""
     if threading.active_count() > 1:
         names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
         raise RuntimeError(f"cannot fork while other threads are running: {names}")
@@ -293,7 +293,7 @@ def _exit_after(run: Callable[[], int]) -> NoReturn:
 
 
 def _run_child(spec: ProcessSpec, parent: int, mask: "set[int | signal.Signals]", pipes: list[int]) -> int:
-    """`pipes` are the pipes for its log and its status, then descriptors that it must not inherit."""
+    """Run in the forked process; return its exit status. `pipes`: log, status, then descriptors to close."""
     log, status, *close = pipes
     _set_up_child(parent, mask, log, close)
     if spec.fork is None:
@@ -322,7 +322,7 @@ def _set_up_child(parent: int, mask: "set[int | signal.Signals]", log: int, clos
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the parent dies."""
+    """Let the kernel kill this process when the parent dies; exit if it is already dead."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -340,7 +340,7 @@ def _execute(command: tuple[str, ...], status: int) -> NoReturn:
 
 
 class ForkedCallFailed(RuntimeError):
-    """The process exited without a result."""
+    """The forked process failed, or exited without a result."""
 
 
 def call_in_fork(compute: Callable[[], Any]) -> Any:

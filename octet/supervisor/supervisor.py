@@ -62,9 +62,9 @@ class Supervisor:
         self._terminal = ControllingTerminal()
 
     def run(self, on_ready: Callable[["Supervisor"], None]) -> int:
-        """Return the exit status: 0 after SIGTERM or SIGINT, 1 if a process had to be killed, 130 after a second
-        SIGINT, 2 if the first start of a process exits with status 2. `on_ready` is called once, when all processes are
-        ready for the first time."""
+        """Run until the shutdown. Return the exit status: 0 after SIGTERM or SIGINT, 1 if a process had to be killed,
+        130 after a second SIGINT, 2 if the first start of a process exits with status 2. `on_ready` is called once,
+        when all processes are ready for the first time."""
         gc.collect()
         gc.freeze()  # garbage collection in forked processes leaves shared pages untouched
         with self._signals, self._selector, self._terminal:
@@ -114,7 +114,7 @@ class Supervisor:
             on_ready(self)
 
     def _start_stages(self) -> None:
-        """Start the next stages. A process that has died once does not delay them."""
+        """Start each stage once the earlier ones were ready. A process that has died once is not waited for."""
         while self._num_stages_started < len(self._stages):
             started = self._stages[: self._num_stages_started]
             earlier = [process for process in self.processes if process.spec.stage in started]
@@ -146,7 +146,7 @@ class Supervisor:
         yield from (writer.fd for writer in self._writers)
 
     def _seconds_to_wait(self) -> float | None:
-        """Return the seconds until a start, a hang timeout or the shutdown is due; None if none is."""
+        """Return the seconds until the next start, hang timeout or kill is due; None if none is."""
         moments = [process.start_at for process in self.processes if process.start_at is not None]
         moments += [
             process.last_sign_of_life + self._hang_timeout(process)
@@ -218,7 +218,7 @@ class Supervisor:
                 self._reap(process, process.spawned, status)
 
     def _stop_highest_stage(self) -> None:
-        """Send SIGTERM, allow time to finish, then send SIGKILL."""
+        """Send SIGTERM to the highest stage that still runs, and SIGKILL after its time to finish."""
         alive = [process for process in self.processes if process.is_alive]
         stage = max((process.spec.stage for process in alive), default=None)
         highest = [process for process in alive if process.spec.stage == stage]

@@ -158,7 +158,7 @@ class Sketch:
         return ((index, count) for index, count in enumerate(self._counts, self._first) if count)
 
     def _make_room(self, first: int, end: int, index: int) -> int:
-        """Make room for the buckets from `first` to `end`. Return the position of bucket `index`."""
+        """Make room for the buckets from `first` to before `end`. Return the position of bucket `index`."""
         if not self._counts:
             self._first = first - first % _STEP
         before = self._first - first
@@ -222,7 +222,7 @@ def _read_varints(raw: bytes) -> Iterator[int]:
 
 DEFAULT_PARTS = 10  # slices of a window
 MOST_AHEAD_SECONDS = 60.0
-"""A slice further in the future comes from a wrong clock and is not counted until its time has come."""
+"""A slice further in the future than this comes from a wrong clock and is not counted yet."""
 _SPARE = 2  # spare slices: the current one, and the oldest, of which only a part still counts
 
 
@@ -234,7 +234,7 @@ MergeableT = TypeVar("MergeableT", bound=Mergeable)
 
 
 class TimeSlice(NamedTuple):
-    """Start and span in milliseconds, the start since 1970."""
+    """A slice of time: its start in milliseconds since 1970, and its span in milliseconds."""
 
     start: int
     span: int
@@ -245,9 +245,9 @@ class TimeSlice(NamedTuple):
 
 
 class SlidingWindow(Generic[MergeableT]):
-    """The sum of the last `seconds`, plus at most one older slice, which expires as a whole. Slices follow the wall
-    clock, so that those of several processes align. There are at most `_SPARE` slices beyond its parts, and twice as
-    many while its length changes. Times are Unix seconds."""
+    """The sum over the last `seconds` and the rest of the oldest slice, which expires as a whole. Slices follow the
+    wall clock, so that those of several processes align. There are at most `_SPARE` slices beyond the window's parts,
+    and twice as many while its length changes. Times are Unix seconds."""
 
     def __init__(self, seconds: float, make: Callable[[], MergeableT], parts: int = DEFAULT_PARTS) -> None:
         self._make = make
@@ -296,7 +296,7 @@ class SlidingWindow(Generic[MergeableT]):
         self._closed = ((), self._make())
 
     def counts(self, slot: TimeSlice, now: float) -> bool:
-        """Whether the slice overlaps the last `seconds`."""
+        """Whether the slice overlaps the last `seconds` and is not too far in the future."""
         return slot.end > (now - self.seconds) * 1000 and slot.start <= (now + MOST_AHEAD_SECONDS) * 1000
 
     def total(self, now: float) -> MergeableT:

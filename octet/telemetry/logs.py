@@ -82,7 +82,7 @@ def format_rfc3339(seconds: float) -> str:
 
 
 def _ids(record: logging.LogRecord) -> tuple[str, str]:
-    """Return the record's own ids, else those of the current request."""
+    """Return request id and trace id: the record's own, else those of the current request."""
     current = current_request()
     request_id = str(getattr(record, "request_id", "") or current.request_id)
     return _clip(request_id, 128), str(getattr(record, "trace_id", "") or current.trace_id)
@@ -93,5 +93,5 @@ def _escape(text: str) -> str:
 
 
 def _clip(text: str, most: int) -> str:
-    """Cut out the middle, because the last line of a traceback is the most useful."""
+    """Cut out the middle of a long text, because the last line of a traceback is the most useful."""
     return text if len(text) <= most else f"{text[: most // 3]} ... {text[-(most - most // 3) :]}"

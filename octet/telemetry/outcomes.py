@@ -57,5 +57,5 @@ REASON_NAMES = frozenset((*_REASON_NAMES.values(), "other"))
 
 
 def reason_name(reason: int) -> str:
-    """Return the reason in lower case; `other` if it is unknown."""
+    """Return the name of the reason in lower case, or `other` if it is unknown."""
     return _REASON_NAMES.get(reason, "other")

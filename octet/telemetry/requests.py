@@ -63,7 +63,7 @@ class TraceParent(NamedTuple):
 
 
 def parse_traceparent(header: str) -> TraceParent | None:
-    """Return None for a header that is invalid according to the standard."""
+    """Parse the header; return None if it is invalid according to the standard."""
     found = _TRACEPARENT_SHAPE.match(header)
     if found is None:
         return None
@@ -99,7 +99,7 @@ def new_span_id(draw: Callable[[int], bytes]) -> str:
 
 
 class ClockAnchor:
-    """Converts monotonic times to wall-clock times. Each request has its own, so that its stages keep their lengths."""
+    """Converts monotonic to wall-clock times. Each request has its own anchor, so that stages keep their length."""
 
     __slots__ = ("_offset",)
 

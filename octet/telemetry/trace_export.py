@@ -1,4 +1,4 @@
-"""Exports spans on its own thread, with a bounded queue and counted drops."""
+"""Exports spans on a separate thread, with a bounded queue and counted drops."""
 
 import logging
 from collections import deque
@@ -29,14 +29,14 @@ SpanSource: TypeAlias = Callable[[], "Sequence[Span]"]
 
 class SpanSender(Protocol):
     def send(self, spans: "Sequence[Span]") -> bool:
-        """Return whether the collector accepted the spans. May take long."""
+        """Send the spans and return whether the collector accepted them. This may take long."""
 
     def close(self) -> None:
         """Make a running `send` on any thread end soon."""
 
 
 def open_span_exporter(endpoint: str, resource: Mapping[str, str]) -> "SpanExporter":
-    """`resource` describes this process with OpenTelemetry's attributes."""
+    """Create an exporter. `resource` describes this process with OpenTelemetry's attributes."""
     return SpanExporter(lambda: open_otlp_sender(endpoint, resource))
 
 
@@ -89,7 +89,7 @@ class SpanExporter:
         return len(self._queue)
 
     def close(self, seconds: float) -> None:
-        """Send the queued spans, within `seconds`."""
+        """Send the queued spans for up to `seconds`, drop those that are left, and stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -144,14 +144,14 @@ class SpanExporter:
 
 
 def add_trace_option(parser: Any, configured: str = "") -> None:
-    """`configured` names another setting for the same value, for the help text."""
+    """Add `--otlp`. `configured` names another setting for the same value, for the help text."""
     default = " or ".join(filter(None, (configured, "OTEL_EXPORTER_OTLP_ENDPOINT")))
     about = f"export traces to http://HOST:4317, or https, by OTLP over gRPC (default: {default}, otherwise off)"
     parser.add_argument("--otlp", metavar="URL", help=about)
 
 
 def resolve_otlp_endpoint(given: str | None, configured: str, environment: Mapping[str, str]) -> str:
-    """Return an empty string if traces are off. Raises ValueError if they cannot be exported."""
+    """Return the endpoint; empty if traces are off. Raises ValueError if they cannot be exported."""
     candidates = [("--otlp", given or ""), ("telemetry.otlp", configured)]
     candidates += [(name, environment.get(name, "")) for name in _ENDPOINT_VARIABLES]
     name, endpoint = next(((name, text) for name, text in candidates if text), ("", ""))
@@ -165,7 +165,7 @@ def resolve_otlp_endpoint(given: str | None, configured: str, environment: Mappi
 
 
 def otlp_endpoint_error(endpoint: str) -> str:
-    """Return "" for a valid endpoint. The endpoint is never quoted, because it may contain a password."""
+    """Return what is wrong, or "" for a valid endpoint. The endpoint is not quoted: it may contain a password."""
     try:
         url = urlsplit(endpoint)
         port = url.port
