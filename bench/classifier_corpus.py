@@ -70,7 +70,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
 
 
 def package_records(packages: Sequence[PackageFiles]) -> Iterator[LabelledPrompt]:
-    """Yield whole paragraphs after the licence header and the includes. Files that are not installed are left out."""
+    """Yield excerpts of paragraphs after the licence header and the includes. Files that are missing are left out."""
     for label, source, licence, root, files in packages:
         for path in filter(Path.is_file, (root / name for name in files)):
             text = path.read_text(encoding="utf-8", errors="replace")

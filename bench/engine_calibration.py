@@ -44,7 +44,7 @@ def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode,
 
 
 def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
-    """Fit by least squares of the relative errors, without negative costs."""
+    """Fit non-negative costs by least squares of the relative errors, without the slowest steps."""
     mine = [step for step in steps if step.mode == mode]
     shapes = {(step.num_tokens, step.num_pairs) for step in mine}
     if len(shapes) < 3:

@@ -55,7 +55,8 @@ def spread(metric: str, seconds: Sequence[float], percent: int = 99, least: int 
 
 
 def attempt(findings: Findings, peers: dict[str, Peer], name: str, work: Callable[[Peer], _Result]) -> _Result | None:
-    """Attempt the work. A peer that fails is closed and left out; its earlier rounds count."""
+    """Return the result; None if the peer is missing or fails. A failed peer is closed, but its earlier rounds
+    count."""
     if name not in peers:
         return None
     try:
@@ -239,7 +240,8 @@ class DecodeRounds:
 
 
 def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
-    """Yield Octet's rate divided by that of each peer and limit, and the time of a warm prefix over a cold one."""
+    """Yield the ratios of Octet's rates to those of peers and limits, of served to in-process rates, and of the time
+    with a warm prefix to that with a cold one."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")

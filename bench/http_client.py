@@ -46,7 +46,7 @@ class HttpConnection(asyncio.Protocol):
         self._end(Broken(started))
 
     async def exchange(self, request: bytes, on_body: OnBody) -> Response:
-        """Return when the response is complete. `self.response` has its head before `on_body` is called."""
+        """Return the complete response. `self.response` has its status and headers before `on_body` is called."""
         if self._transport is None:
             raise Broken("not connected")
         self.response, self._on_body = Response(), on_body
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpClient:
-    """Opens as many connections as there are concurrent requests. Belongs to the event loop."""
+    """Opens as many connections as there are concurrent requests. Must be used on a single event loop."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None = None, acks_at_once: bool = False) -> None:
         self._address, self._tls, self._acks_at_once = (host, port), tls, acks_at_once
@@ -129,7 +129,7 @@ class HttpClient:
 
 
 def http_request(method: str, path: str, host: str, body: object = None, more: str = "") -> bytes:
-    """`body` is sent as JSON; `more` are further header lines."""
+    """Return the bytes of a request. `body` is sent as JSON; `more` are further header lines."""
     raw = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\n{more}content-type: application/json\r\n"
     return f"{head}content-length: {len(raw)}\r\n\r\n".encode() + raw

@@ -111,7 +111,7 @@ def lookup(length: int, block_size: int, *, cached: bool) -> Callable[[], Work]:
 
 
 def bare_hash(length: int, block_size: int) -> Callable[[], Work]:
-    """Prepare sha256 over the same bytes, chained in the same way."""
+    """Prepare bare sha256 over the bytes that `lookup` hashes, chained in the same way."""
     tokens = new_tokens(0, length)
     pieces = [tokens[i * block_size : (i + 1) * block_size].tobytes() for i in range((length - 1) // block_size)]
 

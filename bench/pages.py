@@ -67,8 +67,7 @@ _OPTIONS = frozenset(("case", "metric", "system", "rows"))
 def figures(records: Sequence[BenchRecord], options: Mapping[str, str]) -> str:
     """Return a table with a row for each case and metric and a column for each system.
 
-    `rows=case` makes a row for each case, with the metrics of the only system as columns.
-    """
+    With the option `rows=case`, it has a row for each case and a column for each metric; this needs a single system."""
     if unknown := set(options) - _OPTIONS:
         raise MarkerRefused(f"unknown figure options {sorted(unknown)} (known: {', '.join(sorted(_OPTIONS))})")
     chosen = [record for record in records if _is_chosen(record, options)]
@@ -114,7 +113,7 @@ def _is_chosen(record: BenchRecord, options: Mapping[str, str]) -> bool:
 
 
 def _order(records: Sequence[BenchRecord], named: str) -> list[str]:
-    """Return the systems in the order of the marker, or else of the records."""
+    """Return the systems in the order in which the marker names them; if it names none, in the order of the records."""
     there = list(dict.fromkeys(record.system for record in records))
     wanted = named.split("|") if named else there
     if missing := [system for system in wanted if system not in there]:

@@ -60,7 +60,7 @@ def plot_views(path: Path, views: Sequence[View], records: Sequence[BenchRecord]
 
 
 def find_lines(view: View, records: Sequence[BenchRecord]) -> dict[str, list[Point]]:
-    """Return lines by system, and by the rest of the case besides the number."""
+    """Return the points of each line by its name: the system, and whether its cases use the stock client."""
     lines: dict[str, list[Point]] = {}
     for record in records:
         if record.metric == view.metric and record.unit != "x" and (case := re.fullmatch(view.case, record.case)):

@@ -1,4 +1,4 @@
-"""Processes of a bench: Octet's own, and those of peers, which are paused, and ended with all their children."""
+"""Processes of a bench: Octet's own, and those of peers, which can be paused and are ended with all their children."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ async def wait_for_sigterm() -> None:
 
 @contextmanager
 def pinned(cores: set[int]) -> Iterator[None]:
-    """Keep processes that are started meanwhile on these cores."""
+    """Keep this process, and those that it starts meanwhile, on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -313,6 +313,6 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def cpu_of_tree(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants. Those of ended children are counted in ticks."""
+    """Return the CPU seconds of a process and its descendants. Those of ended children are known only in ticks."""
     stats = {each: Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in tree(pid)}
     return sum(cpu_seconds(each) + sum(map(int, fields[13:15])) / _TICKS for each, fields in stats.items())

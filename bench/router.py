@@ -119,7 +119,7 @@ async def _measure(where: RouterSite, runs: int, seconds: float, words: int, boa
 
 
 def _add_first_tokens(board: Board, number: int, tokens: int, found: Mapping[str, Sequence[float]]) -> None:
-    """Record the times until the first token, by path."""
+    """Record the direct times until the first token, and what each other path adds to them."""
     case = steady_case(tokens)
     for percent in (50, 99):
         at = {path: percentile(each, percent) * 1e3 for path, each in found.items()}

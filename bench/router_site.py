@@ -170,7 +170,7 @@ def site() -> Iterator[RouterSite]:
 
 
 def router_arguments(folder: Path, replicas: Mapping[str, Sequence[str]], settings: str = "") -> list[str]:
-    """Return the arguments of `octet`. `settings` are more lines of the ensemble file."""
+    """Write the ensemble file, with `settings` as further lines. Return the arguments of `octet`."""
     config = folder / "ensemble.yaml"
     config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(replicas)}}}\n{settings}")
     arguments = ["router", "--config", str(config), "--port", "0", "--http-port", "0"]

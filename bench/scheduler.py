@@ -117,7 +117,7 @@ def blocked(
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
 ) -> Replica:
-    """Return a replica with places but too few blocks for the head of the queue, which every step plans in vain."""
+    """Return a replica with places but too few blocks for the head of the queue, which no step can admit."""
     replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))
@@ -131,7 +131,7 @@ def blocked(
 
 
 def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
-    """Return a replica with the first chunk of a long prompt in flight. The next step decodes, if any sequence does."""
+    """Return a replica with the first chunk of a long prompt in flight; if sequences decode, they step next."""
     replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
@@ -144,7 +144,7 @@ def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica
 
 
 def outgrowing(num_running: int, prompt_length: int) -> Replica:
-    """Return a replica whose sequences each need a block for the next step, but one is missing: one is preempted."""
+    """Return a replica that preempts one sequence: each needs a block for the next step, and one block is missing."""
     replica = decoding(num_running, prompt_length)
     first = replica.in_flight.rows[0]
     while first.sequence.num_tokens < first.table.num_slots:

@@ -66,7 +66,7 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, 
 
 
 def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
-    """Ask further questions at the same two turns, alternating. Return the median of each turn."""
+    """Ask further questions at turns EARLY and LATE alternately. Return the median of each turn."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():
@@ -80,7 +80,7 @@ def _question(number: int) -> MessageDict:
 
 
 def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: int) -> tuple[Turn, str]:
-    """Send one turn. Every round has its own salt, so that no conversation reuses the cache of another."""
+    """Send one turn. Return its figures and the answer. Rounds have different salts, so that they share no cache."""
     salt = number.to_bytes(4, "little")
     begun, first = perf_counter(), 0.0
     with client.stream(

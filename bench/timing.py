@@ -85,7 +85,7 @@ class Board:
         self._units: dict[Key, str] = {}
 
     def add(self, number: int, case: str, system: str, figures: Iterable[tuple[str, str, float]]) -> None:
-        """`figures` are metric, unit and value."""
+        """Add the figures of round `number`, each as (metric, unit, value)."""
         for metric, unit, value in figures:
             key = Key(case, system, metric)
             self._units[key] = unit
@@ -110,7 +110,7 @@ class Board:
         return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
 
     def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
-        """Yield the ratio, taken round by round, so that the slowness of a whole round cancels out."""
+        """Yield the ratio of `mine` to `base`, taken per round, so that the slowness of a whole round cancels out."""
         ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
         samples = [value / theirs[number] for number, value in ours.items() if number in theirs]
         if samples:

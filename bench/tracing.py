@@ -34,7 +34,7 @@ NAME = "talker"
 
 @contextmanager
 def collecting(received: list[bytes]) -> Iterator[str]:
-    """Yield the address of a collector of traces."""
+    """Run a collector of traces that appends each message to `received`. Yield its address."""
 
     def receive(raw: bytes, _: object) -> bytes:
         received.append(raw)
@@ -122,7 +122,8 @@ class TracedRound(NamedTuple):
 
 
 def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | None) -> list[BenchRecord]:
-    """`engine` holds options of `octet specialist`; `beside` is another checkout of this project."""
+    """Measure the load with traces off and on. `engine` holds options of `octet specialist`; if `beside` is given, that
+    checkout of this project is measured too."""
     board, received = Board(_BENCH), list[bytes]()
     with collecting(received) as collector, ExitStack() as stack:
 
@@ -157,7 +158,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
 
 
 def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
-    """`found` has the figures of one round, by site."""
+    """Yield the figures of one round, given by site, and the ratios between sites."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):
             if way in found:

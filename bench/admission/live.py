@@ -99,7 +99,7 @@ _BREATH = 1.0  # seconds to pause between two loads
 
 
 def play_live(plan: Plan, *, routed: bool) -> tuple[float, list[Run]]:
-    """Run the plan in real time."""
+    """Run the plan in real time. Return the capacity and the runs."""
     with record_slow_periods() as slow_periods, live_site(plan.setup, routed=routed) as site:
         capacity, runs = uvloop.run(_play(plan, *site))
     return capacity, [replace(run, slow_periods=slow_periods) for run in runs]

@@ -66,7 +66,7 @@ class OpenAdmission:
         return self._loop.run_once() is not None
 
     def before_step(self) -> None:
-        """Called once all admitted requests are in the scheduler."""
+        """Called before each step, when all admitted requests are in the scheduler."""
 
     def events(self) -> list[Event]:
         return self._loop.scheduler.take_events()
@@ -83,7 +83,7 @@ class OpenAdmission:
 
 
 class QueueAdmission(OpenAdmission):
-    """A queue that ignores deadlines: in order of arrival, or by priority and then by arrival."""
+    """A queue in order of arrival, or by priority and then by arrival. Deadlines end requests but do not order them."""
 
     def __init__(self, loop: StepLoop, clock: Clock, *, length: int, by_priority: bool) -> None:
         scheduler = loop.scheduler  # one prompt is computed after the other: with turns, all would be late together
@@ -269,8 +269,8 @@ _DEEP = 100_000
 
 class RefusalFollower:
     """Follows every `each`-th refusal of each priority. The wait that would have been needed is found in a copy of the
-    simulation, in which no later request of the same or a lower priority arrives. There the request is submitted again
-    and again until it is admitted."""
+    simulation, in which no later request of the same or a lower priority arrives. There the decision is repeated until
+    the request would be admitted."""
 
     def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
         self._play, self._door = play, door
@@ -312,7 +312,7 @@ class RefusalFollower:
         return HORIZON
 
     def _copy(self) -> tuple[LoadSimulation, ControlledAdmission]:
-        """Copy with a higher recursion limit, because a copy follows the linked list of a pool's blocks."""
+        """Copy the simulation with a higher recursion limit: the pool's blocks form a long linked list."""
         usual = getrecursionlimit()
         setrecursionlimit(max(usual, _DEEP))
         try:

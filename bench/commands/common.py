@@ -61,7 +61,7 @@ def runs_of(arguments: argparse.Namespace) -> int:
 
 
 def parse_numbers(most: float, expected: str) -> Callable[[str], tuple[float, ...]]:
-    """Return an argument type for numbers above 0, separated by commas."""
+    """Return an argument type for numbers above 0 and up to `most`, separated by commas."""
 
     def parse(text: str) -> tuple[float, ...]:
         values = tuple(dict.fromkeys(map(parse_float, text.split(","))))
@@ -77,7 +77,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Run the bench. Print an error that the user can correct as a single line."""
+    """Run the bench. An error that the user can correct is printed as a single line."""
     arguments.meter = RunMeter()
     try:
         return run(parser, arguments)

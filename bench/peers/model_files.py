@@ -38,7 +38,7 @@ def write_hf_tokenizer(checkpoint: "Checkpoint", parent: Path) -> Path:
 
 
 def _write_once(directory: Path, write: Callable[[Path], None]) -> Path:
-    """Write the directory so that it exists with all its files or not at all."""
+    """Write the directory unless it exists. It appears with all its files or not at all."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(mkdtemp(dir=directory.parent, prefix=".draft-"))

@@ -240,7 +240,7 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:
-    """Return the bytes of weights that one token needs: each matrix once; of an untied embedding, only a row."""
+    """Return the bytes of weights that one token needs: each matrix once, except an untied embedding (a single row)."""
     weights = checkpoint.weights
     names = [name for name in weights if name != "embed" or checkpoint.config.tied_head]
     return sum(_stored_bytes(weights[name]) for name in names)

@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def prompts(size: int) -> Iterator[str]:
-    """Yield new prompts, which no cache holds."""
+    """Yield new prompts of at least `size` bytes, which no cache holds."""
     for number, topic in zip(_numbers, cycle(TOPICS.values()), strict=False):
         head = f"{topic} (case {number})\n"
         yield head + _LINE * (max(0, size - len(head)) // len(_LINE) + bool(size))

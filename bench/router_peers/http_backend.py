@@ -100,7 +100,7 @@ class Backend(asyncio.Protocol):
         self._go_on(order)
 
     def _go_on(self, order: Order) -> None:
-        """Wait for a turn of the event loop between two tokens, so that each is its own write."""
+        """Schedule the next token in a later turn of the event loop, so that each token is its own write."""
         if order.pace_us:
             self._loop.call_at(self._began + self._sent * order.pace_us / 1e6, self._continue, order)
         else:

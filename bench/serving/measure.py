@@ -66,7 +66,7 @@ class ServeRounds:
         await play(system.name, system.caller, [replace(ask, at=0.0) for ask in asks], 1.0)
 
     async def _loads(self) -> dict[str, Source]:
-        """Return the loads by name, which is empty if there is only one."""
+        """Return the loads by name; if no shares are given, a single load with an empty name."""
         source, shares = self.options.source, self.options.shares
         if not shares:
             return {"": source(self.options.rate)}
@@ -113,7 +113,7 @@ class ServeRounds:
         return True
 
     def _asks(self, source: Source, seed: int, seconds: float | None = None) -> list[Ask]:
-        """Return the requests. Seeds differ from load to load, so that no prompt is cached."""
+        """Return the requests of one load. Loads have different seeds, so that no drawn prompt is cached already."""
         options = self.options
         return asks_of(source, options.classes, seconds or options.seconds, options.seed + seed, options.context)
 

@@ -201,7 +201,7 @@ class ServerPeer:
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
-    """Run vLLM as a module: the command `vllm` needs a package of that name, but the CPU build has another name."""
+    """Return a command that runs a module: the script `vllm` needs a package that is not named as the CPU build is."""
     return (
         *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
