@@ -67,7 +67,7 @@ class RouterClient:
         return account
 
     def unread(self, question: Question) -> tuple[str, Any]:
-        """Start a call that is never read. Return its request id and the call."""
+        """Start a call whose events are never read. Return its request id and the call."""
         name = f"f-{next(_numbers)}"
         return name, self._generate(_request(name, question, timeout_ms=120_000))
 
@@ -202,7 +202,8 @@ class Callers:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
-    """Poll the condition, awaitable or not, until it returns a true value. Return that value."""
+    """Poll the condition, awaitable or not, until its value is true, and return that value. Raises AssertionError after
+    `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

@@ -65,7 +65,7 @@ def cgroup(controller: str) -> Iterator[Cgroup]:
 
 
 def why_no_cgroups(*controllers: str) -> str:
-    """Return why no group can be created here, or an empty string. Remove groups that killed runs have left behind."""
+    """Return why no group can be created here, or an empty string. Also remove groups that killed runs left behind."""
     if reason := want_of(root=True):
         return reason
     try:

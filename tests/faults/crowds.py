@@ -47,8 +47,8 @@ async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float
 
 
 async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
-    """Run a hostile caller in its own process and return what it observed. It runs at low CPU priority, as if on
-    another machine."""
+    """Run a hostile caller in its own process and return what it observed. Its low CPU priority leaves the
+    CPU to the servers, as if it ran on another machine."""
     words = ("nice", "-n", "19", sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
@@ -64,7 +64,7 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def steady_requests(site: Site) -> AsyncIterator[list[float]]:
-    """Send well-behaved requests, all of which must be answered. Yield the seconds that each of them took."""
+    """Send well-behaved requests, all of which must be answered. Yield a growing list of the seconds that each took."""
     seconds: list[float] = []
     over = asyncio.Event()
 
@@ -115,7 +115,7 @@ class Cost:
 
 
 async def cost(site: Site, over: Awaitable[object]) -> Cost:
-    """Measure well-behaved requests until `over` completes."""
+    """Send well-behaved requests until `over` completes, and return their cost."""
     pids = site.router.pid, site.replicas[0].process.pid
     began, (router, replica) = time.monotonic(), map(cpu_seconds, pids)
     async with steady_requests(site) as answered:

@@ -219,7 +219,7 @@ def _of_its_lane(account: Account) -> list[str]:
 
 
 def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
-    """Return the differences between what the caller received and the router's receipt for the same request."""
+    """Return how the router's receipt contradicts what the caller received. A caller that left contradicts nothing."""
     ended = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
     if account.left:
         return []

@@ -79,7 +79,7 @@ class RawGrpc:
 
 
 async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
-    """Send raw bytes to the HTTP port, and read the answer for at most this many seconds."""
+    """Send raw bytes to the HTTP port, read the answer for at most this many seconds, and return how the call ended."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, end = b"", CLOSED
     try:

@@ -55,7 +55,7 @@ class Nemesis:
     _busy: set[str] = field(default_factory=set)
 
     async def inject_faults(self, seconds: float) -> None:
-        """Inject faults for this many seconds, then undo all of them."""
+        """Inject random faults for this many seconds. Return once all of them are undone."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             while time.monotonic() - began < seconds:

@@ -45,7 +45,7 @@ def test_15_a_full_and_a_read_only_disk_fail_no_request(long: bool, tmp_path: Pa
 
 
 async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
-    """Check that a router started on a read-only disk reports its store as unavailable and serves."""
+    """Check that a router started on a read-only disk reports its store as unavailable but serves."""
     site.router.end()
     disk.forbid()
     site.router.restart(site.folder / "router-again.log")

@@ -44,7 +44,7 @@ def doors() -> Iterator[Site]:
 
 @contextmanager
 def many_files(number: int) -> Iterator[None]:
-    """Raise the limit on open files in this process and its children."""
+    """Raise the limit on open files to at least `number` in this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     more = max(soft, number) if hard == resource.RLIM_INFINITY else max(soft, min(number, hard))
     assert more >= number, f"at most {hard} files may be open here, {number} are needed"
@@ -135,8 +135,8 @@ class RefusedCall:
 
 
 async def _refusals(doors: Site, waits: Sequence[float]) -> dict[str, RefusedCall]:
-    """Measure the refusal of each huge or broken request. `waits` receives the latencies of other requests
-    meanwhile."""
+    """Return, by case, how each huge or broken request was refused. Meanwhile, other requests append their latencies
+    to `waits`."""
     cases = {f"gRPC, {name}": (True, _by_grpc(text)) for name, text in HUGE.items()}
     cases |= {f"gRPC, {name}": (True, raw) for name, raw in BROKEN_GRPC.items()}
     cases |= {f"HTTP, {name}": (False, _by_http(json.dumps(text))) for name, text in HUGE.items()}

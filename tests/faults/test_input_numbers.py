@@ -67,8 +67,8 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
 
 
 def _is_right(field: str, value: Any, received: CallResult) -> bool:
-    """Return whether a value in range was served, or refused by the replica if its range is smaller, and any other
-    value was refused with an error that names the field."""
+    """Return whether the result is right. A value in range is served, or refused by a replica whose range is smaller;
+    any other value is refused. A refusal must name the field."""
     if value in RANGES[field] and received.code is grpc.StatusCode.OK:
         return True
     ended, is_refused = received.error, received.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -113,8 +113,8 @@ def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
 
 
 async def _over_http(fronted: HttpHarness) -> tuple[int, list[str]]:
-    """Send every body over HTTP. Return their number, and descriptions of wrong answers: only 200 and 400 are allowed,
-    and 200 only for a finite JSON number."""
+    """Send every body over HTTP. Return their number, and descriptions of wrong answers. Allowed are 200, only for
+    a finite JSON number, and 400 with a message that shows the cause."""
     num_sent, wrong = 0, []
     for path, name, literal, body in _bodies():
         received = await fronted.post(body, path)

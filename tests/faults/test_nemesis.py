@@ -56,8 +56,8 @@ class FaultSite:
 
 @pytest.fixture
 def fault_site() -> Iterator[FaultSite]:
-    """Yield a writer behind a virtual link, a local one, one behind a proxy, and two poets. Parts that the machine
-    forbids are left out and reported."""
+    """Yield a site with three writers (behind a virtual link, local, and behind a proxy) and two poets. Parts that the
+    machine forbids are left out and reported."""
     with ExitStack() as stack:
         port = free_port()
         hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}

@@ -61,7 +61,7 @@ async def asked_among(routed: RouterHarness, poison: str, prompts: list[str]) ->
 async def test_28_a_poisonous_request_kills_two_replicas_and_no_third(
     poison: str, same: bool, replicas: Replicas, figure: Figure
 ) -> None:
-    """The other requests are the same in every round, or new ones if the replica dies late."""
+    """The other requests are the same in every round if `same` is true, and new ones otherwise."""
     before, numbers = replicas.num_deaths, count()
     async with running_router(replicas.places) as routed:
         reasons: list[int] = []

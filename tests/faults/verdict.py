@@ -9,7 +9,7 @@ from tests.faults.site import Replica
 
 
 async def put_verdict(row: int, router: RouterClient, history: History, figure: Figure) -> None:
-    """Record that no caller received an invalid response, and that the requests left nothing behind."""
+    """Record how many responses were invalid and what the requests left behind. Every figure must be 0."""
     await put_verdict_of(row, router, history.since_last_restart, history.violations(), figure)
 
 
@@ -43,8 +43,8 @@ async def disagreement(router: RouterClient, account: Account) -> list[str]:
 
 
 async def count_leaks(router: RouterClient, seconds: float = 20.0) -> int:
-    """Return how many blocks and requests the replicas still hold, as soon as the number is zero or the time is
-    over."""
+    """Return how many blocks and requests the replicas still hold: 0 as soon as they hold none, or the number after
+    `seconds`."""
     held = -1
 
     async def nothing() -> bool:

@@ -158,7 +158,7 @@ def _changed(raw: bytes, random: Random, change: Callable[[Any], Any]) -> bytes:
 
 
 def _holders(whole: Any) -> list[tuple[Any, Any]]:
-    """Return the container and the key or index of every value."""
+    """Return the container and the key or index of every nested value."""
     found: list[tuple[Any, Any]] = []
     open_values = [whole]
     while open_values:

@@ -10,7 +10,8 @@ PATIENCE = 60.0
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:
-    """Poll until the condition returns, or resolves to, a true value. Return that value."""
+    """Poll the condition, awaitable or not, until its value is true, and return that value. Raises AssertionError after
+    `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

@@ -130,7 +130,7 @@ class World:
         self._observe(f"submit {request.request_id}")
 
     def _step(self, *, interrupted: bool) -> bool:
-        """Run a step. If it is interrupted, some of its requests end while it is in flight."""
+        """Run a step, and return whether there was one. If `interrupted`, some of its requests end while it runs."""
         step = self.scheduler.assemble_step()
         if step is None:
             self._observe("idle")

@@ -43,7 +43,7 @@ class UnsureClassifier:
 
 
 def ensemble() -> Ensemble:
-    """Return an ensemble whose first specialist is easily overloaded."""
+    """Return a configuration in which every answer is sampled, so that little traffic produces every metric."""
     names = ("writer", "coder", "helper")
     return Ensemble(
         specialists=tuple(SpecialistConfig(name, floor=0.1, max_running=2, slo=TARGETS) for name in names),
@@ -65,7 +65,7 @@ class BusyEnsemble:
 
 @asynccontextmanager
 async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
-    """Run the ensemble and traffic on it until the context exits."""
+    """Run the ensemble, whose writer is easily overloaded, and traffic on it until the context exits."""
     adapter_directory(folder, "my-lora")
     async with (
         running_replica(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,

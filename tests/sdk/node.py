@@ -29,8 +29,8 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def compiled(name: str) -> Path:
-    """Compile the tests next to the sources, where Node finds node_modules. Each test module and worker has its own
-    folder."""
+    """Compile the tests next to the sources, where Node finds node_modules. Return their folder, which is different for
+    each test module and worker."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))

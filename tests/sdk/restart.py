@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Yield the router's address and the file that stops it."""
+    """Yield the router's address, and the path of the file that makes it stop."""
     mark = folder / "stop"
     async with running_spy(_at_second(answering(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -48,7 +48,7 @@ async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future
 
 
 def _at_second(behave: Behaviour) -> Behaviour:
-    """Return a behaviour for which the first request hangs after one chunk. Later requests follow `behave`."""
+    """Return a behaviour in which the first request hangs after one chunk. Later requests follow `behave`."""
     requested = 0
 
     async def result(request: GenerateRequest, context: Any) -> None:

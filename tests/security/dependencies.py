@@ -44,7 +44,7 @@ def pinned(text: str) -> dict[str, Version]:
 
 
 def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) -> set[str]:
-    """Return all transitive requirements of a package with the given extras in this environment."""
+    """Return the package and all its transitive requirements, with the given extras, in this environment."""
     found: set[str] = set()
     open_ones = [(name, extra) for extra in ("", *extras)]
     seen: set[tuple[str, str]] = set()

@@ -61,7 +61,7 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Drop smaller and smaller parts of the items while `works` holds without them."""
+    """Call `works` with fewer and fewer items. Items without which it returns True stay dropped."""
     kept = tuple(items)
     if kept and works(()):
         return

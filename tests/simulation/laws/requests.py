@@ -74,7 +74,7 @@ class RequestLaws:
                 self._checker.require(_above(record, records), what, name, error)
 
     def _said(self, record: CallRecord) -> None:
-        """Check that no token is lost, repeated, or from another lane."""
+        """Check that the tokens so far are correct and come from a specialist that may answer."""
         require = self._checker.require
         if not record.routed:
             require(not record.tokens, "no token comes before a replica has accepted", record.ask.request_id)
@@ -115,7 +115,7 @@ class RequestLaws:
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
     def _refused(self, record: CallRecord) -> None:
-        """Check that a refusal has a reason, and that its retry-after, if any, is within bounds."""
+        """Check that a refusal has a reason, unless its deadline passed, and that its retry-after is within bounds."""
         require, error, name = self._checker.require, record.error, record.ask.request_id
         if error is None:
             late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED
