@@ -260,8 +260,8 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 @settings(max_examples=60)
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
-    """While the rate is constant, eleven checks a second at random times cause the same transitions as one check a
-    second."""
+    """Eleven checks a second, at random times, lead to the same states as one check a second, less than a second
+    apart."""
     random = Random(seed)
     coarse, fine = BreakerRecord(since=START), BreakerRecord(since=START)
     for i in range(40 * len(levels)):
@@ -282,8 +282,8 @@ def test_a_second_step_changes_nothing(standing: BreakerRecord, counts: Counts, 
 @settings(max_examples=40)
 @given(seed=seeds)
 def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
-    """Each router reads the document, advances it, and writes it unless the other router wrote first; then it takes the
-    stored document."""
+    """Each router reads and advances the document. It writes the result only if the other router has not written since
+    then."""
     random, samples = Random(seed), Random(seed + 1)
     document, version, transitions = BreakerRecord(since=START), 0, list[BreakerTransition]()
     window = RollingWindow(60, 1)

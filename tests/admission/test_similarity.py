@@ -68,7 +68,7 @@ def test_renamed_code_scores_above_other_code() -> None:
 
 
 def test_long_texts_are_compared_at_both_ends_only() -> None:
-    """Limiting the compared length limits the time: 128 KiB take well under 30 ms."""
+    """The limit on the compared length also limits the time of a comparison."""
     random = Random(3)
     long = " ".join(f"v{random.randrange(3000)}" for _ in range(40_000))
     assert len(module._tokens(long * 20)) < 2 * module._END
