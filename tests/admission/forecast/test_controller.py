@@ -374,8 +374,8 @@ def test_a_higher_priority_displaces_only_requests_that_it_makes_late() -> None:
 
 
 def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
-    """Admit and return "urgent", which would be late if the running request "patient" went on. "patient" has no deadline
-    and is suspended."""
+    """Admit and return "urgent", which would be late if the running request "patient" went on. "patient" has no
+    deadline and is suspended."""
     admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
     urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.0)
