@@ -140,7 +140,7 @@ class RouterCore:
         self._tasks.append(run_every(WATCH_INTERVAL, check, "the watchdog"))
 
     async def reload(self, ensemble: Ensemble) -> None:
-        """Apply a configuration to requests from now on; running requests keep their policy. Changes that need a
+        """Apply a new configuration to future requests; running requests keep their policy. Changes that need a
         restart are ignored. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
         await self.services.reload(ensemble)
         self.service.policy = RoutingPolicy(ensemble)
@@ -183,7 +183,7 @@ class RequestTraces:
 
 
 class BackgroundServices:
-    """Store, control plane, SLOs, evaluation and shadows. They run independently of single requests."""
+    """Store, control plane, SLOs, evaluation and shadows. They run independently of individual requests."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` gets the content of a shadow in flight on a lost connection. Raises ValueError for a bad verifier."""
+        """`blame` is called for a shadow that lost its connection. Raises ValueError if a verifier cannot be opened."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)
@@ -248,7 +248,7 @@ class BackgroundServices:
             await verifier.close()
 
     async def close(self) -> None:
-        """Write the buffered rows, and share the last measurements unless the store is slow."""
+        """Stop, share the last measurements unless the store is slow, and write the buffered rows."""
         await self.shadows.close()
         await self.evaluations.close()
         if self._sharing_task is not None:
@@ -282,7 +282,7 @@ def _verifier_config(ensemble: Ensemble) -> object:
 
 def _open_store(ensemble: Ensemble) -> Store:
     """Open the store. A store at the default path belongs to one configuration file; a store with a URL belongs to all
-    files with that ensemble name, so that routers with copies of a file can share it."""
+    files with the same ensemble name, so that routers with copies of a file can share it."""
     name, source = ensemble.name, ensemble.source
     if source is not None and not ensemble.store.url:
         name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"

@@ -20,7 +20,7 @@ from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, StoreUnav
 from router.store.store import Store
 
 MAX_CACHE_BYTES = 32 << 20
-_ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")  # prefixes of request ids in answer ids
+_ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")  # an answer id is one of these, followed by the request id
 _AUDIT_MS_BEFORE = 3_600_000
 _MAX_AUDIT_LINES = 100
 _ROWS_PER_TURN = 64  # comparisons read in one turn of the event loop: about a millisecond
@@ -41,7 +41,7 @@ class ReceiptCache:
         return len(self._receipts)
 
     def put(self, key: str, raw: bytes) -> None:
-        """Keep a serialized receipt in place of an earlier one with the same key."""
+        """Keep a serialized receipt; it replaces an earlier one with the same key."""
         self._drop(key)
         self._receipts[key] = self._clock.now() + self._seconds, raw
         self.num_bytes += len(key.encode()) + len(raw)
@@ -78,7 +78,7 @@ class ReceiptLog:
         self._store.keep_receipt(ReceiptRow(key, receipt.created_unix_ms, raw, receipt_labels(receipt)))
 
     async def get(self, given: str, tenant: str = "") -> wire.Receipt | None:
-        """Return a receipt of that tenant only, by a request id or an answer id."""
+        """Return the tenant's receipt for a request id or an answer id; None if there is none."""
         for request_id in possible_request_ids(given):
             key = receipt_key(request_id, tenant)
             receipt = self._cache.get(key) or await self._read(key)
@@ -87,12 +87,12 @@ class ReceiptLog:
         return None
 
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
-        """Return serialized octet.v1.Receipt of every tenant, newest first."""
+        """Return the receipts that match, of any tenant, as serialized octet.v1.Receipt messages, newest first."""
         with _store_refusals():
             return [row.raw for row in await self._store.newest_receipts(query)]
 
     async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
-        """Yield serialized octet.v1.Comparison, oldest first. Long reads let other work run in between."""
+        """Yield serialized octet.v1.Comparison messages, oldest first, and let other tasks run in between."""
         number = 0
         with _store_refusals():
             async for row in self._store.comparisons(since_ms):
@@ -102,7 +102,7 @@ class ReceiptLog:
                     await asyncio.sleep(0)
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
-        """Find a receipt of the tenant or, if none is given, of `own`, or else of the only tenant that has the id."""
+        """Return the receipt of `tenant`; if that is empty, of tenant `own` or else of the only tenant with the id."""
         found = await self.get(given, tenant or own)
         if found is not None:
             return found
@@ -118,7 +118,7 @@ class ReceiptLog:
         raise unknown_request(given)
 
     async def explain(self, receipt: wire.Receipt, fallback: str) -> operator_pb2.Story:
-        """Collect what the store knows about a request. `fallback` is the fallback of its primary."""
+        """Collect what the store knows about a request. `fallback` names the fallback of its primary specialist."""
         key = receipt_key(receipt.request_id, receipt.tenant)
         began = receipt.created_unix_ms
         until = began + round(receipt.timings.total * 1000)
@@ -161,19 +161,19 @@ def receipt_labels(receipt: wire.Receipt) -> ReceiptLabels:
 
 
 def parse_receipt_labels(raw: bytes) -> ReceiptLabels:
-    """Return the labels of a receipt that was stored without them. Used on any thread."""
+    """Compute the labels of a receipt that was stored without them. Any thread may call this."""
     receipt = parse_receipt(raw)
     return ReceiptLabels(outcome="unreadable") if receipt is None else receipt_labels(receipt)
 
 
 def possible_request_ids(given: str) -> list[str]:
-    """Return the ids that a request id or an answer id may mean; a caller's own id may start like an answer id."""
+    """Return `given` and, if it looks like an answer id, the request id in it: a caller's own id may look like one."""
     return [given, *(given.removeprefix(prefix) for prefix in _ANSWER_PREFIXES if given.startswith(prefix))]
 
 
 def audit_subjects(receipt: wire.Receipt, fallback: str = "") -> list[str]:
     """Return the audit subjects that concern a request: its specialists, knobs and replicas, and the store. `fallback`
-    is the fallback of its primary."""
+    names the fallback of its primary specialist."""
     specialists = _distinct(
         receipt.specialist,
         receipt.decision.primary,

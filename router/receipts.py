@@ -1,4 +1,4 @@
-"""Receipts: written while a request runs, and limited to a fixed size."""
+"""Receipts: written while a request runs, and limited in size."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -70,8 +70,8 @@ class ReceiptDraft:
         self._planned = between
 
     def dispatched_to(self, specialist: str, is_spill: bool, taken_over_from: str) -> None:
-        """Record the specialist of the next attempt: the first choice, or a fallback, because the first choice is full
-        (a spill) or because `taken_over_from` has no suitable replica."""
+        """Record the specialist of the next attempt: the first choice, or a fallback if the first choice is full
+        (a spill) or if `taken_over_from` has no suitable replica."""
 
         def write() -> None:
             between, planned = self._receipt.between, self._planned
@@ -86,7 +86,7 @@ class ReceiptDraft:
         self._pending.append(write)
 
     def write_pending(self) -> None:
-        """Write deferred fields. Reading the draft does this as well."""
+        """Write the deferred fields. `to_wire` does this as well."""
         while self._pending:
             self._pending.popleft()()
 
@@ -105,7 +105,7 @@ class ReceiptDraft:
         began: float = 0.0,
         span_id: str = "",
     ) -> None:
-        """Record an attempt; without an error the replica answered. Only the last attempts are kept."""
+        """Record an attempt, which succeeded unless `error` is given. Only the last `_MAX_ATTEMPTS` are kept."""
         attempts = self._receipt.attempts
         if len(attempts) == _MAX_ATTEMPTS:
             del attempts[0]
@@ -120,7 +120,7 @@ class ReceiptDraft:
         )
 
     def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
-        """`breaker` is the state of the replica's breaker when the replica was chosen."""
+        """Record which replica accepted. `breaker` is the state of its breaker when the replica was chosen."""
         receipt = self._receipt
         receipt.specialist = clip_bytes(specialist, _MAX_NAME)
         receipt.replica = clip_bytes(replica, _MAX_NAME)
@@ -170,7 +170,7 @@ class ReceiptDraft:
 
 
 def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
-    """Return a receipt for a request that failed validation; its id is unchecked."""
+    """Return a receipt for a refused request that was not validated; its id may be invalid."""
     return wire.Receipt(request_id=clip_bytes(request_id, _MAX_ID), created_unix_ms=wall_ms, error=_clip_error(error))
 
 
@@ -214,7 +214,7 @@ def _scores_to_wire(distribution: tuple[tuple[str, float], ...]) -> list[wire.Sc
 
 
 def clip_bytes(text: str, max_bytes: int) -> str:
-    """Truncate to a number of bytes in UTF-8, so that a caller cannot control the size of a receipt."""
+    """Truncate to at most `max_bytes` bytes of UTF-8, so that a caller cannot control the size of a receipt."""
     raw = text.encode()
     if len(raw) <= max_bytes:
         return text

@@ -16,7 +16,7 @@ _FORCED_ONLY = "the caller allows no other specialist (force_specialists)"
 
 
 def no_specialist(decision: RoutingDecision) -> Refusal:
-    """The status allows a retry only if the classifier was unavailable."""
+    """Refuse a request that no specialist should answer; a retry is allowed only if the classifier was unavailable."""
     code = grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE
     message = f"no specialist should answer this request: {decision.why}"
     return Refusal(wire.ERROR_REASON_NO_SPECIALIST, message, code=code)
@@ -44,20 +44,20 @@ def no_fit_replica(reasons: Iterable[str]) -> Refusal:
 
 
 def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
-    """There is no retry-after, because a retry would send the same content."""
+    """The refusal has no retry-after, because a retry would send the same content."""
     died = f"{num_deaths} replicas died with this request in flight"
     return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}: it is refused for another {seconds:.0f} s")
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """Distinguish a cancellation from the deadline, at which a transport also ends the call. The caller's deadline may
-    come slightly earlier: gRPC rounds the remaining time up by at most one percent."""
+    """Return a deadline refusal if the deadline has come, else a cancellation: the transport ends the call for both.
+    The caller's deadline may be slightly earlier than the request's: gRPC rounds the time left up by at most 1%."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 
 
 def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
-    """There is no retry-after, because only a higher priority or a lower floor would help."""
+    """The refusal has no retry-after, because only a higher priority or a lower floor would help."""
     rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
     message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}); this request has priority {priority}"
     limit = f"at least {floor}"
@@ -65,7 +65,7 @@ def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, 
 
 
 def specialist_demoted(primary: str, reason: str, rejected: Iterable[str], *, forced: bool) -> Refusal:
-    """`rejected` states for every fallback why it cannot serve."""
+    """`rejected` states, for every fallback, why it cannot serve."""
     reasons = "; ".join(rejected) or "no fallback is configured"
     message = f"{primary} does not serve now: {reason}; "
     if not forced:

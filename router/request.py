@@ -60,8 +60,8 @@ def _using(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 class AccessGrant:
-    """The access of one call while its key stays valid. It ends calls that would otherwise last forever. Used only on
-    the event loop."""
+    """The permission of one call, which lasts while its key is valid. It ends calls that would otherwise never end.
+    Used only on the event loop."""
 
     def __init__(self, seconds_left: Callable[[], float | None], refusal: Callable[[], Refusal]) -> None:
         """`seconds_left` returns None for a key that does not expire."""
@@ -71,7 +71,7 @@ class AccessGrant:
         self._waits: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """Interrupt `while_valid` immediately."""
+        """End the permission and interrupt `while_valid` immediately."""
         self._has_ended = True
         for wait in self._waits:
             if not wait.expired():
@@ -130,8 +130,8 @@ NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Use the first id that is set. A session id gives the same key in either field; the id of a user, or a different
-    tenant, gives a different key."""
+    """Return the session of the first id that is set. The same id gives the same key as `session_id` and in `metadata`,
+    but a different key as a user id or for a different tenant."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -169,13 +169,13 @@ class OutgoingTrace(NamedTuple):
 
 class Tracer:
     def __init__(self, random_bytes: Callable[[int], bytes], sample: float | None = None) -> None:
-        """`sample` is the share of the traces starting here that is recorded. A caller's trace is recorded if the
-        caller sampled it. None records nothing."""
+        """`sample` is the share of new traces that are recorded. A caller's trace is recorded if the caller sampled
+        it. If `sample` is None, nothing is recorded."""
         self._random_bytes = random_bytes
         self.sample = sample
 
     def receive(self, header: str | None, state: str = "") -> TraceContext:
-        """Return the context of a caller's header. An invalid header starts a new trace, without state."""
+        """Return the trace context of a call. A missing or invalid header starts a new trace, without state."""
         parent = telemetry.parse_traceparent(header) if header is not None else None
         span_id = self._new_id(_SPAN_BYTES)
         if parent is not None:
@@ -220,7 +220,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return no headers until the request is validated. The sampled flag states whether the trace is recorded."""
+        """Return `traceresponse`, or nothing before validation. Its sampled flag is set if the trace is recorded."""
         trace = self.trace
         if trace is None:
             return []
@@ -239,7 +239,7 @@ def record_trace(trace: TraceContext) -> None:
 
 
 def start_call_trace() -> CallTrace:
-    """Start a trace for this task and the tasks that it starts."""
+    """Return an object in which `record_trace` records the trace, in this task and the tasks that it starts."""
     call = CallTrace()
     _CALL_TRACE.set(call)
     return call
@@ -307,11 +307,11 @@ class Request:
     draft: "ReceiptDraft" = field(init=False, repr=False, compare=False)
     decision: RoutingDecision = field(init=False, repr=False, compare=False)
     plan: "DispatchPlan | None" = field(default=None, init=False, repr=False, compare=False)
-    """None until the request is planned, and if no specialist should answer."""
+    """None until the request is planned, or if no specialist should answer."""
     has_first_token: bool = field(default=False, init=False, repr=False, compare=False)
     was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # whether a replica has accepted
     full: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Specialists that had no capacity for the request at any replica that was asked."""
+    """Specialists that had no capacity for the request: every replica that was asked was full."""
     ending: Refusal | None = field(default=None, init=False, repr=False, compare=False)  # the reason given to `end`
     _task: "asyncio.Task[object] | None" = field(default=None, init=False, repr=False, compare=False)
     _content_digest: bytes = field(default=b"", init=False, repr=False, compare=False)
@@ -326,8 +326,8 @@ class Request:
         return bool(self.tools) and (choice.mode != wire.ToolChoice.NONE or bool(choice.name))
 
     def content_digest(self) -> bytes:
-        """Digest of the prompt, its parameters and the forced specialists: requests with equal digests make a replica
-        do the same work. Caller, id, deadline and priority are left out. Computed once, on demand."""
+        """Return a digest of the prompt, its parameters and the forced specialists: requests with equal digests make a
+        replica do the same work. Caller, id, deadline and priority are left out. Computed once, on demand."""
         if not self._content_digest:
             content = specialist_wire.GenerateRequest(
                 chat=specialist_wire.Chat(messages=self.messages, tools=self.tools, tool_choice=self.tool_choice),

@@ -136,7 +136,7 @@ class RouterServer(RouterCore):
         return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
 
     async def start(self) -> None:
-        """Accept requests. The health service reports serving once every specialist has a warm replica."""
+        """Start to accept requests. The health service reports SERVING only after `warm`."""
         await self._set_health(_NOT_SERVING)
         self.traces.start()
         await super().start()
@@ -150,7 +150,7 @@ class RouterServer(RouterCore):
             await self.http.start()
 
     async def warm(self) -> None:
-        """Return once every specialist has a warm replica."""
+        """Wait until every specialist has a warm replica, then report SERVING unless the router is draining."""
         while waiting_for := self.fleet.waiting_for:
             self.fleet.changed.clear()
             try:
@@ -163,7 +163,7 @@ class RouterServer(RouterCore):
             await self._set_health(_SERVING)
 
     def follow(self, watch: ConfigWatch) -> Callable[[], None]:
-        """Reload the configuration when it changes. The returned function checks it immediately."""
+        """Reload the configuration when it changes. Calling the returned function checks for a change immediately."""
         self._tasks.append(run_forever(lambda: self._follow(watch), "following the configuration"))
         return watch.nudge
 
@@ -210,7 +210,7 @@ class RouterServer(RouterCore):
 
     async def _stop_grpc(self, grace: float) -> None:
         """Cancel the remaining calls, such as watchers, when every open request has its status or `grace` is over. If
-        new calls still arrive, wait longer first, so that they are refused properly."""
+        calls are still open or arriving, wait longer first, so that late calls are refused properly."""
         calls, gate = self._inference.calls, self._drain_gate
         seconds = _LAST_STATUS_SECONDS if calls.are_quiet() and not gate.num_held else _LATE_STATUS_SECONDS
         end = asyncio.get_running_loop().time() + grace
@@ -232,9 +232,9 @@ class RouterServer(RouterCore):
 
 
 def serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | None) -> int:
-    """Run until SIGTERM or SIGINT, which drain the router, and return 0; a second SIGINT stops immediately and returns
-    130. SIGHUP reloads the configuration; every accepted version is written to the file `accepted`. Raises ValueError,
-    OSError or BindRefused for invalid settings."""
+    """Run until SIGTERM or SIGINT, which drain the router, and return 0; a SIGINT after that stops immediately and
+    returns 130. SIGHUP reloads the configuration; every accepted version is written to the file `accepted`. Raises
+    ValueError, OSError or BindRefused for invalid settings."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(ensemble, settings, accepted))
 
@@ -274,7 +274,7 @@ async def _serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | 
 
 
 async def _finish_before(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
-    """Return whether the work was done before the event was set; otherwise it is cancelled."""
+    """Run the work until the event is set, which cancels the work. Return whether the work was done."""
     task, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -70,11 +70,11 @@ class RequestServer:
     def count(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
     ) -> Coroutine[Any, Any, wire.CountResponse]:
-        """Return the number of tokens of the prompt; otherwise like `answer`. No receipt is kept."""
+        """Validate the request now, and count its prompt tokens in the returned coroutine. No receipt is kept."""
         return self._count(self._receive(message, seconds_left, trace))
 
     async def route(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> wire.Receipt:
-        """Plan a request without serving it. The receipt's error states why it would be refused now."""
+        """Plan a request without serving it. If the plan is a refusal, the returned receipt states why in `error`."""
         request = self._receive(message, seconds_left, trace)
         try:
             refusal = await self.pipeline.plan(request)
@@ -85,7 +85,7 @@ class RequestServer:
         return request.draft.to_wire()
 
     async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt:
-        """Return a receipt. Only operators may name another tenant; its ids are otherwise refused like unknown ids."""
+        """Return a receipt. If a caller that is not an operator names another tenant, the id is refused as unknown."""
         owner = current_caller().visible_tenant(tenant)
         receipt = None if owner is None else await self.receipts.get(request_id, owner)
         if receipt is None:
@@ -96,13 +96,13 @@ class RequestServer:
         self.live.find(request_id, current_caller().tenant).end(cancelled())
 
     def refuse_unread(self, refusal: Refusal, request_id: str = "") -> None:
-        """Attach a receipt to the refusal of a request that was not validated."""
+        """Attach a receipt to the refusal of a request that was not validated, and report it to the observers."""
         receipt = refused_receipt(request_id, refusal.error, self.wall_ms())
         refusal.extra_metadata.append((RECEIPT_METADATA_KEY, receipt.SerializeToString()))
         self.observers.rejected(refusal.error)
 
     def _receive(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> Request:
-        """Raises Refusal with a receipt."""
+        """Validate the request. Raises Refusal with a receipt."""
         try:
             if self.draining:
                 raise draining("router")
@@ -145,7 +145,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Charge the computed tokens however the request ends."""
+        """Yield the function to write with, and charge the computed tokens however the request ends."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt. Only receipts of admitted requests are kept, so that a duplicate id overwrites none."""
+        """Attach the receipt. `keep` is set only for admitted requests: a duplicate id must overwrite no receipt."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:
@@ -223,7 +223,7 @@ class RequestPipeline:
     uniform: Callable[[], float]  # draws from [0, 1)
 
     async def plan(self, request: Request) -> Refusal | None:
-        """Return the refusal of the request; None if it can be served. Raises Refusal for unknown names."""
+        """Decide and plan. Return a refusal, or None if the request can be served. Raises Refusal for unknown names."""
         request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:
@@ -240,7 +240,7 @@ class RequestPipeline:
         return request.plan
 
     async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:
-        """Send the whole answer to the caller. `finish` stores and writes its receipt. Raises Refusal or CallerGone."""
+        """Send the whole answer to the caller. `finish` stores and writes the receipt. Raises Refusal or CallerGone."""
         plan = await self._plan_or_refuse(request)
         tap = self._tap(request, plan, write)
         try:
@@ -264,7 +264,7 @@ class RequestPipeline:
         return await self.dispatcher.count(request, await self._plan_or_refuse(request))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
-        """Return None if nothing is captured. Suspected content gets no shadow: it might kill a second replica."""
+        """Return a tap, or None if nothing is captured. Content that may have killed a replica gets no shadow."""
         order, task = plan.shadow, None
         if not plan.sample and order is None:
             return None
@@ -283,7 +283,7 @@ class RequestPipeline:
 
 
 class TextRecorder:
-    """Records the text of an answer on its way to the caller, up to a length."""
+    """Records the text of an answer on its way to the caller, up to `max_bytes`."""
 
     def __init__(self, write: Write, max_bytes: int) -> None:
         self._write = write
@@ -321,7 +321,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Verify an answer; never raises. If that is impossible in time, the outcome is `skipped`."""
+        """Verify an answer; never raises. If the answer cannot be verified in time, the outcome is `skipped`."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

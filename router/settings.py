@@ -22,7 +22,7 @@ class RouterSettings(Endpoint):
     http: HttpSettings | None = None
     keys: KeySource | None = None  # None if callers need no keys
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Addresses by specialist that override the configuration."""
+    """Replica addresses by specialist, which override the configured addresses."""
     replica_tls: ReplicaTls | None = None
     otlp: str = ""  # the endpoint that receives traces; empty if none are recorded
 

@@ -1,4 +1,4 @@
-"""Keep the adapters of every lane loaded at the replicas, and unload the unused ones."""
+"""Keep the adapters of every lane loaded on the replicas, and unload the unused ones."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ class AdapterSync:
 
     @asynccontextmanager
     async def installing(self, specialist: str, load_name: str, path: str) -> AsyncIterator[str]:
-        """Load an adapter at every reachable replica and yield its digest, which is the same at all of them. An
+        """Load an adapter on every reachable replica and yield its digest, which is the same on all of them. An
         exception, here or in the body of the `with` statement, unloads it. Raises Refusal if it cannot be loaded."""
         self._installing.add(load_name)
         self._ours[load_name] = specialist
@@ -71,7 +71,7 @@ class AdapterSync:
             self._installing.discard(load_name)
 
     async def wait_reported(self, specialist: str, load_name: str) -> None:
-        """Wait until every reachable replica reports the adapter; give up after a few report intervals."""
+        """Wait until every reachable replica reports the adapter, or give up after two seconds."""
         for _ in range(_REPORT_TRIES):
             self._state.refresh()
             if all(load_name in replica.adapters for replica in self._state.reachable(specialist)):

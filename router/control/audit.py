@@ -1,4 +1,4 @@
-"""Active documents, and changes with an author and a reason: compare-and-set writes together with their audit rows."""
+"""Documents in force, and changes to them: compare-and-set writes, each with an audit row that states who and why."""
 
 import asyncio
 import logging
@@ -69,14 +69,14 @@ class DocumentCache:
         return known is not None and known[0] is self.body(kind, key) and known[1] is None
 
     def take(self, document: Document) -> None:
-        """Accept a stored document, unless it is older than the known one or has unsaved changes."""
+        """Accept a stored document if it is newer than the known one and that has no unsaved changes."""
         place = (document.kind, document.key)
         known = self._documents.get(place)
         if place not in self.unsaved and (known is None or document.version > known.version):
             self._documents[place] = document
 
     def replace(self, kind: str, key: str, current: Document | None) -> None:
-        """Accept the stored document unconditionally. `current` is None if it does not exist."""
+        """Accept the stored document, and drop unsaved changes. `current` is None if there is no document."""
         self.unsaved.pop((kind, key), None)
         if current is not None:
             self._documents[kind, key] = current
@@ -84,7 +84,7 @@ class DocumentCache:
             self._forget((kind, key))
 
     def settle(self, kind: str, key: str, stored: Document | None, num_rows: int) -> None:
-        """Mark the first unsaved changes as saved: the store now holds `stored`. Later changes stay unsaved."""
+        """Mark the first `num_rows` unsaved changes as saved: the store now holds `stored`. Later ones stay unsaved."""
         unsaved = self.unsaved[(kind, key)]
         del unsaved.rows[:num_rows]
         if unsaved.rows:
@@ -138,7 +138,7 @@ def _check_text(field: str, text: str, most: int) -> str:
 
 
 def audit_row(now: float, author: ChangeAuthor, what: str, subject: str, before: str, after: str) -> AuditRow:
-    """`now` is in Unix seconds. The store assigns the number."""
+    """Return a row whose number the store will assign. `now` is in Unix seconds."""
     return AuditRow(0, round(now * 1000), author.who, author.why, what, subject, before, after)
 
 
@@ -190,7 +190,7 @@ class AuditWriter:
                 raise Refusal(error_pb2.ERROR_REASON_CONFLICT, f"{message}; try again", code=code)
 
     async def act(self, kind: str, key: str, revise: ReviseDocument) -> bool:
-        """Make an automatic change, which applies immediately and is stored soon. Return whether anything changed."""
+        """Make an automatic change; during a store outage, it is stored later. Return whether anything changed."""
         async with self._locks[kind, key]:
             if self._documents.is_unreadable(kind, key):
                 return False

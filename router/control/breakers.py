@@ -62,7 +62,7 @@ _EMPTY = BreakerDocument()
 
 
 def merge_breaker_documents(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Keep the stored hold, and for every lane the record that changed last; None if that is the stored document."""
+    """Return the stored document with the records of `own` that changed later; None if there are none."""
     try:
         theirs, ours = BreakerDocument.from_body(stored), BreakerDocument.from_body(own)
     except (ValueError, KeyError, TypeError, AttributeError):  # written by another version of Octet: it is kept

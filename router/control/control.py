@@ -84,7 +84,7 @@ class ControlPlane:
         return self._store.trouble
 
     async def start(self, *, with_tasks: bool = True) -> None:
-        """Start the control plane, as configured if the store is unavailable. Without tasks, the owner calls `tick`."""
+        """Start, with the configuration alone if the store is unavailable. Without tasks, the owner calls `tick`."""
         await self._store.start()
         if self._store.trouble:
             what = "breakers, knobs and lanes start as configured, without earlier operator changes"
@@ -167,7 +167,7 @@ class ControlPlane:
         return info
 
     async def load_adapter(self, specialist: str, path: str, name: str = "", *, who: str, why: str) -> wire.LaneInfo:
-        """Load a candidate, which gets only shadow traffic."""
+        """Load an adapter as the candidate lane, which gets only shadow traffic."""
         config, author = self._state.specialist(specialist), check_author(who, why)
         if not 0 < len(path) <= _MAX_PATH_CHARACTERS or not path.isprintable():
             raise invalid_field("path", f"1 to {_MAX_PATH_CHARACTERS} printable characters", shorten(path))
@@ -241,7 +241,7 @@ class ControlPlane:
             self._publish_audit(row)
 
     async def _refill(self, now: float) -> None:
-        """Rebuild the windows from the store after their length has changed."""
+        """Rebuild the correctness windows from the store after their length has changed."""
         if not self._must_refill:
             return
         span = self._state.ensemble.correctness.window
@@ -272,7 +272,7 @@ class OperatorEvents:
 
     @contextmanager
     def subscribe(self) -> Iterator[AsyncIterator[wire.OperatorEvent]]:
-        """Yield the events that are published from now on."""
+        """Yield an iterator over the events that are published from now on."""
         queue = EventQueue(self._max_queued)
         if self._is_closed:
             queue.end()
@@ -295,7 +295,7 @@ class OperatorEvents:
 
 
 class EventQueue:
-    """The events for one subscriber. A slow subscriber loses its oldest events and receives their number."""
+    """The events for one subscriber. A slow subscriber loses its oldest events, and is sent how many it has lost."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -38,7 +38,7 @@ class EscalationController:
             await self._advance(specialist, now)
 
     def top_level(self, specialist: str) -> int:
-        """Return the highest level that changes anything for an intent routed to this specialist."""
+        """Return the highest level that changes anything for an intent that may be routed to this specialist."""
         intents = self._state.ensemble.intents
         elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
         return max(
@@ -107,7 +107,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, specialists' knobs that differ from them, and knobs no longer configured."""
+        """List both knobs of every intent, specialists' knobs that differ, and set knobs no longer configured."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():

@@ -56,7 +56,7 @@ class LaneRegistry:
                 await self._observe(specialist, now)
 
     async def load(self, specialist: str, path: str, name: str, author: ChangeAuthor, now: float) -> None:
-        """Load a candidate at every reachable replica, or at none. Raises Refusal if that fails."""
+        """Load a candidate on every reachable replica, or on none. Raises Refusal if that fails."""
         self._state.refresh()
         await self._observe(specialist, now)
         load_name = make_load_name(name, self._require_lanes(specialist).next_number, self._token())
@@ -124,7 +124,7 @@ class LaneRegistry:
         return await self._audit.act(LANES, specialist, revise)
 
     async def _observe(self, specialist: str, now: float) -> None:
-        """Update the stored lanes if the replicas run adapters or a model that differ from them."""
+        """Update the stored lanes if the replicas run adapters or a model that the lanes do not have."""
         replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
         config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
         if not replicas:
@@ -206,8 +206,8 @@ class LaneRegistry:
         return _anchor_origin((after, move))
 
     def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
-        """Whether enough replicas hold the new serving lane: a promoted lane needs as many as the current one has; the
-        previous lane needs one."""
+        """Whether the serving lane is unchanged, or enough replicas hold the new one: a promoted lane needs as many as
+        the current one has; the previous lane needs one."""
         if after.serving.number == before.serving.number:
             return True
         holders = len(self._state.holders(before.specialist, after.serving))

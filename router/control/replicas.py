@@ -37,7 +37,7 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """The fleet's replicas, named alike by routers with the same configuration. Calls may raise Refusal."""
+    """The fleet's replicas, with the same names on every router with this configuration. Calls may raise Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

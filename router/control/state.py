@@ -103,7 +103,7 @@ def has_model(replica: ObservedReplica, lane: LaneRecord) -> bool:
 
 
 def matches_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
-    """Return whether the replica has the lane's model, and no other content under the name of one of its adapters."""
+    """Return whether the replica has the lane's model, and no different content under its adapters' names."""
     has_content = all(replica.adapters.get(each.load_name, each.digest) == each.digest for each in lane.adapters)
     return has_content and has_model(replica, lane)
 
@@ -113,7 +113,7 @@ def holds_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
 
 
 def can_serve_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
-    """Return whether the replica holds the lane's adapters or knows paths to load them from."""
+    """Return whether the replica has the lane's model, and holds its adapters or could load them from a path."""
     can_load = all(each.path or each.load_name in replica.adapters for each in lane.adapters)
     return can_load and matches_lane(replica, lane)
 
@@ -152,7 +152,7 @@ class CorrectnessWindows:
 
 class DemandWindows:
     """Counts requests by specialist and intent. The counts of a specialist, including those of the span before its
-    first refusal, are shared only while it refuses requests: other routers do not need counts without refusals."""
+    first refusal, are shared with other routers only while it refuses requests."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store

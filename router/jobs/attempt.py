@@ -1,4 +1,4 @@
-"""One attempt at a job on this router: serve it like any request and record it as it streams."""
+"""One attempt at a job on this router: serve it like any request and record the answer as it streams."""
 
 import asyncio
 import logging
@@ -72,12 +72,12 @@ class JobAttempt:
         return self.row.id, self.row.epoch
 
     def lose(self) -> None:
-        """Write nothing more, because the job was taken over or has ended."""
+        """Stop, and write nothing more: the job was taken over or has ended."""
         self._is_lost = True
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop serving the job, or do not start it. Unless the job was lost, it is released to other routers."""
+        """Stop serving the job, or do not start it. Unless it was lost or its answer is too long, it is released."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()
@@ -108,7 +108,7 @@ class JobAttempt:
         return (self.row.deadline_ms - self._context.server.wall_ms()) / 1000
 
     async def _serve(self) -> None:
-        """Serve the job as the caller that submitted it, if its key is still valid and has tokens left."""
+        """Serve the job as its caller. Raises Refusal, for example if the key was revoked or has no tokens left."""
         row = self.row
         request = inference.InferRequest.FromString(row.request)
         request.request_id = f"{row.id}-{row.epoch}"
@@ -157,7 +157,7 @@ class JobAttempt:
             await self._end("failed", internal_error("the router"))
 
     async def _handle_refusal(self, refusal: Refusal) -> None:
-        """Release or end the job. A job whose answer had started counts as lost, and starts again up to a limit."""
+        """Release the job to be retried, or end it. Once its answer has started, it is retried only a few times."""
         row, receipt = self.row, dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
         if receipt is not None:
             self._receipt = inference.Receipt.FromString(receipt)
@@ -169,7 +169,7 @@ class JobAttempt:
             await self._release(seconds, lost=self._has_started)
 
     async def _release(self, seconds: float, *, lost: bool) -> None:
-        """Let other routers claim the job after `seconds`, but not later than its deadline."""
+        """Let any router claim the job after `seconds`, or at its deadline if that is earlier."""
         row, context = self.row, self._context
         if not await self._flush():
             return
@@ -183,7 +183,7 @@ class JobAttempt:
             self._context.counters.ended[status] += 1
 
     async def _flush(self) -> bool:
-        """Write the events that have arrived, if any. Return False if the job was taken over."""
+        """Write the events that have arrived, if any. Return False if the job was taken over or has ended."""
         return not (self._must_write_start or self._unwritten.num_bytes) or await self._write()
 
     async def _write(self, ends: JobEnding | None = None) -> bool:

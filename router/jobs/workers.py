@@ -113,7 +113,7 @@ class JobWorkers:
             self.wake()
 
     async def _claim(self, most: int, *, late: bool = False) -> None:
-        """Claim jobs until `most` are claimed or none is left. A late job only needs to be marked as failed."""
+        """Claim jobs until this router has `most` or none is left. A late job only needs to be marked as failed."""
         while len(self._attempts) < most and not self._is_draining:
             now_ms = self._context.server.wall_ms()
             row = await self._context.jobs(partial(JobTable.claim, owner=self._token, now_ms=now_ms, late=late))
@@ -140,8 +140,8 @@ class JobWorkers:
 
 
 class LeaseTracker:
-    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed for the
-    duration of a lease, measured between scans. The caller passes the time."""
+    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed for
+    `seconds`, summed over the time between scans."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -160,7 +160,7 @@ class LeaseTracker:
 
 
 class JobWatchers:
-    """Wakes the callers that watch a job when any router has written more of it."""
+    """Wakes the callers that watch a job when any router has written new events of the job."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -211,7 +211,7 @@ class JobWatchers:
 
 
 def _too_many_watchers(most: int, scope: str = "") -> Refusal:
-    """The retry time is an estimate, because the router cannot know when a watcher will disconnect."""
+    """The refusal's retry time is an estimate: the router cannot know when a watcher will disconnect."""
     message = f"{most:,} callers{scope} are already watching jobs on this router; poll the job instead"
     limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
     return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

@@ -68,7 +68,7 @@ class VerdictBuffer:
 
 class WriteBuffer:
     """Holds every row until its batch is known to be written. Bounded: the oldest rows are dropped first, and counts
-    are merged, so that they survive long outages. Used on one thread; nothing blocks or raises."""
+    are merged, so that they survive long outages. Used on one thread; adding a row never blocks or raises."""
 
     def __init__(self, most_rows: int) -> None:
         self.most_rows = most_rows
@@ -119,7 +119,7 @@ class WriteBuffer:
             self.verdicts.add(verdict)
 
     def next_batch(self) -> rows.WriteBatch | None:
-        """Return the same batch until it is confirmed or rejected."""
+        """Return the batch in flight, else the next batch; None if the buffer is empty."""
         if self._batch is None and not self.is_empty:
             self._num_batches += 1
             counts = {key: self._counts[key] for key in islice(self._counts, _BATCH_COUNTS)}
@@ -199,7 +199,7 @@ class WriteBuffer:
             self._counts.pop(key, None)
 
     def _shrink(self) -> None:
-        """Drop the oldest rows. The batch in flight is small and is kept."""
+        """Drop the oldest rows over the limits. The batch in flight is small and is kept."""
         while len(self._receipts) + len(self._comparisons) > self.most_rows or self._num_bytes > MAX_BUFFER_BYTES:
             receipt = next(iter(self._receipts.values()), None)
             comparison = self._comparisons[0] if self._comparisons else None

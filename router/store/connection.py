@@ -37,8 +37,8 @@ class StoreRejected(Exception):
 
 
 class DatabaseConnection(Protocol):
-    """A connection whose calls block; one thread at a time may use it. Statements use `?` as placeholder. Failures
-    raise StoreConnectionLost (close the connection), StoreCommitUnknown or StoreRejected."""
+    """A connection whose calls block; one thread at a time may use it. Statements use `?` as the placeholder. Failures
+    raise StoreConnectionLost (then close the connection), StoreCommitUnknown or StoreRejected."""
 
     blob: str  # the column type of bytes
 
@@ -52,7 +52,7 @@ class DatabaseConnection(Protocol):
     def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
     def has_tables(self) -> bool:
-        """Return whether tables exist, and lock out other processes that create tables. Call it after `begin`."""
+        """After `begin`, return whether Octet's tables exist. No other process can create them before `commit`."""
 
     def close(self) -> None: ...
 
@@ -119,7 +119,7 @@ class SqliteConnection:
             self.execute("ROLLBACK")
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
-        """Check first that the file is still in place: rows written to a moved file would never be read."""
+        """Execute a statement. If no transaction is open, first check that the file has not been moved."""
         if not self._raw.in_transaction and self._is_moved():
             raise StoreConnectionLost(_MOVED)
         with _translate_errors(self._path), closing(self._raw.execute(sql, values)) as cursor:

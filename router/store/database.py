@@ -36,14 +36,14 @@ class StorePosition(NamedTuple):
         return self.identity[:12]
 
     def resume(self, known: "StorePosition | None") -> tuple[bool, int]:
-        """Return whether a reader that stopped at `known` must read everything, and after which number it continues."""
+        """Return whether a reader that stopped at `known` must read everything, and after which `seq` it continues."""
         if known is None or known.identity != self.identity or known.seq > self.seq:
             return True, 0
         return False, known.seq
 
 
 class StoreSnapshot:
-    """The database content known to one process, in case the database is replaced. Used on the store's thread."""
+    """The database content known to this process, kept in case the database is lost. Used on the store's thread."""
 
     def __init__(self, name: str, wall: Callable[[], float]) -> None:
         self.name = name
@@ -91,7 +91,7 @@ class Database:
     def change(
         self, change_id: str, edits: Sequence[rows.DocumentEdit], audit: rows.AuditRow
     ) -> tuple[rows.Document, ...]:
-        """Commit validated edits, at most once: the id shows whether they were committed. Raises StoreConflict if a
+        """Commit validated edits, at most once per `change_id`, and return the documents. Raises StoreConflict if a
         document has changed in the meantime."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
@@ -113,7 +113,7 @@ class Database:
         return documents
 
     def write(self, batch: rows.WriteBatch, writer: str, now_ms: int) -> None:
-        """Write a batch, at most once."""
+        """Write a batch unless `writer` has already written it."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
             written = self._execute("SELECT batch FROM writers WHERE writer = ?", (writer,))
@@ -152,7 +152,7 @@ class Database:
     def changes_after(
         self, position: StorePosition | None, since: int
     ) -> tuple[StorePosition, rows.StoreChanges | None]:
-        """Return the changes after `position`. Only buckets that start at `since` or later are included."""
+        """Return the new position and the changes since `position`, if any, without buckets from before `since`."""
         if position is not None and self.position() == position:
             return position, None
         with self.transaction(reading=True):
@@ -221,8 +221,8 @@ class Database:
         *,
         keep_versions: bool,
     ) -> int:
-        """Within `transaction`, continue the numbers from `position`, write the documents, and add missing counts.
-        Returns the number of counts added."""
+        """Within `transaction`, set the counters from `position`, write the documents, and add missing counts.
+        Return how many counts were added."""
         self._execute("UPDATE meta SET seq = ?, audits = ?", (position.seq, position.audits))
         for each in documents:
             self._write_document(each if keep_versions else each._replace(version=position.seq))
@@ -236,7 +236,7 @@ class Database:
         return int(after) - int(before)
 
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
-        """Within `transaction`, and at most once in it, write an audit row in Octet's name about the database."""
+        """Within `transaction`, and at most once per transaction, write an audit row by `octet` about the database."""
         at_ms = round(self.snapshot.wall() * 1000)
         row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))
@@ -308,9 +308,9 @@ class Database:
 
 
 def reconcile_database(database: Database) -> None:
-    """Recover if the database was removed, emptied or replaced under a running router. An empty database is refilled
-    with the content known to this process. A database with its own history is accepted: an operator put it there. Call
-    this before any other use of a connection."""
+    """Recover if the database was removed, emptied or replaced while the router ran. An empty or partly restored
+    database is refilled with the content known to this process. A database with its own history is accepted: an
+    operator put it there. Call this before any other use of a connection."""
     snapshot = database.snapshot
     before, now = snapshot.position, database.position()
     if before is None or snapshot.continues(now):
@@ -339,7 +339,7 @@ def reconcile_database(database: Database) -> None:
 def _write_back(
     database: Database, before: StorePosition, position: StorePosition, known: Sequence[rows.Document], since: int
 ) -> str:
-    """Add the rows that other routers did not write back; rows that they wrote have numbers up to `since`."""
+    """Restore what no other router has restored, except documents changed after `since`. Return a report."""
     is_empty = position.audits == 0 and not known
     now = StorePosition(position.identity, max(position.seq, before.seq + 1), max(position.audits, before.audits))
     versions = {(each.kind, each.key): each.version for each in known}

@@ -1,5 +1,5 @@
-"""The job tables. A router serves a job under an epoch. Claiming, releasing and revoking raise the epoch, and a write
-is valid only under the current epoch. Therefore a job ends exactly once, even if a former holder writes late."""
+"""The job tables. A router serves a job under an epoch. Claiming, releasing, revoking and cancelling raise the epoch,
+and a write is valid only under the current epoch. So a job ends exactly once, even if a former holder writes late."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ class JobRow:
     deadline_ms: int
     started_ms: int | None
     ended_ms: int | None
-    epoch: int  # grows when the job is claimed, released or taken over; writes under an older epoch are rejected
+    epoch: int  # grows with every claim, release, revocation or cancellation; writes under an older epoch are rejected
     attempts: int  # the number of times that the job was started
     lost: int  # the number of times that its router or replica was lost
     events: int  # the number of the last event
@@ -84,7 +84,7 @@ class JobEnding(NamedTuple):
 
 
 class JobWrite(NamedTuple):
-    """A write that appends events after number `before`, at most once."""
+    """A write that appends events after event number `before`, at most once."""
 
     id: str
     epoch: int
@@ -95,7 +95,7 @@ class JobWrite(NamedTuple):
 
 
 class JobLease(NamedTuple):
-    """A claimed job as other routers see it. A beat that does not change means that its holder has stopped."""
+    """A claimed job as other routers see it. If its beat no longer changes, the router that holds it has stopped."""
 
     id: str
     epoch: int
@@ -117,7 +117,7 @@ class JobScan(NamedTuple):
 
 class RunJobs(Protocol):
     """Runs a call on the store's thread, as in `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
-    twice, and must not read changing state. Raises StoreUnavailable, after which it may be repeated."""
+    repeatedly, and must not read changing state. Raises StoreUnavailable; the call may then be repeated."""
 
     async def __call__(self, call: "Callable[[JobTable], T]", /) -> T: ...
 
@@ -148,8 +148,8 @@ class JobTable:
             return self._check_limits(new, limits) or (self._insert(new), True)
 
     def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
-        """Claim a due job: from the tenant with the fewest claimed jobs, the most urgent one, then the oldest. With
-        `late`, only a job past its deadline is claimed. `owner` is new for every claim."""
+        """Claim a due job or, with `late`, a job past its deadline: of the tenant with the fewest claimed jobs, the job
+        with the highest priority, then the oldest. `owner` is unique to a claim, so a repeated call returns its job."""
         with self._writing():
             claimed = self._find("owner = ?", owner, columns=_COLUMNS)
             if claimed:
@@ -166,7 +166,7 @@ class JobTable:
             return self._find("id = ?", rows[0][0], columns=_COLUMNS)[0]
 
     def write(self, write: JobWrite) -> bool:
-        """Return False, and write nothing, if the job was taken over, has ended or does not exist."""
+        """Return whether it is stored. Nothing is stored if the job was taken over, has ended or does not exist."""
         with self._writing():
             row = self._find_one("id = ?", write.id)
             events = [*write.events, *([b""] if write.ends is not None else [])]
@@ -233,7 +233,7 @@ class JobTable:
         return self._find_one("id = ? AND tenant = ?", job_id, tenant)
 
     def newest(self, tenant: str, most: int, before: str) -> list[JobRow] | None:
-        """List jobs, newest first; None if the tenant has no job with the id `before`."""
+        """List jobs older than the job `before` (if given), newest first; None if the tenant has no such job."""
         end = (1 << 63) - 1
         if before:
             row = self._find_one("id = ? AND tenant = ?", before, tenant)
@@ -243,7 +243,7 @@ class JobTable:
         return self._find("tenant = ? AND number < ? ORDER BY number DESC LIMIT ?", tenant, end, most)
 
     def events(self, job_id: str, after: int, most_bytes: int) -> list[tuple[int, bytes]]:
-        """Return numbered events: as many as fit, but at least one if there are any."""
+        """Return the numbered events after `after`: at most `most_bytes` in all, but at least one if any exists."""
         found: list[tuple[int, bytes]] = []
         size = 0
         while True:
@@ -329,7 +329,7 @@ class EndedJob(NamedTuple):
 
 
 def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int) -> Iterator[str]:
-    """Yield the ids to delete, in order. `ended` is sorted oldest first."""
+    """Yield the ids of jobs that exceed the limits and are to be deleted. `ended` is sorted oldest first."""
     kept: dict[str, deque[EndedJob]] = {}
     for job in ended:
         if job.ended_ms <= now_ms - round(limits.keep * 1000):

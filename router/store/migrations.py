@@ -64,8 +64,8 @@ ADD_RECEIPT_LABELS: Migration = (
     "CREATE INDEX receipts_unsorted ON receipts (number) WHERE outcome = ''",
     "CREATE INDEX comparisons_request ON comparisons (request_id, number)",
 )
-"""Receipts by tenant, specialist and outcome. The index contains the labels and is read from its newest end, so that
-rows that do not match are never read."""
+"""For finding receipts by tenant, specialist and outcome. The index contains the labels and is read newest first, so
+that rows of the table that do not match are never read."""
 ADD_SLICES: Migration = (
     """CREATE TABLE slices (
         writer TEXT NOT NULL, series TEXT NOT NULL, key TEXT NOT NULL, start_ms BIGINT NOT NULL,
@@ -79,7 +79,7 @@ MIGRATIONS: Sequence[Migration] = (INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS,
 
 
 def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:
-    """Apply the missing migrations, each in its own transaction. A new database is named `identity`. Raises
+    """Apply the missing migrations, each in its own transaction. A new database gets the given identity. Raises
     StoreConnectionLost for a database with a newer schema or one that belongs to another ensemble."""
     while True:
         connection.begin()

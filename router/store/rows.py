@@ -1,4 +1,4 @@
-"""Rows and errors of the store, and the checks of their values that every database shares."""
+"""The store's rows and errors, and the checks of row values, which are the same for every database."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class StoreUnavailable(Exception):
     def __init__(self, why: str, *, certain: bool = True) -> None:
         super().__init__(why if certain else f"{why}; it is unknown whether the change was committed")
         self.certain = certain
-        """True if the change was certainly not committed. If False, `on_change` reports a change that was committed."""
+        """True if the change was certainly not committed. If False and it was committed, `on_change` reports it."""
 
 
 class DocumentEdit(NamedTuple):
@@ -141,7 +141,7 @@ class StoreChanges(NamedTuple):
 
 
 class WriteBatch(NamedTuple):
-    """Rows to be written all together and only once: the number shows the database that a batch was already written."""
+    """Rows that are written together and only once: the number shows whether the database already has the batch."""
 
     number: int
     counts: Mapping[BucketKey, BucketCounts]

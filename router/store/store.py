@@ -60,7 +60,7 @@ class SliceUpdate(NamedTuple):
 def open_store(
     config: StoreConfig, ensemble_name: str, base: Path | None = None, window: float = LONGEST_WINDOW
 ) -> "Store":
-    """Open a store that connects only in `Store.start`. A relative SQLite path is resolved against `base`. Buckets that
+    """Return a store, which connects in `Store.start`. A relative SQLite path is resolved against `base`. Buckets that
     started more than `window` seconds ago are not reported. Raises BadStoreUrl for an invalid URL."""
     return Store(opener_for_url(config.url, ensemble_name, base), config, ensemble_name, window)
 
@@ -117,7 +117,7 @@ class Store:
             self._sync.limits = self._limits
 
     async def start(self) -> None:
-        """Return after the first round, even if it failed."""
+        """Start the synchronisation, and return after its first round, even if that failed or takes too long."""
         self._worker.start()
         self._is_open = True
         sync = StoreSync(
@@ -177,7 +177,7 @@ class Store:
         )
 
     async def audit(self, most: int = 100, subject: str = "", before: int = 0) -> Sequence[AuditRow]:
-        """List audit rows, newest first. `subject` and `before` (a number) limit the rows if they are given."""
+        """List audit rows, newest first. `subject` and `before` (a row number) limit the rows if they are given."""
         if subject:
             rows.check_key("subject", subject)
         limit, end = min(most, _MAX_AUDIT), before or _LAST_NUMBER
@@ -295,7 +295,7 @@ class MissingHomeOpener:
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
-    """Return the newest receipts. The index selects them first, so that only matching rows are read."""
+    """Return the newest receipts that match. The index selects them first, so that only matching rows are read."""
     wanted = [f"{column} = ?" for column in query.filters]
     values: list[object] = list(query.filters.values())
     if query.before_ms:

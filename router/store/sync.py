@@ -70,8 +70,8 @@ class StoreHealth:
 
 @dataclass(eq=False)
 class StoreSync:
-    """Runs four rounds a second, one at a time: write the next batch, then read the committed changes. A failed round
-    is retried later and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
+    """Runs at most four rounds a second, one at a time: write the next batch, then read the committed changes. A failed
+    round is retried later and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
 
     _worker: StoreWorker
     _held: WriteBuffer
@@ -102,7 +102,7 @@ class StoreSync:
         self._next_round = 0.0
 
     async def finish(self, seconds: float) -> None:
-        """Write the buffered rows, unless the database is down or slow."""
+        """Write the buffered rows, unless the database is down or slow, and stop."""
         end = self._clock.now() + seconds
         has_failed = False
         while not (self._held.is_empty or has_failed or self._clock.now() >= end):
@@ -230,7 +230,7 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
 
 
 def _keep_newest(connection: DatabaseConnection, table: str, counter: str, most: int) -> bool:
-    """Delete a page of rows older than the newest `most`. Numbers are consecutive; `meta` holds the last one."""
+    """Delete a page of rows older than the newest `most`; numbers are consecutive. Return whether more are left."""
     ((first, last),) = connection.execute(f"SELECT (SELECT MIN(number) FROM {table}), {counter} FROM meta")  # noqa: S608
     if first is None or first > last - most:
         return False

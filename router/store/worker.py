@@ -126,7 +126,7 @@ class StoreWorker:
         return await self.run_and_shape(do, lambda result: result)
 
     async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
-        """`shape` is applied on the event loop, before results of later tasks arrive there."""
+        """Run `do` and return `shape` of its result, computed on the event loop before later results arrive."""
         if self.num_waiting >= _MAX_CALLS:
             raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
         answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()
@@ -159,7 +159,7 @@ class StoreWorker:
         failed: Callable[[Exception], None],
         settle: float = 0.0,
     ) -> StoreTask[T]:
-        """`done` or `failed` is called on the event loop, in the order of the tasks."""
+        """Run `do`, then call `done` or `failed` on the event loop. These calls follow the order of the tasks."""
 
         def report(task: Future[T]) -> None:
             if not task.cancelled():

@@ -48,7 +48,7 @@ class AccessGate:
         return self._keys is not None
 
     def authorize(self, access: Access | None, headers: Headers) -> AuthorizedCaller:
-        """`access` is what the call requires; None if it is not declared. Raises Refusal if the caller lacks it."""
+        """Return the caller. Raises Refusal if it lacks the access that the call requires, or if `access` is None."""
         with self._counting_refusals():
             if access is Access.OPEN:
                 return AuthorizedCaller(CallerIdentity(), None)
@@ -111,8 +111,8 @@ class AccessGate:
             self._meter(key).charge(num_tokens, self._clock.now())
 
     def replace(self, keys: KeySet) -> None:
-        """Apply new keys to every call from now on. Running calls finish, but grants of keys that were changed or
-        revoked end, which closes endless streams."""
+        """Apply new keys to every call from now on. Running calls finish, but grants end for keys that were
+        revoked or now give different access, which closes endless streams."""
         self._keys = keys
         now = self._clock.now()
         for name, meter in tuple(self._meters.items()):
@@ -158,7 +158,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
         self._uncounted = handlers.ConcurrencyLimit(MAX_UNCOUNTED_CALLS)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Count a call from its beginning. Streams of requests are authorized but not counted."""
+        """Authorize a call, and count it from its beginning. Streams of requests are not counted."""
         method = details.method
         access = RPC_ACCESS.get(method)
         try:
@@ -197,7 +197,7 @@ def headers_from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) ->
 
 
 def extract_key(headers: Headers) -> bytes:
-    """Raises Refusal if there is no key, or more than one."""
+    """Return the key in the headers. Raises Refusal if there is no key, or more than one."""
     given = [(name, value) for name, value in headers if name in (_AUTHORIZATION, _API_KEY)]
     keys = {_key_of_header(name, value) for name, value in given} - {b""}
     if len(given) > len({name for name, _ in given}) or len(keys) > 1:

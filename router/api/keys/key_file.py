@@ -141,7 +141,7 @@ class KeysFile:
         self.path = path
 
     def read(self) -> tuple[Key, ...]:
-        """Raises KeysInvalid with a message that names the file, or OSError."""
+        """Return the keys. Raises KeysInvalid with a message that names the file, or OSError."""
         if not self.path.is_file() and self.path.exists():
             raise KeysInvalid(f"{self.path} is not a regular file")
         with self.path.open("rb") as file:
@@ -178,7 +178,7 @@ class KeysFile:
 
 
 def _copy_permissions(descriptor: int, target: Path) -> None:
-    """Keep the permissions, so that a router that runs as another user can read the file and notice revoked keys."""
+    """Copy the owner and mode of `target`, so that a router run by another user can read it and notice revoked keys."""
     try:
         existing = target.stat()
     except FileNotFoundError:
@@ -225,7 +225,7 @@ class WatchedKeys:
         return KeySet(self._file.read())
 
     async def follow(self, on_change: Callable[[KeySet], None]) -> None:
-        """Call `on_change` for every change; never return."""
+        """Call `on_change` with the new keys after every valid change; never return."""
         while True:
             await asyncio.sleep(self._interval)
             stamp = await asyncio.to_thread(file_stamp, self._file.path)
@@ -245,8 +245,8 @@ KeySource = StaticKeys | WatchedKeys
 
 
 def open_keys(option: Path | None, environment: Mapping[str, str], configured: str | None) -> KeySource | None:
-    """Use the option, else the environment, else the configuration; None if none of them is set. The variable holds
-    a path, or the content of a key file if it begins with a brace. Raises KeysInvalid."""
+    """Return the keys set by the option, else the environment, else the configuration; None if none is set. The
+    environment variable holds a path, or the content of a key file if it begins with a brace. Raises KeysInvalid."""
     variable = environment.get(KEYS_VARIABLE, "").strip()
     if option is None and variable.startswith("{"):
         try:

@@ -15,8 +15,8 @@ _NEWEST_WEIGHT = 0.2  # weight of the newest call in the typical duration of a c
 
 
 class TokenBucket:
-    """A limit that refills at a rate per minute and holds at most one minute's worth. It may be overdrawn; the debt
-    must be refilled before the next take."""
+    """A limit that refills at a rate per minute and holds at most one minute's worth. It may be overdrawn; `wait`
+    then includes the time to refill the debt."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self._per_minute = per_minute
@@ -29,7 +29,7 @@ class TokenBucket:
         return min(float(self._per_minute), filled)
 
     def wait(self, now: float) -> float:
-        """Seconds until at least 1 is available."""
+        """Return the seconds until at least 1 is available."""
         lacking = 1.0 - self.level(now)
         return lacking * _MINUTE / self._per_minute if lacking > _EPSILON else 0.0
 
@@ -60,7 +60,7 @@ class KeyMeter:
         self.allowance = allowance
 
     def begin_call(self, now: float) -> None:
-        """Raises Refusal if a limit is reached; then the call is not counted."""
+        """Count a call. Raises Refusal if a limit is reached; then the call is not counted."""
         refusal = self._refusal(now)
         if refusal is not None:
             raise refusal
@@ -74,12 +74,12 @@ class KeyMeter:
         self._typical_seconds = seconds if typical is None else typical + _NEWEST_WEIGHT * (seconds - typical)
 
     def charge(self, num_tokens: int, now: float) -> None:
-        """Tokens are known only after they are computed, so a charge may overdraw the limit."""
+        """Charge tokens after they were computed; this may overdraw the limit."""
         if self._tokens is not None:
             self._tokens.take(num_tokens, now)
 
     def token_refusal(self, now: float) -> Refusal | None:
-        """Return a refusal while the token limit is overdrawn."""
+        """Return a refusal while no token is available, else None."""
         if self._tokens is not None and (wait := self._tokens.wait(now)) > 0:
             return _limit_reached("tokens_per_minute", self.allowance.tokens_per_minute, "tokens per minute", wait)
         return None
