@@ -16,8 +16,8 @@ class RequestObserver:
     def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
-        """The first chunk was sent. `ttft` counts seconds from the request's arrival, `admission` from its
-        admission."""
+        """The first chunk has arrived. `ttft` counts seconds from the request's arrival at the router, `admission` from
+        its acceptance by the replica."""
 
     def ended(self, request: Request, receipt: wire.Receipt) -> None:
         """An admitted request has ended, with any outcome. The receipt must not be changed."""
@@ -34,7 +34,7 @@ class RequestObservers:
         self._gap_observers: list[RequestObserver] = []
 
     def add(self, observer: RequestObserver, *, gaps: bool = True) -> None:
-        """An observer without `gaps` does not receive the event that occurs for almost every token."""
+        """Add an observer. If `gaps` is False, it does not receive the times between tokens."""
         self._observers.append(observer)
         if gaps:
             self._gap_observers.append(observer)

@@ -66,7 +66,7 @@ class CapturedAnswer:
         return True
 
     def text(self) -> str | None:
-        """Return None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per chunk."""
+        """Return the text; None if the answer was dropped, is malformed or too long. Runs on any thread."""
         raw, ends, is_whole = bytes(self._raw), self._ends, self.is_whole
         if not is_whole:
             return None

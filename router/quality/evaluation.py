@@ -134,7 +134,7 @@ class EvaluationTask:
 
     @property
     def did_shadow_run_away(self) -> bool:
-        """Whether the shadow was truncated although it had several times the tokens of the primary's answer."""
+        """Whether the shadow was cut off after a multiple of the tokens of the primary's answer, which was complete."""
         if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
             return False
         primary = self.finished.receipt.usage
@@ -159,8 +159,8 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Evaluate what the current specialist's queue slot covers. Return whether the task must be queued again for
-        the other specialist."""
+        """Evaluate the task or, in its second turn, only the shadow. Return whether the task must be queued again for
+        the shadow's specialist."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -179,7 +179,7 @@ class Evaluator:
         return task.needs_two_turns
 
     async def _decode(self, captured: CapturedAnswer, usage: wire.Usage) -> DecodedAnswer | None:
-        """Return None if the answer was dropped or is malformed."""
+        """Return the decoded answer; None if it was dropped, is malformed or too long."""
         is_large = captured.num_bytes > LARGE_ANSWER_BYTES
         text = await asyncio.to_thread(captured.text) if is_large else captured.text()
         if text is None:
@@ -202,8 +202,8 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> Outcome | None:
-        """Verify the answer with the candidate's own verifier and count the verdict for its lane; None if it is not
-        conclusive. An answer from another model revision or with other adapters counts for no lane."""
+        """Verify the answer with the candidate's own verifier and count the verdict for its lane. Return the outcome if
+        it is conclusive, else None. Answers that are truncated, or not from the candidate's lane, do not count."""
         if not answer.has_stopped or not _counts_for_lane(candidate, lane):
             return None
         began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
@@ -224,7 +224,7 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers. If either was truncated, neither is verified."""
+        """Compare the answers. If either was truncated, neither is verified, unless the shadow ran away."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return
@@ -262,7 +262,7 @@ def compare_answers(
     similar: float,
     at_ms: int,
 ) -> operator_wire.Comparison:
-    """Has no side effects. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the
+    """Return the comparison. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the
     primary's verifier on them. Too slow for the event loop, because it compares both texts character by character."""
     decision = finished.receipt.decision
     likeness = similarity(*texts)

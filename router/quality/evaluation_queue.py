@@ -111,7 +111,7 @@ class EvaluationQueue:
             task.shadow.when_done(lambda answer: self._shadow_done(task, answer))
 
     def _reserve(self, task: EvaluationTask) -> bool:
-        """Reserve bytes for the question, dropping older answers if necessary."""
+        """Return whether bytes for the question could be reserved; older answers are dropped if necessary."""
         if not task.finished.captured.is_whole:
             self.counters.unread += 1
             return False
@@ -167,7 +167,7 @@ class EvaluationQueue:
             return False
 
     def _done(self, line: LineKey, task: EvaluationTask, began: float, running: "asyncio.Task[bool]") -> None:
-        """Clean up; also called when the evaluation was cancelled before it began."""
+        """Drop the task or queue it again; also called when the evaluation was cancelled before it began."""
         self._running.discard(running)
         seconds = self._clock() - began
         self._lines.done(line, seconds)

@@ -263,7 +263,7 @@ class AnswerTap:
             _log.error("Failed to capture an answer for evaluation.", exc_info=True)
 
     def finished(self, receipt: wire.Receipt, question: str) -> None:
-        """Submit the complete answer."""
+        """Submit the complete answer for evaluation, once, if it is a sample or has a shadow."""
         if self._is_submitted or not (self._plan.sample or self._handle is not None):
             return
         self._is_submitted = True

@@ -1,4 +1,4 @@
-"""One shadow of a request: the copied request, the stream of its answer, and the handle on the answer."""
+"""One shadow of a request: the copied request, and the stream of its answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class ShadowStream:
         self._lane = wire.Lane()
 
     async def listen(self, call: object) -> None:
-        """Read the stream to its end. Raises CancelledError if cancelled, TimeoutError if it takes too long."""
+        """Read the stream to its end, and set `ending`. Raises CancelledError if cancelled."""
         attempt = _UncountedAttempt(self.replica)
         attempt.call = call
         try:

@@ -62,7 +62,7 @@ class SloObjective:
 
 class MissedFirstToken(NamedTuple):
     """A request that ended before its first token. Times are seconds from its arrival. It does not count if the caller
-    cancelled before the target had passed, or if the request could not be answered."""
+    left before the target had passed, or if the service was not at fault."""
 
     reason: int
     waited: float
@@ -120,7 +120,7 @@ class SloWindows:
         return [(series, each) for series, window in self.by_series.items() for each in window.slices]
 
     def slice_at(self, key: SliceKey) -> SloSlice | None:
-        """Return None if the slice has expired."""
+        """Return the slice; None if it has expired."""
         return self.by_series[key[0]].slices.get(key[1])
 
 
@@ -149,7 +149,7 @@ class PeerWindows(SloWindows):
         self._by_writer = {key: each for key, each in self._by_writer.items() if key in held}
 
     def num_routers(self, now: float) -> int:
-        """The number of routers with requests in the short window."""
+        """Return the number of writers with measurements in the short window."""
         window = self.by_series[SHORT_SERIES]
         counted = [
             writers
@@ -441,7 +441,7 @@ def _objective_to_wire(
 
 
 def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
-    """Report the breaker's window. A rate from fewer samples than the breaker needs is not published."""
+    """Return the objective over the breaker's window, without a rate if the breaker has too few samples."""
     is_known = breaker.HasField("pass_rate") and breaker.samples >= breaker.min_samples
     rate = breaker.pass_rate if is_known else None
     failed = 0 if rate is None else breaker.samples - round(rate * breaker.samples)
@@ -473,5 +473,5 @@ def format_slo_header(slo: wire.Slo) -> str:
 
 
 def _format_number(value: float) -> str:
-    """Format as 300, 0.081 or 0.2."""
+    """Format with at most three decimals: 300, 0.081, 0.2."""
     return f"{value:.3f}".rstrip("0").removesuffix(".")

@@ -52,7 +52,7 @@ def _pack_sketch(sketch: Sketch) -> bytes:
 
 
 def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
-    """Check the data, because the store's content is not trusted. Raises BadSlice for invalid data."""
+    """Return the slice, checked, because the store's content is not trusted. Raises BadSlice for invalid data."""
     try:
         message = wire.SloSlice.FromString(raw)
     except DecodeError:
@@ -102,7 +102,7 @@ class SloSharing:
             await asyncio.sleep(EXCHANGE_SECONDS)
 
     async def exchange(self) -> bool:
-        """Exchange once. Return whether the store answered."""
+        """Exchange all changed slices. Return False if the store was unavailable or refused them."""
         more = True
         while more:
             changed = [] if self._is_away else self._take_changed()
@@ -151,7 +151,7 @@ class SloSharing:
                 yield row.key, row.writer, (row.series, TimeSlice(row.start_ms, row.span_ms)), content
 
     def _take_changed(self) -> list[tuple[str, SliceKey]]:
-        """Return up to _BATCH_ROWS slices that the store does not have."""
+        """Remove and return up to _BATCH_ROWS of the slices that the store does not have."""
         found: list[tuple[str, SliceKey]] = []
         for name, meter in self._tracker.meters.items():
             meter.settle()
@@ -167,7 +167,7 @@ class SloSharing:
                 meter.changed.add(each)
 
     def _row(self, specialist: str, key: SliceKey) -> SliceRow | None:
-        """Return None if the slice has expired."""
+        """Return the slice as a row; None if it has expired."""
         series, slice_of_time = key
         content, config = self._tracker.meters[specialist].slice_at(key), self._tracker.config
         if content is None:

@@ -119,7 +119,7 @@ def _validators() -> tuple[Any, Any]:
 
 
 def _is_multiple(value: float, divisor: float) -> bool:
-    """Compare with a tolerance, unlike the library: 0.3 is a multiple of 0.1."""
+    """Whether the value is a multiple, with a tolerance that the library lacks: 0.3 is a multiple of 0.1."""
     if isinstance(value, int) and isinstance(divisor, int):
         return value % divisor == 0
     try:

@@ -127,7 +127,7 @@ def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
 
 
 def _header_error_kind(name: str) -> ErrorKind:
-    """A library may be missing here, but a path on this machine or an invented standard header is a real error."""
+    """Return "header" for a library that may be missing here; a local path or an invented standard header is wrong."""
     if name.startswith("/") or ".." in name or not _HEADER_PATH.fullmatch(name):
         return "wrong"
     return "header" if name in NEWER_HEADERS or not _STANDARD_HEADER.fullmatch(name) else "wrong"
@@ -238,7 +238,7 @@ class CppVerifier:
         return problem
 
     async def still_works(self) -> bool:
-        """Repeat the self-test; if it fails, everything is prepared again for the next answer."""
+        """Return whether the self-test still succeeds. If not, everything is prepared again for the next answer."""
         if not await self._self_test():
             return True
         self.headers.discard()
@@ -268,7 +268,7 @@ class _CompileSession:
         self.runs_left = _MOST_RUNS
 
     async def compile(self, form: CppForm, *, standard: str = STANDARD, bare: bool = False) -> CompileError | None:
-        """Return None if the form compiles; `bare` omits the headers. Raises _LimitExceeded and _CannotJudge."""
+        """Return the error, if any. `bare` omits the headers. Raises _LimitExceeded and _CannotJudge."""
         self.runs_left -= 1
         is_precompiled = self._verifier.headers.is_precompiled and standard == STANDARD
         header = None if bare else self._verifier.headers.header

@@ -147,7 +147,7 @@ def _leading_name(words: list[str]) -> tuple[str, list[str]]:
 
 
 def wrap_statements(pieces: list[CodePiece], number: int = 0) -> str:
-    """Put statements, and declarations among them, into a function; definitions stay outside. Line numbers are kept."""
+    """Put statements and the declarations after them into a function; the rest stays outside. Line numbers are kept."""
     outside: list[str] = []
     inside: list[str] = []
     for piece in pieces:
@@ -288,7 +288,7 @@ def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the unit after its context, without local includes; first without `using namespace std`."""
+    """Yield the unit after its context, without local includes: first without, then with `using namespace std`."""
     context = wrap_local(unit.context, 1)
     code = wrap_local(unit.code, 0)
     for before in ("", _USING_STD):
@@ -296,7 +296,7 @@ def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_joined(units: Sequence[CppUnit]) -> Iterator[CppForm]:
-    """Yield all units as one program, headers first and `main` last; first without `using namespace std`."""
+    """Yield all units as one program, headers first and `main` last: without, then with `using namespace std`."""
     ordered = sorted(units, key=lambda unit: (not _HEADER.search(unit.code), unit.is_whole))
     parts = [wrap_local(unit.code, number) for number, unit in enumerate(ordered)]
     for before in ("", _USING_STD):

@@ -79,7 +79,7 @@ def _serve(order: dict[str, Any]) -> None:
 
 
 def load_verifier(module: str, name: str) -> Callable[[str, str], Any]:
-    """Load a function, or the `verify` method of an object; a class is instantiated."""
+    """Return the named function, or the `verify` method of the named object; a class is instantiated."""
     found = getattr(importlib.import_module(module), name)
     if inspect.isclass(found):
         found = found()

@@ -77,5 +77,5 @@ def _open_fence(fence: "re.Match[str]", prose: str) -> _OpenFence:
 
 
 def _unindented(line: str, indent: int) -> str:
-    """Remove the fence's indentation or quote markers."""
+    """Return the line without the fence's indentation or quote markers."""
     return line[indent:] if not line[:indent].strip(" \t>") else line

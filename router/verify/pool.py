@@ -56,7 +56,7 @@ class _OutputFlood(Exception):
 
 class FairQueue(Generic[_Item]):
     """Waiting items by owner. The owner that has used the least time goes next, so that slow owners wait longest. An
-    owner that was idle starts with the time that the last chosen owner had used: unused time cannot be saved."""
+    owner that was idle starts with at least the time that the last chosen owner had used: it cannot save up time."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, deque[_Item]] = {}  # by owner; no deque is empty
@@ -97,7 +97,7 @@ class VerifierPool:
         self._queue = FairQueue[asyncio.Future[None]]()
 
     async def run(self, task: PoolTask) -> TaskResult:
-        """Return soon after the task's time limit and leave no process behind, even if cancelled. Raises OSError."""
+        """Run the task in its turn, until soon after its time limit. Never leaves a process behind. Raises OSError."""
         async with self._turn(task.owner):
             return await _run_task(task)
 

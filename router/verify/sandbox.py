@@ -56,7 +56,7 @@ class Sandbox:
     _owner: str = ""
 
     def output_path(self, writable: str) -> str:
-        """The path of the writable folder as the program sees it."""
+        """Return the path of the writable folder as the program sees it."""
         return OUTPUT_FOLDER if self.mode == NAMESPACES else writable
 
     async def run(self, program: SandboxedProgram, stdin: bytes, limits: SandboxLimits) -> SandboxResult:
@@ -140,7 +140,7 @@ def _probe_mode(mode: SandboxMode) -> str | None:
 
 
 def shared_libraries(program: str) -> list[str]:
-    """Return the files that the dynamic loader loads, including itself; empty for a static program. Raises OSError."""
+    """Return the loader and the libraries that it loads; nothing for a static program. Raises OSError."""
     done = subprocess.run(  # noqa: S603
         [program], capture_output=True, env={"LD_TRACE_LOADED_OBJECTS": "1"}, timeout=_PROBE_SECONDS, check=False
     )

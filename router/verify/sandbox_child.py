@@ -40,7 +40,7 @@ _REFUSED_CALLS = (
     "request_key 249 218; keyctl 250 219; perf_event_open 298 241; bpf 321 280; userfaultfd 323 282; "
     "io_uring_setup 425 425; io_uring_enter 426 426; io_uring_register 427 427"
 )
-"""Names and numbers (x86_64, aarch64) of system calls for other processes, the network or rarely used kernel code."""
+"""Names and numbers (x86_64, aarch64) of calls that reach other processes, the network or rarely used kernel code."""
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _PRLIMIT = (302, 261)
@@ -77,7 +77,7 @@ def _return_for(number: int, what: int) -> list[BpfInstruction]:
 
 
 def _by_first_argument(number: int, allowed: BpfInstruction, otherwise: int) -> list[BpfInstruction]:
-    """Test only the low half of the argument: clone flags and process ids use no other bits."""
+    """Allow a call by the low half of its first argument: clone flags and process ids use no other bits."""
     return [
         BpfInstruction(_EQUAL, 0, 4, number),
         BpfInstruction(_LOAD, 0, 0, _FIRST_ARGUMENT),

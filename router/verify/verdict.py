@@ -42,7 +42,7 @@ def length_error(answer: str, most_bytes: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return printable text of at most `MOST_WHY` characters."""
+    """Return the text as one printable line of at most `MOST_WHY` characters."""
     plain = " ".join(text[: 4 * MOST_WHY].split())
     printable = "".join(character if character.isprintable() else "?" for character in plain)
     return printable if len(printable) <= MOST_WHY else printable[: MOST_WHY - 1] + "…"

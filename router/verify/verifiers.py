@@ -39,8 +39,8 @@ _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
-    """Return verifiers by specialist; specialists with the same `verify` share one. Only one process runs at a time.
-    Raises ValueError with a message that states what is valid."""
+    """Return verifiers by specialist; specialists with the same `verify` share one. Custom verifiers have processes of
+    their own; the others take turns with one. Raises ValueError with a message that states what is valid."""
     base = None if ensemble.source is None else ensemble.source.parent
     pool = VerifierPool()
     specs = sorted({specialist.verify for specialist in ensemble.specialists})
@@ -51,9 +51,9 @@ def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
 def open_verifier(
     spec: str, correctness: CorrectnessConfig, base: Path | None, pool: VerifierPool | None = None
 ) -> Verifier:
-    """`base` is the configuration's folder. Raises ValueError with a message that states what is valid. A valid
-    verifier that cannot work on this machine is still opened: it logs the reason, and its verdicts are `unavailable`.
-    The first C++ verifier starts a few short processes to probe the compiler."""
+    """Return the verifier for `spec`; `base` is the configuration's folder. Raises ValueError with a message that
+    states what is valid. If a valid verifier cannot work on this machine, the reason is logged, and its verdicts are
+    `unavailable`. The first C++ verifier starts a few short processes to probe the compiler."""
     if problem := verifier_problem(spec):
         raise ValueError(problem)
     pool = pool or VerifierPool()
@@ -132,8 +132,8 @@ class FixedVerifier:
 
 @dataclass(eq=False)
 class TextVerifier:
-    """Checks whether the Python or JSON in an answer is valid. A child process runs `router.verify.checks`; if it
-    crashes or times out, the answer fails."""
+    """Checks whether the Python or JSON in an answer is valid. A child process runs `router.verify.checks`; the answer
+    also fails if the child exceeds its CPU time or overflows its stack."""
 
     name: str
     _pool: VerifierPool
@@ -182,7 +182,7 @@ class TextVerifier:
 
 
 def extract_python(text: str) -> list[str]:
-    """Return fenced Python, one source per block; otherwise the whole text if it is only code."""
+    """Return the fenced Python, one source per block; without fences, the whole text if it is only code."""
     blocks = extract_blocks(text)
     if not blocks:
         return [text] if _SIGNS.search(text) and not any(map(_is_prose, text.split("\n"))) else []
@@ -206,7 +206,7 @@ def _as_module(code: str) -> str:
 
 
 def extract_json(text: str) -> list[str]:
-    """Return fenced JSON, one string per block; otherwise the whole answer, which must then be JSON."""
+    """Return the fenced JSON, one string per block; the whole answer if it begins like JSON or has no such block."""
     stripped = text.strip().removeprefix("\ufeff")
     if stripped[:1] in ("{", "["):
         return [stripped]

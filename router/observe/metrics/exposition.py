@@ -1,4 +1,4 @@
-"""All metrics that a router exposes: its own, and those of its replicas."""
+"""The router's own exposition, and its metrics of the store, traces, endpoint, control plane and scrapes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

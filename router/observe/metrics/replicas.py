@@ -37,8 +37,8 @@ class MalformedExposition(ValueError):
 
 
 class ExpositionMerger:
-    """Merges text expositions of several processes without parsing every sample, which would take ten times as long and
-    compete with requests for the interpreter. Not thread-safe."""
+    """Merges text expositions of several processes with regular expressions: a real parser would take ten times as long
+    and compete with requests for the interpreter. Not thread-safe."""
 
     def __init__(self) -> None:
         self._heads: dict[str, tuple[str, str]] = {}  # type and comment lines of each family

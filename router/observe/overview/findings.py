@@ -105,7 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Describe the fallback. Fallbacks do not chain; requests may have a second choice if another specialist serves."""
+    """Return the fallback that answers, if any, and what happens to requests. Fallbacks do not chain."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):

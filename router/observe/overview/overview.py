@@ -195,7 +195,7 @@ class OverviewFrame:
 
 
 class Overviews:
-    """Creates overviews. Without watchers one is created every few seconds, for the history and for the duration of
+    """Creates overviews. Without watchers one is created every few seconds, to record the history and to time the
     findings. `wall_ms` returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
 
     def __init__(
@@ -248,7 +248,7 @@ class Overviews:
         return self._frame
 
     async def follow(self) -> AsyncGenerator[OverviewFrame, None]:
-        """Yield the current frame, then the newest after each change. Raises Refusal if there are too many watchers."""
+        """Yield the current frame, then newer ones; a slow reader misses some. Raises Refusal for too many watchers."""
         with self.watchers.enter():
             frame = self.now()
             while True:
@@ -364,7 +364,7 @@ class Overviews:
         self._cache.forget_all_but(known, {info.name for info in replicas})
 
     def _loads(self) -> dict[str, specialist_pb2.LoadReport]:
-        """Return the last reports of the replicas, by name."""
+        """Return the last reports of the connected replicas, by name."""
         return {
             each.name: each.report for each in self._fleet.replicas if each.is_connected and each.report is not None
         }

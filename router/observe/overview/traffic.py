@@ -194,11 +194,11 @@ class CacheReuse:
 
 
 class CacheReuseTracker:
-    """Sums the increases of the replicas' counters. Counters start at 0 with each process: a counter below its last
-    value means a restart, and counts in full."""
+    """Sums the increases of the replicas' counters. They start at 0 with each process: if the prompt tokens are fewer
+    than last time, the process has restarted, and its counters count in full."""
 
     def __init__(self, clock: Clock, recent: float = RECENT_SECONDS, usual: float = USUAL_SECONDS) -> None:
-        """Compare the last `recent` seconds with the `usual` seconds before them."""
+        """`recent` is the length of the last period in seconds, `usual` that of the period before it."""
         self._clock = clock
         self._recent = recent
         self._usual = usual
