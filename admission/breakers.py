@@ -117,7 +117,7 @@ class CorrectnessRules:
 
 
 def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> CorrectnessRules:
-    """`floor` is the specialist's configured floor."""
+    """Return the rules of one specialist's breaker; `floor` is the specialist's configured floor."""
     return CorrectnessRules(floor, config.min_samples, config.window, config.breach)
 
 
@@ -182,8 +182,8 @@ def advance_breaker(
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
-    """Return the record, held by an operator until it is released. While it is held open, the lane gets only shadow
-    traffic; while it is held closed, the lane serves. The underlying state keeps updating."""
+    """Return the record of a breaker that an operator holds until its release. While it is held open, the lane gets
+    only shadow traffic; while it is held closed, the lane serves. The underlying state keeps updating."""
     return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
 
 

@@ -71,9 +71,9 @@ def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: Es
 def advance_ladder(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> tuple[EscalationLadder, EscalationMove | None]:
-    """Return the ladder after the counts of the last `rules.sustain` seconds, and the move if there was one. The counts
-    are requests accepted (good) or refused for lack of capacity (bad). The level never exceeds `top`, the largest
-    number of levels of any intent of the specialist. Applying the same counts twice has no further effect."""
+    """Return the ladder updated with the counts of the last `rules.sustain` seconds, and the move if there is one. The
+    counts are requests accepted (good) or refused for lack of capacity (bad). The level never exceeds `top`, the
+    largest number of levels of any intent of the specialist. Applying the same counts twice has no further effect."""
     limit = top if rules.enabled else 0
     ladder = _timed(ladder, counts, now, rules, limit)
     aim, why = _target_level(ladder, counts, now, rules, limit)

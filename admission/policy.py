@@ -72,9 +72,9 @@ MAX_IDLE_CHUNKS = 2
 
 
 def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decodes: bool, holds: bool) -> int:
-    """Return the most prompt tokens of the next step; `num_chunked` of the current chunk were computed since the last
-    decode steps. While requests decode, a step delays them by at most the rest of a chunk. Otherwise a step may be
-    longer, but it is kept short if the scheduler holds prompts for deadlines (`holds`)."""
+    """Return the maximum number of prompt tokens in the next step; `num_chunked` tokens of the current chunk were
+    computed since the last decode steps. While requests decode, a step delays them by at most the rest of a chunk.
+    Otherwise a step may be longer, but not by much if the scheduler holds prompts for deadlines (`holds`)."""
     if decodes:
         return chunk - num_chunked
     return min(max_step_tokens, MAX_IDLE_CHUNKS * chunk) if holds else max_step_tokens

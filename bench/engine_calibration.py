@@ -44,7 +44,7 @@ def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode,
 
 
 def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
-    """Fit non-negative costs by least squares of the relative errors, without the slowest steps."""
+    """Fit non-negative costs by least squares of relative errors, without the slowest steps. Raises TooFewSteps."""
     mine = [step for step in steps if step.mode == mode]
     shapes = {(step.num_tokens, step.num_pairs) for step in mine}
     if len(shapes) < 3:

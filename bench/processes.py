@@ -141,7 +141,7 @@ class PeerFailed(RuntimeError):
 
 
 class _ProcessGroup:
-    """A process in its own group, whose errors go to a log."""
+    """A process in its own group, whose output goes to a log unless it is piped."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, **options: Any) -> None:
         self.name, self._log = name, log

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _figures(found: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str, float]]:
-    """`found` has the seconds per step, by sampling and structure."""
+    """Yield the time of a step and its overheads; `found` has the seconds per step, by sampling and structure."""
     greedy = found["greedy", NO_STRUCTURE]
     for (sampling, structure), seconds in found.items():
         name = f"{sampling}, {structure}"

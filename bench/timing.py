@@ -92,7 +92,7 @@ class Board:
             self._samples.setdefault(key, {})[number] = value
 
     def records(self) -> list[BenchRecord]:
-        """Return records by case, then by metric, then by system."""
+        """Return the records, ordered by case, then by metric, then by system."""
         cases = list(dict.fromkeys(key.case for key in self._samples))
         metrics = list(dict.fromkeys(key.metric for key in self._samples))
 

@@ -73,7 +73,8 @@ def evaluate_specialist(
     busy: float,
     most_refused: float,
 ) -> SpecialistFigures:
-    """Compare the answers with the targets. `most_refused` is the allowed share of unanswered requests."""
+    """Return the figures of the answers and the targets that they miss. `most_refused` is the allowed share of
+    unanswered requests."""
     seen = {
         "ttft": [answer.ttft for answer in answers if answer.ttft is not None],
         "itl": [gap for answer in answers for gap in answer.gaps],
@@ -125,7 +126,7 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Find the fewest replicas of all specialists together, each by doubling, then by bisection. Specialists share
+    """Find the fewest replicas of each specialist, for all at once: by doubling, then by bisection. Specialists share
     load, so the result is simulated as a whole and increased where it fails. Raises NotEnough if `most` are too few."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []

@@ -222,7 +222,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         return True
 
     def resume(self, process: Process) -> None:
-        """Resume the process. Its waiting callbacks run now."""
+        """Resume the process. Its waiting callbacks become due now."""
         self._ready.extend(cast("list[_Due]", process.resume()))
 
     def stop(self) -> None:

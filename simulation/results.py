@@ -98,7 +98,7 @@ def format_table(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]
 
 
 def format_figure(value: float) -> str:
-    """Format whole numbers and those from 100 on without decimals, those from 10 on with one, others with two."""
+    """Format without decimals if the value is whole or at least 100, with one if it is at least 10, else with two."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -155,7 +155,7 @@ class BookedRequest:
 
     @property
     def first_deadline(self) -> float | None:
-        """None after the first token."""
+        """The deadline of the first token; None once that token has been generated."""
         return None if self.generated else self.booking.first_deadline
 
     @property

@@ -28,7 +28,7 @@ _PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
 
 def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
-    """Return a Poisson stream. Lengths are lognormal with a median and a sigma: many are short, a few are very long."""
+    """Return a source of Poisson arrivals with lognormal lengths, given by median and sigma: a few are very long."""
 
     def shapes(rng: Random) -> Iterator[LengthShape]:
         while True:
@@ -186,7 +186,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes of one priority, or of all if None. Rates count the answers in time within the window."""
+    """Count the outcomes of one priority, or of all if None. Rates count only answers in time and within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]

@@ -94,7 +94,8 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Return the share of followed refusals whose retry-after was right; None if there are none."""
+    """Return the share of followed refusals, of those with waits under `below`, whose retry-after was right; or
+    None."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None

@@ -101,7 +101,7 @@ class Environment:
 
 
 def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables of a peer's process, which must not find Octet's packages."""
+    """Return the environment variables of a peer, `own` included. A peer must not find Octet's packages."""
     return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 

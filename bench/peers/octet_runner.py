@@ -120,7 +120,7 @@ class Octet(ScheduledEngine):
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Generate with a new scheduler. `age_bound` None is the default of a replica; 1 is a turn per step."""
+        """Generate with a new scheduler. `age_bound` None means the default of a replica; 1 means a turn per step."""
         opened, base = self._opened, self.scheduler
         with TemporaryDirectory(prefix="octet-bench-") as folder:
             for index in range(len(opened.digests), num_adapters):

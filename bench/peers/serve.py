@@ -21,7 +21,7 @@ class Loaded(NamedTuple):
 
 
 class Stopwatch:
-    """The tokens of each answer, and the seconds at which each token arrived."""
+    """The tokens of each answer, and the arrival of each token in seconds since the start."""
 
     def __init__(self, num_prompts: int) -> None:
         self._tokens: list[list[int]] = [[] for _ in range(num_prompts)]

@@ -386,7 +386,7 @@ class Endpoint:
 
 
 def named_apart(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """Make equal names different by adding the model, then a number."""
+    """Return the endpoints with equal names made different: by adding the model, then a number."""
     names = [each.name for each in endpoints]
     fuller = [each.name if names.count(each.name) == 1 else f"{each.name} {each.model}" for each in endpoints]
     counted = [

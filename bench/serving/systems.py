@@ -54,7 +54,7 @@ PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
 async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask]]) -> float:
-    """Return requests per second: the median of all crowds except the first, which warms up."""
+    """Return requests per second: the median of all crowds except the first, which is a warm-up."""
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
     found = median(map(rate_of, rounds[1:]))
     if not found:
@@ -201,7 +201,7 @@ class ServerPeer:
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
-    """Return a command that runs a module: the script `vllm` needs a package that is not named as the CPU build is."""
+    """Return a command that runs vLLM as a module: its script needs a package named `vllm`, unlike the CPU build."""
     return (
         *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
