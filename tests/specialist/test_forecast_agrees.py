@@ -182,8 +182,8 @@ def requests(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
 def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[RequestShape], max_running: int) -> None:
-    """The times of every first token and every end agree, unless a request ends early at its deadline or chunks are
-    split between prompts."""
+    """The times of every first token and every end agree. Runs with more than 16 chunks of prompts, with an early end
+    or with a full pool are left out."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)

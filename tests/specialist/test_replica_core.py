@@ -167,7 +167,7 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 
 
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: admitted requests are in time only because a request that would delay another is refused."""
+    """Control: admitted requests are on time only because a request that would delay another is refused."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     assert ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 

@@ -124,7 +124,7 @@ async def ask_until(routed: RouterHarness, name: str, seconds: float = 60.0) -> 
 
 
 async def operate(routed: RouterHarness, name: str, request: Any, answer: Any) -> Any:
-    """Call a method of the operator service. Raises AioRpcError if the call fails."""
+    """Return the result of a method of the operator service. Raises AioRpcError if the call fails."""
     method = routed.channel.unary_unary(
         f"/octet.v1.Operator/{name}", type(request).SerializeToString, answer.FromString
     )

@@ -51,7 +51,7 @@ class TinyModel:
         return tokenizer
 
     def save(self, directory: Path) -> Path:
-        """Write the model as a Hugging Face directory."""
+        """Write the model as a Hugging Face directory. Return the directory."""
         directory.mkdir(parents=True)
         self.model.config.save_pretrained(directory)
         save_file(

@@ -27,7 +27,7 @@ MESSAGES = st.builds(
 
 
 def fields_of(message: Any) -> int:
-    """Count the fields of a parsed message."""
+    """Return the number of fields that are set in a parsed message and in the messages within it."""
     count = 0
     for field, value in message.ListFields():
         for each in value if field.is_repeated else [value]:

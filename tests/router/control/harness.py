@@ -98,7 +98,7 @@ class FakeWallClock:
 
 
 def make_replicas(ensemble: Ensemble, replicas: int = 1) -> FakeReplicas:
-    """Make replicas that hold the configured adapters."""
+    """Return replicas that hold the configured adapters."""
     return FakeReplicas(
         *(
             FakeReplica(f"{each.name}-{index}", each.name, adapters={name: f"{name}-content" for name in each.adapters})

@@ -38,7 +38,7 @@ class RunningEnsemble:
         return f"http://127.0.0.1:{self.fronted.port}"
 
     def ask(self, key: IssuedKey) -> HttpResponse:
-        """Send one request to the writer."""
+        """Send one request to the writer. Return the response."""
         body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
         return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
 

@@ -36,7 +36,7 @@ def _is_complaint(kind: str, text: str) -> bool:
 
 
 def opened(page: Page, url: str, tiles: int = 8, *, clock: bool = True) -> Page:
-    """Open the dashboard with the expected number of tiles, at the time of the sample state."""
+    """Open the dashboard at the time of the sample state. Return the page once it has the expected number of tiles."""
     if clock:
         page.clock.install(time=NOW_MS / 1000)
     page.goto(f"{url}/dashboard")

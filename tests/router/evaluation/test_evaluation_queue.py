@@ -364,7 +364,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
 
 
 def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
-    """This happens, for example, when the fallback answers for a specialist whose answers are compiled."""
+    """Verification is slow, for example, when the fallback answers for a specialist whose answers are compiled."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         harness.graders[SHADOW].go_on.clear()

@@ -88,7 +88,7 @@ class HttpHarness:
         return await self.raw(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
     async def raw(self, sent: bytes) -> "HttpResponse":
-        """Send raw bytes, and read until the server closes the connection."""
+        """Send raw bytes. Return what the server sends until it closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)

@@ -33,7 +33,7 @@ async def outcome_of(channel: Http2Channel, **options: float | bool) -> str:
 
 @asynccontextmanager
 async def saying(raw: bytes) -> AsyncIterator[str]:
-    """Start a server that sends these bytes to every client and then stays silent."""
+    """Run a server that sends these bytes to every client and then stays silent. Yield its address."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(raw)

@@ -121,7 +121,7 @@ def check_stored(query: Query, *statuses: str) -> None:
 
 
 def test_jobs_survive_a_killed_router(tmp_path: Path) -> None:
-    """Two jobs were running, one waited, one had just been acknowledged."""
+    """When the router is killed, two jobs are running, one waits, and one has just been acknowledged."""
 
     async def scenario() -> None:
         config = ensemble(tmp_path, f"sqlite:{tmp_path / 'state.db'}")

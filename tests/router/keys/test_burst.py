@@ -1,4 +1,4 @@
-"""Every call of a burst is refused with a reason."""
+"""Every call of a large burst without a key is refused with a reason."""
 
 import asyncio
 from collections import Counter

@@ -28,7 +28,7 @@ ANN = issue_key("ann", "operate")
 
 @pytest.fixture
 def files(pki: Path, tmp_path: Path) -> Tls:
-    """Copy the router's certificate to files that the tests replace."""
+    """Return a copy of the router's certificate and key, which the tests replace."""
     for name in ("replica.pem", "replica.key", "ca.pem"):
         shutil.copy(pki / name, tmp_path / name)
     return Tls(tmp_path / "replica.pem", tmp_path / "replica.key")

@@ -66,7 +66,7 @@ def is_for_operators(method: str) -> bool:
 
 
 def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
-    """Begin a call of the kind that its descriptor declares, or a unary call if the method is unknown."""
+    """Begin and return a call of the kind that its descriptor declares, or a unary call if the method is unknown."""
     service, name = method.strip("/").split("/")
     known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
     answers = "stream" if known is not None and known.server_streaming else "unary"

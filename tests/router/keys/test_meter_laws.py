@@ -1,4 +1,4 @@
-"""A key never exceeds its limits, and a call that waited for its retry-after is admitted."""
+"""A key exceeds its limits by at most one answer's tokens, and a call that waited for its retry-after is admitted."""
 
 from itertools import pairwise
 

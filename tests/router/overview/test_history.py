@@ -1,4 +1,4 @@
-"""A history has a point every few seconds, for an hour."""
+"""A history covers an hour, with a point every few seconds."""
 
 import json
 

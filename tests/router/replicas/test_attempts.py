@@ -1,4 +1,4 @@
-"""Attempts at replicas are limited, and retries are paid from the retry budget."""
+"""Attempts at replicas are limited, and retries of lost requests use up the retry budget."""
 
 from collections.abc import Mapping
 from random import Random

@@ -1,5 +1,4 @@
-"""A burst is spread, a session stays on its replica, a preempting replica gets less, and every request gets a
-replica."""
+"""A burst is spread, a session stays on its replica, and a replica that preempts gets fewer requests."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""The router's count of requests at a replica is never below the number it has sent, and returns to zero."""
+"""The depth of a replica is never below the number of this router's requests at it, and returns to zero."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -1,4 +1,5 @@
-"""Choosing from a sample that is drawn first gives the same choices as choosing among all replicas."""
+"""A replica is chosen from a random sample: a usable one if there is any, with work that does not grow with the
+fleet."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The watchdog finds hung replicas, and only those."""
+"""The watchdog finds only replicas that really hang, and ends requests past their deadline or with a stalled caller."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How the key of a conversation is derived, and that it is unique."""
+"""The session key of a conversation: how it is derived, and that different conversations have different keys."""
 
 from hypothesis import given
 from hypothesis import strategies as st

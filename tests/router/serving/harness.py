@@ -112,7 +112,7 @@ class RouterHarness:
         return result
 
     async def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
-        """Make a unary call. Raises AioRpcError if it fails."""
+        """Return the result of a unary call. Raises AioRpcError if the call fails."""
         method = self.channel.unary_unary(f"{_SERVICE}{name}", type(request).SerializeToString, answer.FromString)
         return await method(request, **options)
 

@@ -53,7 +53,7 @@ def processes(count: int) -> Iterator[list[Process]]:
 
 
 async def _start(routed: RouterHarness, count: int, num_tokens: int = 3000) -> list[asyncio.Task[CallResult]]:
-    """Start long answers and wait until each has begun."""
+    """Start long answers, wait until each has begun, and return their tasks."""
     seen: list[int] = []
 
     async def ask(index: int) -> CallResult:

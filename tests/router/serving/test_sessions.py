@@ -1,4 +1,4 @@
-"""A conversation stays on its replica, and none of its tokens is computed twice."""
+"""A conversation stays on its replica, which reuses the cached tokens of earlier turns."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 def members(text: str) -> Members:
-    """Parse the members of a header. Raises ValueError if it is malformed."""
+    """Return the parsed members of a header. Raises ValueError if it is malformed."""
     found: Members = {}
     for member in text.split(", "):
         name, *parameters = member.split(";")

@@ -101,7 +101,7 @@ class JobHistories(RuleBasedStateMachine):
             self.claim("well", late=False)
 
     def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
-        """Make the call, and repeat it if the connection is lost, as the store's thread does."""
+        """Return the result of the call. Like the store's thread, repeat the call if the connection is lost."""
         self.flaky.fate = fate
         for _ in range(2):
             try:

@@ -1,4 +1,4 @@
-"""Ended jobs that are too old are deleted first, then ended jobs of the tenant with the most jobs."""
+"""Ended jobs that are too old are deleted first, then the oldest of the tenant with the most ended jobs or bytes."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -105,7 +105,7 @@ def test_an_emptied_database_gets_acknowledged_changes_back(
 
 
 async def test_a_change_right_after_a_loss_restores_the_database_first(shared_url: str) -> None:
-    """The change is the first call after the loss."""
+    """The calls follow the loss immediately."""
 
     async def order_one(store: Any) -> None:
         await store.change("knob", f"k{len(await store.documents())}", 0, {}, audit_row())

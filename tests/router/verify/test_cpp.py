@@ -1,6 +1,5 @@
 # ruff: noqa: E501
-"""Typical answers, verified with real compilers. The verifier is lenient with fragments and strict with whole
-programs."""
+"""Typical answers, verified with real compilers: leniently if they are fragments, strictly if they are programs."""
 
 import asyncio
 import logging

@@ -1,5 +1,6 @@
 # ruff: noqa: E501
-"""An answer is skipped only for headers that are really missing, never for an error message that it contains itself."""
+"""An answer is skipped only for headers, libraries or names that are really missing, never for its own error
+messages."""
 
 import pytest
 from hypothesis import given

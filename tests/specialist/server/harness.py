@@ -201,7 +201,7 @@ def begin_call(served: ReplicaHarness, request: wire.GenerateRequest) -> "asynci
 async def begin_paused(
     served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest
 ) -> "asyncio.Task[ReceivedAnswer]":
-    """Begin a request, and pause the engine within a step after its first token."""
+    """Begin a request, and pause the engine within a step after the first token. Return the task of the request."""
     clock.pause()
     task = begin_call(served, request)
     bookings = served.server.controller.bookings
@@ -215,7 +215,8 @@ async def begin_paused(
 
 
 async def ask_and_resume(served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
-    """Send a request while the engine is paused, and resume the engine once the request is admitted."""
+    """Send a request to the paused engine, and resume the engine once the request is live or refused. Return the
+    answer."""
     num_live = served.server.handler.num_live
     task = begin_call(served, request)
     await until(lambda: served.server.handler.num_live > num_live or task.done())

@@ -49,8 +49,8 @@ class HeldStep:
 async def post_behind_step(
     served: ReplicaHarness, step: HeldStep, *requests: wire.GenerateRequest
 ) -> list[asyncio.Task[ReceivedAnswer]]:
-    """Submit the requests while the engine is inside a step, so that the thread finds all of them in its inbox
-    together."""
+    """Return the tasks of requests that are submitted while the engine is inside a step, so that the thread finds all
+    of them in its inbox together."""
     calls = []
     for request in requests:
         num_live = served.server.handler.num_live
