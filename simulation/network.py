@@ -162,7 +162,6 @@ class Call:
         return self._status is not None or self._cancelled
 
     def begin(self, port: Port, process: Process, method: str, raw: bytes, metadata: Pairs) -> None:
-        """Send the request."""
         self.handling = handling = Handling(self._loop, self._link, self, process, self._deadline, metadata)
         self._link.send(process, lambda: handling.begin(port, method, raw), back=False)
 

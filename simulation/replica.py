@@ -166,8 +166,6 @@ class EnginePump(EngineThread):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """The configuration of a simulated replica."""
-
     specialist: str
     num_blocks: int = 512
     block_size: int = 16

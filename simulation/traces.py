@@ -185,7 +185,6 @@ def read_demand(path: Path) -> list[TraceRequest]:
 
 
 def request_rate(demand: Sequence[TraceRequest]) -> float:
-    """The average number of requests per second."""
     return (len(demand) - 1) / demand[-1].at
 
 
