@@ -1,4 +1,4 @@
-"""Whether an address is on this machine."""
+"""Checks whether an address is on this machine."""
 
 import ipaddress
 

@@ -147,7 +147,7 @@ def _report_missing(name: str, error: ModuleNotFoundError) -> int:
 
 
 def _install_hint(name: str, error: ModuleNotFoundError) -> str:
-    """Return how to install the missing module. If no extra has it, which is a bug, raise the error again."""
+    """Return how to install the missing module. If it is not optional, which is a bug, raise the error again."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _OWN_PACKAGES:
         raise error
     if error.name == _CHECKOUT_ONLY:

@@ -130,7 +130,7 @@ class ChatSession:
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:
-        """Run each line as a turn or a command; return the exit status. Ctrl-C is raised again unless `goes_on`."""
+        """Run turns and commands; return the exit status. Ctrl-C raises KeyboardInterrupt unless `goes_on`."""
         for line in lines:
             if line.startswith("/") and not line.startswith("//"):
                 status = 0 if run_slash_command(self, line) else cli.EXIT_INVALID

@@ -293,7 +293,7 @@ def _describe_replica(replica: ReplicaInfo) -> str:
 
 
 def resolve_replica_name(operator: Operator, name: str) -> str:
-    """Return the name. Raises NotFound for an `octet serve` process; if possible, the message names its replica."""
+    """Return the name. Raises NotFound if it names an `octet serve` process; the message names its replica, if any."""
     process = _PROCESS_NAME.fullmatch(name)
     names = [] if process is None else [each.name for each in operator.replicas()]
     if process is None or name in names:

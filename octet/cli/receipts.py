@@ -91,7 +91,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
 
 
 def _follow(operator: Operator, arguments: argparse.Namespace) -> None:
-    """Poll until --timeout or Ctrl-C. Print each new receipt once, oldest first; note if some may be missing."""
+    """Poll until --timeout or Ctrl-C. Print each new receipt once, oldest first; warn if some may be missing."""
     seen, is_first_poll = SeenReceipts(), True
     ends = None if arguments.timeout is None else time.monotonic() + arguments.timeout
     with suppress(DeadlineExceeded):

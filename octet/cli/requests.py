@@ -87,7 +87,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_streamed: bool = True) -> None:
-    """Add `--first-token-timeout` only if `is_streamed`."""
+    """Add the options; `--first-token-timeout` only if `is_streamed`."""
     add_option(parser, "--priority", "N", "0 to 9; higher priorities are served first", int)
     add_option(parser, "--timeout", "SECONDS", f"time limit for {subject}", float)
     if is_streamed:
@@ -97,7 +97,7 @@ def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_str
 
 
 def _check_exclusive(arguments: argparse.Namespace) -> None:
-    """Raises ValueError for options of `add_request_options` that exclude each other."""
+    """Raises ValueError for options of `add_request_options` that cannot be combined."""
     if arguments.system is not None and not (arguments.template is None and arguments.body is None):
         raise ValueError("--system makes the prompt a conversation, which takes neither --template nor --body")
     if arguments.prompt is None and arguments.body == STANDARD_INPUT:

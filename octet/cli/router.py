@@ -1,4 +1,4 @@
-"""`octet router`: one router over replicas that run elsewhere; and how to train, measure and tune its routing."""
+"""`octet router`: a router over replicas that run elsewhere; and commands to train, measure and tune its routing."""
 
 import argparse
 import hashlib

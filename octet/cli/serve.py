@@ -204,7 +204,7 @@ def _ready_line(ready: dict[str, Any]) -> str:
 
 
 def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int | None:
-    """Return the bytes of memory of these processes and their descendants, shared pages counted once, or None."""
+    """Return the bytes used by these processes and their descendants, shared pages counted once; None if unknown."""
     parents = {}
     for stat in proc.glob("[0-9]*/stat"):
         try:

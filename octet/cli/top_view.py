@@ -52,7 +52,7 @@ class ReceivedOverview:
 
     @property
     def as_of(self) -> str:
-        """State when the overview was made, on the router's clock, and its age if it is stale."""
+        """Return the time at which the router made the overview, and its age if it is stale, as text."""
         at = format_moment(self.overview.at_unix_ms, "%H:%M:%S")
         return f"as of {at}, {self.age:.0f} s old" if self.is_stale else f"as of {at}"
 

@@ -89,7 +89,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:
-    """`is_complete`: all that an operator may see was fetched, so that a missing fact means that it did not happen."""
+    """Explain a request. `is_complete` means that nothing is hidden, so that what is missing did not happen."""
     receipt = found.receipt
     headline = f"request {receipt.request_id or 'without an id'}: {format_headline(receipt)}"
     sections = [

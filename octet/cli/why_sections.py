@@ -95,7 +95,7 @@ _VERIFIER_OUTCOMES = {
 
 
 def explanation_sections(explanation: RequestExplanation, *, is_complete: bool) -> Iterator[tuple[str, Sentences]]:
-    """Yield titles and sentences. If the explanation `is_complete`, a missing fact means that it did not happen."""
+    """Yield titles and sentences. If the explanation `is_complete`, what is missing did not happen."""
     receipt = explanation.receipt
     yield "arrival", _arrival(receipt)
     yield "decision", _decision(receipt.decision)

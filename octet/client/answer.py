@@ -85,7 +85,7 @@ class AnswerBuilder:
 
 
 class StreamBase:
-    """State that blocking and asyncio streams share."""
+    """State shared by blocking and asyncio streams."""
 
     _cancelled: Any  # an event that ends the pause before a retry
 

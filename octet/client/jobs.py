@@ -130,7 +130,7 @@ class JobWatch:
         self._pause = _FIRST_PAUSE_S
 
     def open(self) -> Any:
-        """Return a new call for the events that are missing. Raises Cancelled if the client is closed."""
+        """Open a call for the events after the last one received. Raises Cancelled if the client is closed."""
         if self._client._is_closed():
             raise errors.closed_error("")
         message = build_message(proto.WatchJobRequest, {"id": self._id, "after": self._after})

@@ -175,7 +175,7 @@ class Operator(SyncClientBase):
         return tuple(map(record.from_wire, getattr(response, field.name)))
 
     def _change(self, record: type[_RecordT], name: str, why: str, /, **values: Any) -> _RecordT:
-        """Make a change without retries: if only the response was lost, the change has been made."""
+        """Make a change without retries, because a change whose response was lost may have been made."""
         values["change"] = build_message(wire.Change, {"who": self.who, "why": why})
         timeout = LOAD_TIMEOUT_S if record is records.LaneInfo else LOOKUP_TIMEOUT_S
         return record.from_wire(self._call_operator(name, values, timeout, is_change=True))

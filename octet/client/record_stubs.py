@@ -24,7 +24,7 @@ def write_stubs() -> str:
 
 
 def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
-    """Yield the names of each message and field (empty for the message itself), and the lines of its comment."""
+    """Yield message name and field name, which is empty for the message itself, and the lines of the comment."""
     for path in sorted(_PROTO.glob("*.proto")):
         message, lines = "", []
         for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):

@@ -209,7 +209,7 @@ class RetrySchedule:
         return TimeLeft(*(None if limit is None else limit - passed for limit in (self.timeout, self.first_timeout)))
 
     def wait_after(self, error: errors.OctetError) -> float | None:
-        """Return the seconds until the next attempt, charged to the budget; None to give up."""
+        """Return the seconds until the next attempt and charge it to the budget; None to give up."""
         if not _is_retryable(error) or self._num_retries >= self.max_retries:
             return None
         wait = self._wait(error.retry_after)

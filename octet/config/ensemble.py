@@ -172,7 +172,7 @@ class CorrectnessConfig:
 
 @dataclass(frozen=True, slots=True)
 class ShadowConfig:
-    """Copies of requests to a second specialist or lane, for comparison only."""
+    """Copies of requests that are sent to a second specialist or lane, for comparison only."""
 
     budget: Share = 0.1  # maximum shadows per answered request
     max_inflight: Annotated[int, Range(0, 4096), LIVE] = 8  # shadows in flight; 0 disables shadows

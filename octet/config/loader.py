@@ -37,7 +37,7 @@ def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
 
 
 def parse_ensemble(text: str, source: Path | None) -> Ensemble:
-    """Parse and check a text. `source` is its file's path; paths are relative to its folder. Raises ConfigInvalid."""
+    """Parse and check a text from the file `source`, to whose folder its paths are relative. Raises ConfigInvalid."""
     return parse_content(text.encode(errors="surrogatepass"), source)
 
 

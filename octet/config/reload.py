@@ -66,7 +66,7 @@ class ConfigWatch:
         self._current = self._before
 
     def look(self) -> bool:
-        """Whether the file is unchanged since the last call. If not, it may still be written: call again later."""
+        """Whether the file is unchanged since the last call. If not, it may still be changing: call again later."""
         stamp = file_stamp(self._path)
         still = stamp == self._seen
         self._settled = self._settled and still

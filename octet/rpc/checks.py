@@ -61,7 +61,7 @@ class FieldChecks:
     """Checks of single fields by their name on the wire. Every check raises Refusal with field, limit and value."""
 
     def __init__(self, ranges: Mapping[str, Range], sizes: Mapping[str, int], counts: Mapping[str, int]) -> None:
-        """`sizes` are maximum bytes of a string, `counts` maximum items of a list."""
+        """`sizes` are the maximum bytes of strings, `counts` the maximum items of lists."""
         self._ranges = ranges
         self._sizes = sizes
         self._counts = counts
@@ -232,8 +232,8 @@ def message_texts(message: wire.Message) -> tuple[str, ...]:
 
 
 def has_finite_numbers(message: Message) -> bool:
-    """Whether no number, nested messages included, is NaN or infinite: NaN can pass range checks, and JSON can
-    represent neither. The message must have no map fields."""
+    """Whether all numbers, nested messages included, are finite: NaN can pass range checks, and JSON can represent
+    neither NaN nor infinity. The message must have no map fields."""
     for field, value in message.ListFields():
         if field.message_type is not None:
             is_finite = all(map(has_finite_numbers, value)) if field.is_repeated else has_finite_numbers(value)

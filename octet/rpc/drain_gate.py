@@ -46,7 +46,7 @@ class DrainGate:
             self._open.set()
 
     async def wait_until_quiet(self) -> None:
-        """Return when no call has arrived for some time. The longer calls keep arriving, the less time is needed."""
+        """Return when no call has arrived for some time, which is shorter the longer calls keep arriving."""
         now = asyncio.get_running_loop().time
         waited = quiet = 0.0
         end = now() + _MAX_WALL_SECONDS

@@ -225,7 +225,7 @@ class ConcurrencyLimit:
 
 
 def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader) -> Any:
-    """Wrap a handler so that its single request is read within the scope."""
+    """Wrap a handler so that its single request is read and served within the scope."""
     behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
     async def serve(_: Any, context: Context) -> Any:

@@ -196,7 +196,7 @@ def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
 
 
 def is_in_oneof(field: FieldDescriptor) -> bool:
-    """Whether the field belongs to a declared oneof. For an `optional` field, the compiler adds one named `_...`."""
+    """Whether the field is in a declared oneof, not in one that the compiler adds (`_name`) for an `optional` field."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")
 

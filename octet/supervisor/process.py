@@ -51,7 +51,7 @@ class StatusReporter:
 
     @classmethod
     def from_environment(cls) -> "StatusReporter":
-        """Create a reporter; it does nothing unless a supervisor started this program. Children inherit no pipe."""
+        """Create a reporter, inactive unless a supervisor started this program. Children do not inherit the pipe."""
         given = os.environ.pop(STATUS_FD_VARIABLE, "")
         if not given.isdecimal():
             return cls(None)
@@ -270,7 +270,7 @@ def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProces
 
 
 def check_single_threaded() -> None:
-    """Raises RuntimeError if other threads run: a fork does not copy them, so locks they hold stay locked in it."""
+    """Raises RuntimeError if other threads run: a fork does not copy them, so their locks would never be released."""
     if threading.active_count() > 1:
         names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
         raise RuntimeError(f"cannot fork while other threads are running: {names}")

@@ -114,7 +114,7 @@ class Supervisor:
             on_ready(self)
 
     def _start_stages(self) -> None:
-        """Start each stage once the earlier ones were ready. A process that has died once is not waited for."""
+        """Start each stage once all processes before it have been ready; one that has died is not waited for."""
         while self._num_stages_started < len(self._stages):
             started = self._stages[: self._num_stages_started]
             earlier = [process for process in self.processes if process.spec.stage in started]

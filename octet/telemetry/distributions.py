@@ -158,7 +158,7 @@ class Sketch:
         return ((index, count) for index, count in enumerate(self._counts, self._first) if count)
 
     def _make_room(self, first: int, end: int, index: int) -> int:
-        """Make room for the buckets from `first` to before `end`. Return the position of bucket `index`."""
+        """Make room for the buckets from `first` up to `end`, excluded. Return the position of bucket `index`."""
         if not self._counts:
             self._first = first - first % _STEP
         before = self._first - first

@@ -25,8 +25,8 @@ _FAILURE_REASONS = error_reasons(
 
 def request_outcome(receipt: wire.Receipt) -> RequestOutcome:
     """Return the outcome of a request that has ended. answered: in full. cancelled: the caller cancelled, left, or
-    stopped reading. failed: a replica, the router or the deadline failed, or an answer broke off. refused: before any
-    output, for lack of capacity, by a rule, or because no specialist could answer."""
+    stopped reading. failed: a replica or the router failed, the deadline passed, or an answer broke off. refused:
+    before any output, for lack of capacity, by a rule, or because no specialist could answer."""
     if not receipt.HasField("error"):
         return "answered"
     return error_outcome(receipt.error, begun=receipt.timings.HasField("first_chunk"))

@@ -29,7 +29,7 @@ SpanSource: TypeAlias = Callable[[], "Sequence[Span]"]
 
 class SpanSender(Protocol):
     def send(self, spans: "Sequence[Span]") -> bool:
-        """Send the spans and return whether the collector accepted them. This may take long."""
+        """Send the spans and return whether the collector accepted them. This may take a long time."""
 
     def close(self) -> None:
         """Make a running `send` on any thread end soon."""
