@@ -1,5 +1,5 @@
-"""Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator. A page of
-another origin can send any request that an HTML form can send, and every other request if its host name is made to
+"""Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator. A page
+from another origin can send any request that an HTML form can send, and every other request if its host name is made to
 resolve to this router (DNS rebinding). Browsers state the origin of a request; other programs need not."""
 
 import re
@@ -49,7 +49,7 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raises ApiError if a browser sends the request from a page of another origin. Without keys, every caller has an
+    """Raises ApiError if a browser sends the request from a page with another origin. Without keys, every caller has an
     operator's rights, and only the host name distinguishes a local page from one that uses DNS rebinding."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")

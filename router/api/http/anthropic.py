@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """`answer` sets the fields that a token count does not have."""
+    """Build the request. `answer` holds the fields that a token count does not have."""
     fields.check_supported(asked)
     model = common_fields.ModelName.parse(asked.model)
     options = common_fields.octet_request(model, asked.octet)
@@ -242,7 +242,7 @@ def _text(content: str | Sequence[_Block], where: str) -> str:
 
 
 def _block_text(block: _Block, where: str) -> str:
-    """Raises ApiError for a block that is not text."""
+    """Return the text of a block. Raises ApiError if the block is not plain text."""
     if not isinstance(block, TextContent):
         raise errors.unsupported_field(f"{where}.type", f"{_OTHER_BLOCKS}, got {shorten(block.__struct_config__.tag)}")
     if block.citations:
@@ -251,7 +251,7 @@ def _block_text(block: _Block, where: str) -> str:
 
 
 def _sampling(asked: MessageRequest) -> wire.Sampling | None:
-    """Return None if the request sets no sampling fields; the task's values then apply."""
+    """Return the sampling fields; None if the request sets none, so that the task's values apply."""
     temperature = asked.temperature
     if temperature is not None and not 0 <= temperature <= _MAX_TEMPERATURE:
         raise errors.invalid_field("temperature", f"in [0, {_MAX_TEMPERATURE:g}]", f"{temperature:g}")
@@ -282,7 +282,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
 
 
 def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
-    """Return None if the request sets no tool choice, or sets "none" and has no tools."""
+    """Return the tool choice; None if the request sets none, or sets "none" and has no tools."""
     choice = asked.tool_choice
     if choice is None:
         return None
@@ -305,7 +305,7 @@ class AnthropicAnswerToolUse(Struct, tag="tool_use", forbid_unknown_fields=True)
 
 
 class AnthropicUsage(Struct, forbid_unknown_fields=True):
-    """`cache_creation_input_tokens` is always 0, because every prompt is cached."""
+    """`cache_creation_input_tokens` is always 0, because caching is automatic."""
 
     input_tokens: fields.Count
     cache_read_input_tokens: fields.Count
@@ -372,7 +372,7 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Return the event that starts the message, once. The number of cached tokens is known only at the end."""
+        """Return the event that starts the message; nothing after the first call. Cached tokens are not known yet."""
         if self._has_started:
             return b""
         self._has_started = True
@@ -419,7 +419,7 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any]:
-    """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
+    """Return the stop fields. Raises KeyError for a failed answer, which is reported as an error instead."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]
@@ -428,7 +428,7 @@ def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any
 
 
 def _content(block: completions.ContentBlock) -> errors.AnthropicAnswerText | AnthropicAnswerToolUse | None:
-    """Return None for a truncated tool call, which the caller must not execute."""
+    """Return the block's content; None for a truncated tool call, which the caller must not execute."""
     if block.is_text:
         return errors.AnthropicAnswerText(block.content)
     return None if block.input is None else AnthropicAnswerToolUse(block.id, block.name, block.input)

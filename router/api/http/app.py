@@ -42,7 +42,7 @@ _ID_BYTES = 16
 _JSON_ESCAPE_FACTOR = 2  # text takes more bytes in JSON than in a protobuf message
 _MAX_CONCURRENT_BODY_BYTES = 64 << 20
 _PROBES = ("/healthz", "/readyz", "/metrics")  # these paths are served while the drain gate is closed
-_CLOSE = ((b"connection", b"close"),)  # sent while the router drains: callers open their next connection elsewhere
+_CLOSE = ((b"connection", b"close"),)  # sent while draining: callers open their next connection to another router
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from router.api.http.connection import get_connection, receive_chunks
 from router.api.http.errors import RATE_LIMIT, ApiError, invalid_field
 
 BODY_TIMEOUT_SECONDS = 20.0
-SMALL_BODY_BYTES = 64 << 10  # a body up to this size is always read; only larger ones may have to wait
+SMALL_BODY_BYTES = 64 << 10  # a body up to this size is always read; larger ones may be refused
 _RETRY_SECONDS = 1
 _CLOSE = {"connection": "close"}
 MAX_DEPTH = 32
@@ -90,7 +90,7 @@ class BodyReader:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Raises ApiError for a body that is nested too deeply, too large, ambiguous or not JSON."""
+    """Parse a body. Raises ApiError if it is nested too deeply, too large, ambiguous or not a JSON object."""
     _check_size(raw)
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique_keys, parse_constant=_reject_constant)

@@ -95,7 +95,7 @@ class ContentBlocks:
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
         """Add a chunk. Return its content by block: first the rest of open calls, then text, then new calls. A chunk
-        merged for a slow reader may hold the rest of a call and the text after it, and no block is reopened."""
+        merged for a slow reader may hold the rest of a call and the text after it; this order reopens no block."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]
@@ -159,7 +159,7 @@ class AnswerChoice:
 
     @property
     def finish_reason(self) -> str:
-        """Raises KeyError for the finish reason of a failed answer, which is reported as an error instead."""
+        """Return OpenAI's reason. Raises KeyError for a failed answer, which is reported as an error instead."""
         reason = _FINISH_REASONS[self.final_receipt.usage.finish_reason]
         return "tool_calls" if reason == "stop" and self.blocks.has_complete_call else reason
 
@@ -192,7 +192,7 @@ def finite_logprob(logprob: float) -> float:
 
 
 def token_text(piece: bytes) -> str:
-    """Return the text of a token; a token may hold only part of a character."""
+    """Return the text of a token, with U+FFFD for an incomplete character."""
     return piece.decode(errors="replace")
 
 
@@ -218,7 +218,7 @@ class CompletionEndpoint:
     _parse: Callable[[dict[str, Any], str], ApiRequest]  # called with a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A stream starts with its first token, so that an earlier error has its own status."""
+        """Answer a request. A stream starts with its first token, so that an earlier error has its own HTTP status."""
         connection = Request(scope, receive)
         request_id = scope["request_id"]
         request = self._parse(await self._bodies.read_object(connection), request_id)

@@ -1,4 +1,4 @@
-"""Responses beyond ASGI: disconnect detection, aborts, early errors, and server-sent events to slow readers."""
+"""What ASGI lacks: disconnect detection, aborts, early errors, and server-sent events to slow readers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -43,7 +43,7 @@ class CallerConnection:
 
 
 class ConnectionRoute(Route):
-    """A route whose endpoint gets the ASGI connection. Starlette passes only the request."""
+    """A route whose endpoint gets `scope`, `receive` and `send`. Starlette would pass only the request."""
 
     def __init__(self, path: str, endpoint: ASGIApp, method: str) -> None:
         super().__init__(path, endpoint, methods=[method])
@@ -156,7 +156,7 @@ def named_event(name: str, content: Any, number: int | None = None) -> bytes:
 
 
 def raw_event(name: str, content: bytes, number: int | None = None) -> bytes:
-    """`content` is JSON on one line."""
+    """Return a server-sent event. `content` is JSON on one line."""
     head = f"event: {name}\ndata: " if number is None else f"id: {number}\nevent: {name}\ndata: "
     return head.encode() + content + b"\n\n"
 
@@ -178,8 +178,8 @@ class EventTemplate:
 
 @dataclass(eq=False)
 class EventStreamWriter:
-    """Writes one event stream. The head is sent with the first event, so that earlier errors have their own status. A
-    caller that reads nothing for `_stall_seconds` is disconnected."""
+    """Writes one event stream. The head is sent with the first event, so that earlier errors have their own HTTP
+    status. A caller that reads nothing for `_stall_seconds` is disconnected."""
 
     _scope: Scope
     _receive: Receive

@@ -41,7 +41,7 @@ _ACCEPTING: dict[type, tuple[type[inspect.Type], ...]] = {  # the types that may
 
 
 def unsupported(why: str, *texts: str, must_be: str = "") -> Meta:
-    """Annotate a field. The listed strings (if none are listed, all strings outside the type) are not supported for the
+    """Annotate a field. The strings in `texts` (if empty, all strings outside the type) are not supported for the
     reason `why`; every other value outside the type is invalid."""
     return Meta(extra={"unsupported": why, "texts": texts, "must_be": must_be})
 
@@ -92,7 +92,7 @@ def check_supported(struct: Struct, where: str = "") -> None:
 
 
 def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
-    """Raises ApiError for the first invalid field. A null field counts as left out, even an unknown one."""
+    """Convert a body. Raises ApiError for the first invalid field. Null fields, even unknown ones, are ignored."""
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError:
@@ -104,7 +104,7 @@ def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
 
 
 def dump_json(value: Any, where: str) -> str:
-    """Serialize a value in the JSON style that models use. Raises ApiError for a number beyond 64 bits."""
+    """Serialize a value in the JSON style that models use. Raises ApiError for a number too large for 64 bits."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
@@ -148,7 +148,7 @@ def _check(value: Any, expected: inspect.Type, where: str, extra: Mapping[str, A
 def _check_object(
     value: dict[str, Any], kinds: Sequence[inspect.StructType], where: str, extra: Mapping[str, Any]
 ) -> None:
-    """`kinds` are the structs of a tagged union, or a single struct."""
+    """Check an object. `kinds` are the structs of a tagged union, or a single struct."""
     kind = kinds[0]
     if kind.tag_field is not None:
         name, tag = _join(where, kind.tag_field), value.get(kind.tag_field)

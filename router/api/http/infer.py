@@ -36,7 +36,7 @@ _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
 _CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _KEEPALIVE_SECONDS = 15.0
-JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may reconnect for the rest
+JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may reconnect for more events
 _Metadata = Annotated[dict[str, str | None], Meta(extra_json_schema={"maxProperties": COUNTS["metadata"]})]
 _Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
@@ -350,7 +350,7 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
-    """Send a job's events. Respond with 204 if the caller has seen the last, or a browser would reconnect forever."""
+    """Send a job's events. If the caller already has all of them, respond with 204, so that a browser stops."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))

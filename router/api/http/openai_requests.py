@@ -270,7 +270,7 @@ def _field_names(body: OpenAIRequest, model: common_fields.ModelName) -> Mapping
 
 
 def _sampling(body: OpenAIRequest) -> wire.Sampling | None:
-    """Return None if the request sets no sampling fields; the task's values then apply."""
+    """Return the sampling fields; None if the request sets none, so that the task's values apply."""
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     biases = (body.logit_bias or {}).items()
     logit_bias = [wire.LogitBias(token=int(token), bias=bias) for token, bias in biases if bias is not None]
@@ -327,7 +327,7 @@ def _tool(function: ChatFunction, where: str) -> wire.Tool:
 
 
 def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
-    """Return None if the request sets neither a tool choice nor a limit on parallel calls."""
+    """Return the tool choice; None if the request sets neither it nor a limit on parallel calls."""
     is_single = chat.parallel_tool_calls is False
     match chat.tool_choice:
         case None if is_single and not chat.tools:
@@ -341,7 +341,7 @@ def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
 
 
 def _structure(asked: ResponseFormat | None) -> wire.Structure | None:
-    """Return None for plain text."""
+    """Return the form that the answer must have; None for plain text."""
     if asked is None or asked.type == "text":
         return None
     if asked.type == "json_object":

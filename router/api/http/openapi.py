@@ -162,7 +162,7 @@ class _Paths:
         body: tuple[str, Mapping[str, Any]] | None = None,
         envelope: str = "Error",
     ) -> None:
-        """An open route requires no key. `body` is the name of a schema, and an example."""
+        """Add a route; an open route requires no key. `body` holds the name of a schema, and an example."""
         method, path = route.split()
         in_path = {"in": "path", "required": True}
         names = re.findall(r"{(\w+)}", path)
@@ -189,7 +189,7 @@ def _errors(statuses: Iterable[int], envelope: str) -> dict[str, Any]:
 
 def _add_inference(paths: _Paths) -> None:
     def answer(path: str, name: str, body: str, example: Any, schema: str, envelope: str = "Error") -> None:
-        """Add a route. Its event stream has no schema, because OpenAPI 3.1 does not define what it would describe."""
+        """Add a route. Its event stream has no schema, because OpenAPI 3.1 does not define schemas of streams."""
         found = _response("the answer", {"application/json": {"schema": _ref(schema)}, "text/event-stream": {}})
         responses = {"200": {**found, "headers": _REQUEST_ID | _SLO}}
         summary, what = "an answer, whole or as server-sent events", (body, example)

@@ -67,7 +67,7 @@ _AdapterName = Annotated[str, Meta(extra_json_schema={"maxLength": 40})]
 
 
 class Signature(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of a change. The operator API checks the required fields."""
+    """The body of a change. The operator API checks that required fields are set."""
 
     why: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 2048})] | None = None
     who: Annotated[str, Meta(extra_json_schema={"maxLength": 256})] | None = None
@@ -323,7 +323,7 @@ def dashboard_routes() -> list[Route]:
 
 
 def _file_response(file: PageFile, request: Request) -> Response:
-    """Make the browser revalidate every file, so that no page mixes two versions after an upgrade."""
+    """Return a file that the browser must revalidate, so that no page mixes two versions after an upgrade."""
     headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.etag}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)

@@ -187,7 +187,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Respond to bytes that are not HTTP with the same error envelope as all other errors."""
+        """Respond with the same error envelope as all other errors; by default, the bytes were not HTTP."""
         error = self._error or ApiError(400, "this is not an HTTP request", code="malformed")
         body = msgspec.json.encode(error.envelope())
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -195,7 +195,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Abort instead of closing if the caller has not read the last answer."""
+        """Close the idle connection, or abort it if the caller has not read the last answer."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
