@@ -260,8 +260,8 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 @settings(max_examples=60)
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
-    """Eleven checks a second, at random times, lead to the same states as one check a second, less than a second
-    apart."""
+    """Eleven checks a second, at random times, lead to the same states as one check a second, with each change at most
+    a second apart."""
     random = Random(seed)
     coarse, fine = BreakerRecord(since=START), BreakerRecord(since=START)
     for i in range(40 * len(levels)):

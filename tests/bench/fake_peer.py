@@ -39,7 +39,7 @@ class FakePeer:
         return self._answer(prompts, new_tokens)
 
     def spin(self, seconds: float) -> float:
-        """Return immediately, while a child process keeps a CPU busy, like a thread that waits in a loop."""
+        """Start a child process that keeps a CPU busy, like a busy-waiting thread. Return its id without waiting."""
         pid = os.fork()
         if pid == 0:
             stop = time.monotonic() + seconds

@@ -22,7 +22,7 @@ esac
 
 
 class FakePip:
-    """A fake Python interpreter, used to create the environment and inside it."""
+    """A fake Python interpreter that stands for this one and for the one in the environment."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._record = directory / "record"

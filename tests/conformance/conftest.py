@@ -1,4 +1,4 @@
-"""The fixtures that run every law with every engine."""
+"""Fixtures that run each test with every engine."""
 
 import pytest
 

@@ -16,8 +16,8 @@ ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512,
 
 
 class Run:
-    """A replica that the test steps itself. Before every step, the blocks that no request holds are filled with
-    poison."""
+    """A replica that the test steps itself. Before every step, the blocks that are neither held nor cached are
+    poisoned."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: EngineUnderTest = factory(shape, ManualClock())

@@ -1,4 +1,4 @@
-"""Replica settings that the laws vary."""
+"""Replica settings that the tests vary, and the engine under test."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Shape:
 
 
 class EngineUnderTest(NamedTuple):
-    """A replica that runs the engine under test, and what the laws need to know about it."""
+    """A replica that runs the engine under test, and what the tests need to know about it."""
 
     replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]

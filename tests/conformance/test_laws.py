@@ -1,4 +1,4 @@
-"""The laws of the scheduler with every engine."""
+"""Laws (invariants) of the scheduler, tested with every engine."""
 
 from dataclasses import replace
 from random import Random

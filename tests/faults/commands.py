@@ -8,7 +8,7 @@ import pytest
 
 
 class CommandFailed(AssertionError):
-    """A command failed; the message is its output."""
+    """A command failed. The message has the command and its error output."""
 
 
 def run(*words: str) -> str:

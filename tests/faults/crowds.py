@@ -84,7 +84,7 @@ async def steady_requests(site: Site) -> AsyncIterator[list[float]]:
 
 
 async def peak_concurrency(site: Site, over: asyncio.Event) -> float:
-    """Return the largest share of the in-flight limit that requests used."""
+    """Return the largest share of the in-flight limit that requests used before `over` was set."""
     most = 0.0
     while not over.is_set():
         page = await scraped(site)

@@ -30,7 +30,7 @@ class Disk:
         (self.folder / "ballast").unlink()
 
     def forbid(self) -> None:
-        """Make the disk read-only. No process may have a file open for writing."""
+        """Make the disk read-only. This fails while a process has a file open for writing."""
         run("mount", "-o", "remount,ro", str(self.folder))
 
 

@@ -38,7 +38,7 @@ class CallEnd:
 
 
 def small_site(**changes: Any) -> Plan:
-    """A plan with one replica whose steps take no time."""
+    """Return a plan with one replica whose steps take no time."""
     return Plan({"writer": 1}, **{"cost": INSTANT, **changes})
 
 

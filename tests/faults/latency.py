@@ -93,7 +93,7 @@ def seconds_of(intervals: Sequence[Interval]) -> list[float]:
 
 
 async def call_at_rate(rate: float, router: RouterClient, golden: Golden, seconds: float, seed: int) -> History:
-    """Send requests at a fixed rate, whether or not earlier ones have ended."""
+    """Send requests at a fixed rate for `seconds`, whether or not earlier ones have ended. Return their history."""
     history = History(golden)
     async with Callers(router, history, Random(seed)).coming(repeat(1 / rate)):
         await asyncio.sleep(seconds)

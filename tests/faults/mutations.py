@@ -65,7 +65,7 @@ def _inference() -> list[tuple[str, Any]]:
 
 
 def _others() -> list[tuple[str, Any]]:
-    """Requests to the router's other services: jobs, reads by an operator, health and reflection."""
+    """Return requests to the router's other services: jobs, reads by an operator, health and reflection."""
     job = jobs_pb2.SubmitJobRequest(request=wire.InferRequest(prompt="later", **_BOUNDED), idempotency_key="k")
     return [
         ("/octet.v1.Jobs/SubmitJob", job),

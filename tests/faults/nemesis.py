@@ -98,7 +98,7 @@ def of_process(name: str, process: Process) -> list[Fault]:
 
 
 def of_router(process: Process, outages: list[Outage]) -> list[Fault]:
-    """All faults of a router. Each period without a router is recorded in `outages`."""
+    """Return all faults of a router. Each period without a router is recorded in `outages`."""
     killed, stopped, ended = of_process(ROUTER, process)
     return [_noted(killed, outages, sudden=True), stopped, _noted(ended, outages, sudden=False)]
 
@@ -145,7 +145,7 @@ def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Fault]:
 
 
 def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
-    """A fault in which another process uses up the memory of the replica's cgroup."""
+    """Return the fault in which another process uses up the memory of the replica's cgroup."""
     hogs: list[Process] = []
 
     def take() -> None:

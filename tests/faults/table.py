@@ -132,7 +132,7 @@ def latest_run(runs: Sequence[Run], row: Row) -> Run:
 
 
 def read_findings(path: Path) -> list[Run]:
-    """Return the runs in a file to which runs are only appended."""
+    """Return the runs in the file, oldest first. The last one may be incomplete or empty."""
     runs = [Run()]
     for line in path.read_text(encoding="utf-8").splitlines():
         runs[-1].add(json.loads(line))

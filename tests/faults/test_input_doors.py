@@ -186,7 +186,7 @@ async def test_25_reset_and_endless_streams_keep_no_caller_out(doors: Site, long
     number = 10_000 if long else 1_000
 
     async def attacks() -> list[dict[str, Any]]:
-        """Run every kind of flood concurrently; repeat this in the long form."""
+        """Run every kind of flood concurrently, five times in the long form. Return what each observed."""
         floods: list[dict[str, Any]] = []
         for _ in range(5 if long else 1):
             floods += await asyncio.gather(*(flood(doors.address, kind, number) for kind in KINDS))

@@ -40,7 +40,7 @@ NEIGHBOUR = infer_request("the neighbour", max_tokens=400, ignore_eos=True, samp
 
 
 def _numeric(kind: Any) -> set[str]:
-    """Return all numeric fields of a message type."""
+    """Return the names of all numeric fields of a message type."""
     numbers = {"int32", "int64", "uint32", "uint64", "float", "double"}
     types = {number: name.removeprefix("TYPE_").lower() for name, number in _types(kind)}
     return {each.name for each in kind.DESCRIPTOR.fields if types[each.type] in numbers}

@@ -17,7 +17,7 @@ BACK = '{"row": 91, "what": "back", "figure": %s, "unit": "s", "bound": "%s", "h
 
 
 def seen(folder: Path, *lines: str) -> list[str]:
-    """Return the result column of the table, by row."""
+    """Return the result column of the table made from these lines, one string per row."""
     path = folder / "faults.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines))
     return [

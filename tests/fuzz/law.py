@@ -18,7 +18,7 @@ _HANGS = 5
 
 
 class LawBroken(AssertionError):
-    """A parser broke the law. The message names the parser and the seed."""
+    """A parser violated the law above. The message names the parser and the seed."""
 
 
 class _Hangs(BaseException):

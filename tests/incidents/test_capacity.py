@@ -15,7 +15,7 @@ SLOW = CostModel(0.002, 0.00001, 0.0, 0.045, 0.00002, 0.0, 0.0, 0.0)
 
 
 def overloaded() -> list[ScriptedSpecialist]:
-    """Return specialists of which `template` has enough capacity with two replicas, but not with one. Its fallback has
+    """Return three specialists. `template` has enough capacity with two replicas, but not with one. Its fallback has
     too little capacity as well."""
     _, debug, _ = make_specialists()
     busy = ScriptedSpecialist(BUILD, ("",), cost=SLOW, max_running=1, max_waiting=1)

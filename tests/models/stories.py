@@ -91,7 +91,7 @@ def _tensors(
 
 
 def halves_apart(weight: Tensor, heads: int) -> Tensor:
-    """Return the weight with reordered rows in each head: llama2.c rotates neighbouring rows, Hugging Face halves."""
+    """Return the rows of each head reordered: llama2.c rotates neighbouring pairs, Hugging Face the two halves."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 

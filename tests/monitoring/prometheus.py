@@ -38,7 +38,7 @@ class Prometheus:
         return await asyncio.to_thread(_get, url)
 
     async def ask(self, expr: str) -> list[float]:
-        """Return the values of the query's result that are numbers."""
+        """Return the values in the query's result, without NaN."""
         answer = await self.get("/api/v1/query", query=expr)
         assert answer["status"] == "success", (expr, answer)
         values = [float(found["value"][1]) for found in answer["data"]["result"]]

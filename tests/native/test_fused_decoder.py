@@ -198,7 +198,7 @@ def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
 
 
 def _batch(rows: list[list[int]]) -> StepBatch:
-    """Return a batch in which each row starts a block of 8 tokens and only its last token has logits."""
+    """Return a batch in which each row has its own block of 8 slots and only its last token has logits."""
 
     def int32(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32)

@@ -16,7 +16,7 @@ from tests.simulation.script import Script
 
 
 def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
-    """Seed 564: a short lack of blocks left warm-up requests waiting, and the replica served as if it were warm."""
+    """Seed 564: a brief shortage of blocks left warm-up requests waiting, and the replica served as if it were warm."""
     replica = create_sim_replica(ReplicaSettings("cold", "sim", num_blocks=32), ManualClock(), CostModel())
     with inject_faults(lambda point: point == "pool.shortage"), pytest.raises(WarmUpFailed, match="did not start"):
         warm_up(replica, StepLoop(replica.scheduler, replica.engine))

@@ -18,9 +18,9 @@ _EDGES = {
 
 
 class BreakerLaws:
-    """A model of a health breaker. It is closed until a number of failures in a row, or a certain loss of the replica.
-    It is then open for a cool-down, or until a sign of life, and half-open after that. Any success closes it. A failed
-    probe or another certain loss opens it again, for longer."""
+    """Compares a health breaker with this model: it is closed until `failures` failures in a row, or a confirmed loss
+    of the replica. It is then open for a cool-down, or until a sign of life, and half-open after that. Any success
+    closes it. A failed probe or another confirmed loss opens it again, for longer."""
 
     def __init__(
         self,

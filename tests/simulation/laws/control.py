@@ -12,8 +12,8 @@ from tests.simulation.laws.escalation import EscalationLaws
 
 
 class ControlLaws:
-    """Checks the laws of the control plane. They use the wall clock, and are no longer checked once a fault has set
-    it."""
+    """Checks the laws of the control plane. They use the wall clock, and are no longer checked once a fault has
+    changed it."""
 
     def __init__(
         self, ensemble: Ensemble, knob_levels: KnobLevels, control: ControlPlane, wall: WallClock, checker: LawChecker

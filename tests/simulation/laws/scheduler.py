@@ -186,8 +186,8 @@ class Laws:
             )
 
     def _check_cached_content(self) -> None:
-        """Check that cached blocks were written. Poison the blocks that no request can find, so that reading them would
-        change an answer."""
+        """Check that cached blocks were written. Poison the blocks that are neither held nor cached, so that reading
+        them would change an answer."""
         is_written, poison = self.memory.is_written, self.memory.poison
         for block in self.pool.blocks:
             if block.key is not None:
