@@ -75,7 +75,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
             _print_note(str(error))
             found = error.found
     else:
-        others = arguments.replicas.get("", 1)  # the empty name stands for all others
+        others = arguments.replicas.get("", 1)  # the empty name stands for all specialists not named
         counts = {name: arguments.replicas.get(name, others) for name in ensemble.names}
         figures = trial(counts)
         found = CapacityAnswer(counts, figures, (figures,))

@@ -73,7 +73,7 @@ class SpecialistConfig:
     """The specialist that answers when this one cannot and there is no viable second choice."""
     max_tokens: Annotated[int, Range(1, 1 << 20), LIVE, SHARED] = 1024  # longest answer, if the caller sets no limit
     verify: Annotated[str, TextLimits(least=1, most=512), LIVE, RUNS, SHARED] = "non_empty"  # or module:name
-    floor: Annotated[float | None, Range(0, 1), LIVE, RUNS, SHARED] = None  # a lower pass rate demotes the specialist
+    floor: Annotated[float | None, Range(0, 1), LIVE, RUNS, SHARED] = None  # a pass rate that stays lower demotes it
 
     slo: Annotated[SloTargets, RUNS] = field(default_factory=SloTargets)
 
@@ -128,9 +128,9 @@ class ClassifierConfig:
     path: Annotated[str | None, FilePath(BUILT_IN_CLASSIFIER), RUNS] = None  # None: route by descriptions and examples
     timeout: Annotated[float, SECONDS, Range(0, 60, open=True), RUNS] = 0.25  # a slower classifier counts as failed
     cache: Annotated[int, Range(0, 1 << 20), RUNS] = 4096  # number of cached decisions
-    reject_threshold: Share = 0.5  # from this probability of *reject* on, no specialist answers
+    reject_threshold: Share = 0.5  # at this probability of *reject* or above, no specialist answers
     min_confidence: Share = 0.2  # below it no specialist answers, unless `default_specialist` is set
-    second_threshold: Share = 0.1  # from this probability on, the runner-up is a viable second choice
+    second_threshold: Share = 0.1  # at this probability or above, the runner-up is a viable second choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class DispatchConfig:
 
     transport: ReplicaTransport = "http2"  # the client for calls to replicas: the router's own HTTP/2 client, or grpcio
     choices: Annotated[int, Range(1, 64), LIVE] = 2  # power of k choices
-    preempting_penalty: Weight = 0.5  # a share of a full batch, as for the bonuses
+    preempting_penalty: Weight = 0.5  # as a share of a full batch, like the bonuses
     session_bonus: Weight = 0.5
     adapter_bonus: Weight = 0.25
     stale_seconds: Seconds = 1.0  # older load reports are ignored
