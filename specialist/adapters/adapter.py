@@ -210,7 +210,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def read_adapter(directory: Path, model: ModelConfig) -> Adapter:
-    """Raises AdapterRefused if the adapter is damaged, does not fit the model, or is not plain LoRA."""
+    """Read an adapter. Raises AdapterRefused if it is damaged, does not fit the model, or is not plain LoRA."""
     shapes = matrix_shapes(model)
     settings = parse_adapter_config(read_adapter_config(directory))
     most_bytes = _HEADER_BYTES + sum(4 * MAX_RANK * sum(shape) for shape in shapes.values())

@@ -83,7 +83,7 @@ class AdapterCatalog(ABC):
             return sum(self._pins.values())
 
     def when_unused(self, callback: Callable[[str], None]) -> None:
-        """`callback` gets the digest of every adapter that has lost its last name and its last user."""
+        """Call `callback` from now on with the digest of every adapter that has lost its last name and last user."""
         self._on_unused.append(callback)
 
     def _is_held(self, digest: str) -> bool:
@@ -105,7 +105,7 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 class SimAdapters(AdapterCatalog):
-    """Adapters for the engine without weights: only the digest of their files matters."""
+    """Adapters for the sim engine: only the digest of their files matters."""
 
     def __init__(self, max_adapters: int) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ class DeviceSlots:
 
 
 def copy_to(adapter: Adapter, device: torch.device, dtype: torch.dtype) -> Adapter:
-    """Copy the adapter, unless it is already on that device and of that type."""
+    """Return a copy of the adapter on that device and in that type, or the adapter itself if it is there already."""
     targets = {
         name: LowRank(low.a.to(device, dtype), low.b.to(device, dtype), low.scale)
         for name, low in adapter.targets.items()
@@ -55,7 +55,7 @@ ADAPTER_NAME = re.compile(r"[a-z0-9._-]{1,64}")
 
 class AdapterStore(AdapterCatalog):
     """Holds adapters in host memory, by name and by digest. Thread-safe. An adapter with a name or in use stays; of the
-    others, the most recently used are kept."""
+    others, the least recently used makes room for a new one."""
 
     def __init__(self, model: ModelConfig, max_adapters: int) -> None:
         if max_adapters < 1:

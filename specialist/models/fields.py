@@ -13,7 +13,7 @@ LARGEST = 2**31 - 1
 
 
 class ModelFields:
-    """Checked access to values read from `source`. The error for a wrong type or range names the value."""
+    """Checked access to values read from `source`. An error for a missing or invalid value names its field."""
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         self.source = source

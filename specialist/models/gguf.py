@@ -24,7 +24,7 @@ ARCHITECTURES = ("llama", "qwen2")
 
 
 def read_gguf_config(fields: ModelFields, tensors: Collection[str], vocab_size: int) -> ModelConfig:
-    """`tensors` are the names in the file; they show whether there are biases and an output head."""
+    """Return the configuration. `tensors` are the names in the file, which show whether it has biases and a head."""
     architecture = fields.text("general.architecture")
     _check_is_whole_model(fields, architecture)
     heads = fields.integer(f"{architecture}.attention.head_count")
@@ -94,7 +94,7 @@ def _rope(fields: ModelFields, architecture: str) -> Rope:
 
 
 def llama3_rope(rope: Rope, head_dim: int, factors: Tensor, source: str) -> Rope:
-    """Derive Llama 3's scaling, which GGUF stores as one divisor per frequency, and check it."""
+    """Return `rope` with Llama 3's scaling, derived from the `factors` that GGUF stores: a divisor per frequency."""
     factor = float(factors.max())
     found = replace(
         rope, kind="llama3", factor=factor, original_context=8192, low_freq_factor=1.0, high_freq_factor=4.0

@@ -272,7 +272,7 @@ def _q4_k_ranges(blocks: Bytes) -> Ranges:
 
 
 def _nibbles(raw: Bytes) -> Bytes:
-    """Repack bytes [groups, n], in which all low nibbles come before the high ones, so that neighbours share a byte."""
+    """Repack bytes [groups, n], whose low nibbles are the first n columns, so that adjacent columns share a byte."""
     low, high = raw & 15, raw >> 4
     return np.concatenate((low[:, 0::2] | low[:, 1::2] << 4, high[:, 0::2] | high[:, 1::2] << 4), axis=1)
 

@@ -138,7 +138,7 @@ def _family(fields: ModelFields) -> ModelFamily:
 
 
 def _kv_heads(fields: ModelFields, family: ModelFamily, heads: int) -> int:
-    """`null` means one KV head per head; a missing field means the family's default."""
+    """Return the default number of KV heads: one per head if the field is null, the family's if it is missing."""
     return heads if family.kv_heads is None or "num_key_value_heads" in fields.values else family.kv_heads
 
 
@@ -166,7 +166,7 @@ def _windows(fields: ModelFields, architecture: Architecture, layers: int) -> tu
 
 
 def _effective_windows(windows: tuple[int | None, ...], context: int) -> tuple[int | None, ...]:
-    """Drop windows as wide as the context, which have no effect."""
+    """Drop windows at least as wide as the context, which have no effect."""
     narrow = tuple(window if window is not None and window < context else None for window in windows)
     return narrow if any(narrow) else ()
 
@@ -186,8 +186,8 @@ PROBE = "int main() { return 0; } // \N{GREEK SMALL LETTER ALPHA}\n"
 
 
 def read_huggingface_vocabulary(directory: ModelDirectory, config: ModelFields) -> Vocabulary:
-    """Read the tokenizer without control tokens: text never becomes one, and none is added. Raises ModelRefused if an
-    id has no row in the model."""
+    """Read the vocabulary. Its tokenizer has no control tokens: text never becomes one, and none is added. Raises
+    ModelRefused if the files are invalid, or if an id has no row in the model."""
     source = directory.json("tokenizer.json")
     settings = directory.optional_json("tokenizer_config.json")
     vocab_size = config.integer("vocab_size")
@@ -225,7 +225,7 @@ def _added_tokens(source: ModelFields) -> list[ModelFields]:
 
 
 def plain_text_only(source: ModelFields, control_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Remove the control tokens from tokenizer.json, so that text is neither matched with them nor merged into them."""
+    """Return tokenizer.json without control tokens, so that text is neither matched with them nor merged into them."""
     model = source.table("model")
     if model.text("type", "BPE") != "BPE":
         raise model.wrong("type", f"must be BPE, got {model.text('type')!r:.80}: convert the tokenizer")
@@ -239,7 +239,7 @@ def plain_text_only(source: ModelFields, control_ids: Mapping[str, int]) -> dict
 
 
 def _merged(pair: object, model: ModelFields) -> str:
-    """A merge is "a b" in older files, ["a", "b"] in newer ones."""
+    """Return the text that a merge produces. A merge is "a b" in older files, ["a", "b"] in newer ones."""
     parts = pair.split(" ") if isinstance(pair, str) else pair
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
         raise model.wrong("merges", f"must contain pairs of words, got {pair!r:.80}")
@@ -257,7 +257,7 @@ def _build(content: dict[str, Any], source: str) -> Tokenizer:
 
 
 def _bos_id(source: ModelFields, settings: ModelFields, control_ids: Mapping[str, int]) -> int | None:
-    """Read the token from tokenizer_config.json, or else from the tokenizer's post-processor."""
+    """Return the token before a plain prompt, from tokenizer_config.json or else the post-processor; None for none."""
     if not settings.has("add_bos_token"):
         return _template_bos(source.values.get("post_processor"), control_ids)
     if not settings.flag("add_bos_token"):
@@ -302,14 +302,14 @@ def _named_token(settings: ModelFields, name: str, control_ids: Mapping[str, int
 
 
 def _token_text(settings: ModelFields, name: str) -> str | None:
-    """In older files the value is an object that holds the text as `content`."""
+    """Return the token's text. In older files the value is an object that holds the text as `content`."""
     if isinstance(settings.values.get(name), dict):
         return settings.table(name).optional_text("content")
     return settings.optional_text(name)
 
 
 def _chat_template(directory: ModelDirectory, settings: ModelFields) -> str | None:
-    """A separate file takes precedence. Of several templates, the one named `default` is used."""
+    """Return the chat template, from a separate file if there is one. Of several, the one named `default` is used."""
     if directory.has("chat_template.jinja"):
         try:
             return directory.file("chat_template.jinja").read_text(encoding="utf-8")

@@ -125,7 +125,7 @@ def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
 
 
 def without_tied_head(tensors: Mapping[str, ShardTensor], source: str) -> dict[str, ShardTensor]:
-    """Drop the head that a tied model may also store; it must equal the embedding."""
+    """Return the tensors without the head that a tied model may also store. It must equal the embedding."""
     head, embed = tensors.get("head"), tensors.get("embed")
     if head and embed and not (head.shape == embed.shape and torch.equal(head.read(), embed.read())):
         raise ModelRefused(

@@ -11,7 +11,7 @@ from specialist.models.progress import Progress, silent
 
 
 def open_checkpoint(path: Path, progress: Progress = silent) -> Checkpoint:
-    """Open a Hugging Face directory or a GGUF file and map its weights. Raises ModelRefused if it fails a check."""
+    """Open a Hugging Face directory or a GGUF file and map its weights. Raises ModelRefused for an unusable model."""
     try:
         if path.is_dir():
             return open_directory(path, progress)

@@ -14,7 +14,7 @@ def silent(what: str, done: int, total: int) -> None: ...
 
 
 def bar(stream: TextIO | None = None) -> Progress:
-    """Show a progress bar on a terminal; otherwise write a line at the start and at the end of a task."""
+    """Return a function that shows a progress bar on a terminal, or else writes a line as a task starts and ends."""
     stream = stream or sys.stderr
     is_terminal = stream.isatty()
     shown = ("", -1)

@@ -29,7 +29,7 @@ Command = ServedRequest | SchedulerCall  # a request to submit, or a call about 
 
 
 class EngineReport(NamedTuple):
-    """All results of one step, passed to the event loop together."""
+    """All results of one step, or of the commands before it, passed to the event loop together."""
 
     updates: list[tuple[ServedRequest, RequestUpdate]]
     load: LoadSnapshot | None  # None if it was reported a moment ago
@@ -44,7 +44,7 @@ class EngineThread:
     STUCK_SECONDS = 0.01  # seconds until the next try when requests are live but none can run
 
     deliver: Callable[[EngineReport], object]
-    """Must be set before the start. Called on this thread once per step, and once for the commands before it."""
+    """Must be set before the start. Called on this thread after each step, and before it if commands had results."""
 
     def __init__(self, loop: StepLoop, clock: Clock) -> None:
         self.step_loop = loop
@@ -80,7 +80,7 @@ class EngineThread:
             self.deliver(EngineReport([(served, replica_failed())], None, died=True))
 
     def end(self, request_id: str, reason: FinishReason) -> None:
-        """End a request; does nothing if it has ended."""
+        """End a request, unless it has ended already."""
         self._post(SchedulerCall(self._scheduler.end, request_id, (reason,)))
 
     def suspend(self, request_id: str, beneficiary: str) -> None:
@@ -107,7 +107,7 @@ class EngineThread:
             self._die()
 
     def _run_commands(self, *, wait: bool) -> bool:
-        """Run the commands in the inbox; with `wait`, sleep until there is one. Return False on stop."""
+        """Run the commands in the inbox; with `wait`, first wait for one or for a retry. Return False on stop."""
         with self._wake:
             if wait and not self._inbox and not self._stopping:
                 self._wake.wait(self.STUCK_SECONDS if self._served else None)
@@ -245,7 +245,7 @@ class EngineThread:
         self.deliver(EngineReport(updates, load, report))
 
     def _die(self) -> None:
-        """Send a final answer for every live request and every request in the inbox. Later requests are refused."""
+        """End every live request and every request in the inbox with a refusal. Later requests are refused too."""
         with self._wake:
             self._dead = True
             unread = [command for command in self._inbox if isinstance(command, ServedRequest)]

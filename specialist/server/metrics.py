@@ -19,7 +19,7 @@ _DIGEST_DIGITS = 12
 
 
 def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | None) -> None:
-    """Add the replica's metrics. Its state is read on the event loop; the families are built on a thread."""
+    """Add the replica's metrics. Its state is read on the event loop; the families are built on another thread."""
     families = _SpecialistFamilies(service.replica.lane.specialist)
     metrics = service.exposition
     metrics.add(partial(_engine_source, families, service))

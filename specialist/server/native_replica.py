@@ -38,7 +38,7 @@ class SharedModel:
 
 
 def share_model(settings: ReplicaSettings, progress: Progress = silent) -> SharedModel:
-    """Open the model. Leaves no threads: kernels are timed in a fork. Raises as `create_native_replica` does."""
+    """Open the model. No thread remains: kernels are timed in a fork. Raises as `create_native_replica` does."""
     path = settings.model or demo_model(cache_directory(), progress)
     native = native_settings(settings)
     threads = torch.get_num_threads()
@@ -58,7 +58,7 @@ def share_model(settings: ReplicaSettings, progress: Progress = silent) -> Share
 def create_native_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: SharedModel | None = None
 ) -> AssembledReplica:
-    """Raises ModelRefused, OSError or MemoryError; each message gives advice."""
+    """Raises ValueError (ModelRefused, CalibrationInvalid), OSError, BuildFailed or MemoryError, with advice."""
     if shared is not None:
         return replica_from_checkpoint(shared.checkpoint, shared.name, settings, clock, progress, shared)
     path = settings.model or demo_model(cache_directory(), progress)

@@ -37,8 +37,8 @@ _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
 
 
 class RequestPreparer:
-    """Tokenises on its own threads, so that a long prompt does not delay other requests' tokens. A short prompt is
-    tokenised in place, which is faster than a thread switch."""
+    """Prepares validated requests. It tokenises on its own threads, so that a long prompt does not delay other
+    requests' tokens. A short text is tokenised in place, which is faster than a thread switch."""
 
     NUM_THREADS = 2
     SHORT = 1000  # characters
@@ -81,7 +81,7 @@ class RequestPreparer:
             raise
 
     async def count_tokens(self, served: ServedRequest) -> int:
-        """Return the number of prompt tokens, even if they exceed the context. Raises Refusal for an invalid prompt."""
+        """Return the number of prompt tokens, even above the limit. Raises Refusal for a bad prompt or adapter name."""
         await self._tool_calling(served)
         _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()
@@ -141,7 +141,7 @@ class RequestPreparer:
         return await self._on_thread(self._encode, prompt)
 
     async def _tool_calling(self, served: ServedRequest) -> ToolCalling | None:
-        """Return None if no tool may be called. Raises Refusal if the model's chat template does not support tools."""
+        """Return how tools are called; None if none may be. Raises Refusal if the model does not support tools."""
         prompt = served.prompt
         if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
             return None
@@ -163,8 +163,8 @@ class RequestPreparer:
             self._usual_seconds = usual + _SMOOTHING * (seconds - usual)
 
     def _retry_after(self) -> float | None:
-        """Return the usual time of one request, because all slots are taken. It is randomised, so that callers that are
-        refused together do not return together."""
+        """Return how long to wait for a slot: the usual time of one request; None if it is unknown. The time is
+        randomised, so that callers that are refused together do not return together."""
         if self._usual_seconds is None:
             return None
         share = self._draw_seed() % _RETRY_SPREAD_PARTS / _RETRY_SPREAD_PARTS
@@ -198,7 +198,7 @@ def _earliest(now: float, *seconds: float | None) -> float | None:
 
 
 class StructureCompiler:
-    """Compiles grammars on its own thread: neither tokens nor prompts wait for them."""
+    """Compiles grammars on its own thread, so that neither generation nor tokenisation waits for them."""
 
     def __init__(self, grammars: GrammarCache) -> None:
         self._grammars = grammars
@@ -209,7 +209,7 @@ class StructureCompiler:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
-        """Return the guide; None without a structure. Raises Refusal if the structure cannot be compiled."""
+        """Return a guide for the answer; None if it needs no structure. Raises Refusal if compiling fails."""
         try:
             structure = served.structure if calling is None else calling.structure(self._grammars.limits.depth)
         except InvalidValue as refused:

@@ -52,7 +52,7 @@ class AssembledReplica:
 def assemble_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: "SharedModel | None" = None
 ) -> AssembledReplica:
-    """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError; each message gives advice."""
+    """Raises ValueError (ModelRefused, AdapterRefused, CalibrationInvalid), OSError, BuildFailed or MemoryError."""
     if settings.engine == "sim":
         cost_model = settings.cost_model
         cost = CostModel() if cost_model is None else cost_model_from_json(cost_model.read_text())

@@ -63,11 +63,11 @@ class RequestUsage(NamedTuple):
 
 
 RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
-"""Enqueued, then chunks, then usage, in this order; a refusal replaces the rest."""
+"""A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last."""
 
 
 class AnswerText:
-    """Detokenises one answer, up to its first stop string. A token that only completes a stop string still counts."""
+    """Detokenises one answer, up to its first stop string. A token that only completes a stop string is counted too."""
 
     def __init__(
         self, detokenizer: Detokenizer, stops: Sequence[str] = (), min_tokens: int = 0, reader: CallReader | None = None
@@ -97,11 +97,11 @@ class AnswerText:
         return AnswerChunk(parsed.text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]), parsed.calls)
 
     def spell(self, token: int) -> bytes:
-        """The bytes that a token writes on its own; empty for a control token."""
+        """Return the bytes that a token writes; empty for a control token."""
         return self._detokenizer.spell(token)
 
     def finish(self) -> AnswerChunk:
-        """Return the text that was held back."""
+        """Return the text and calls that were held back."""
         text = ""
         if self._stops.stop_string is None:
             text = self._pass_stops(self._detokenizer.finish()) + self._stops.finish()
@@ -111,17 +111,17 @@ class AnswerText:
         return AnswerChunk(read.text + rest.text, calls=merge_call_parts((*read.calls, *rest.calls)))
 
     def _pass_stops(self, text: str) -> str:
-        """Return the part that can no longer belong to a stop string."""
+        """Return the text that may be sent: up to the minimum length all, then what cannot belong to a stop string."""
         return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
 
 
 class OutputStream:
-    """Updates that wait to be sent to one caller. If the caller does not read, its request ends, so that memory is
-    bounded. Belongs to the event loop. Waiting chunks are merged; every other update is sent immediately."""
+    """Updates that wait to be sent to one caller. If the caller reads too slowly, its request ends, so that memory is
+    bounded. Belongs to the event loop. Adjacent chunks are merged; any other update ends the wait immediately."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum number of seconds between
-        two chunks: tokens that arrive sooner wait for the next chunk or for the end of the answer."""
+        two chunks: tokens that arrive sooner wait, unless the answer ends or more than half of `max_bytes` wait."""
         self._max_bytes = max_bytes
         self._on_overflow = on_overflow
         self._gap = gap
@@ -155,7 +155,7 @@ class OutputStream:
             self._timer = self._loop.call_at(self._next_at, self._ready.set)
 
     async def take(self) -> list[RequestUpdate]:
-        """Wait for an update, and return all that have arrived; none after an overflow."""
+        """Wait until updates may be sent, and return all that have arrived; none after an overflow."""
         await self._ready.wait()
         self._ready.clear()
         if self._timer is not None:
@@ -297,7 +297,7 @@ class ServedRequest:
         )
 
     def failure(self, usage: RequestUsage, retry_after: Callable[[], float | None]) -> Refusal | None:
-        """Return the status that follows the usage; None for OK."""
+        """Return the error that ends the call after the usage; None for status OK."""
         match usage.reason:
             case "stop" | "length":
                 return None

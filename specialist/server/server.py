@@ -97,7 +97,7 @@ class ReplicaServer(SpecialistService):
         return server
 
     async def start(self) -> None:
-        """Answer health checks from now on; requests are served once the engine is warm."""
+        """Start to answer health checks, warm the engine up, then serve requests."""
         await self.publish_health()
         if self.exporter is not None:
             self.exporter.start()
@@ -138,8 +138,8 @@ class WarmUpFailed(RuntimeError):
 
 
 def warm_up(replica: AssembledReplica, loop: StepLoop) -> list[SchedulerReport]:
-    """Run the first steps before any caller's, so that one-time delays and startup failures happen here. Uses a
-    separate cache salt. Return the reports of the steps, for the admission controller. Raises WarmUpFailed."""
+    """Run a few requests before any caller's, so that one-time delays and startup failures happen here. Each has its
+    own cache salt. Return the reports of the measured steps, for the admission controller. Raises WarmUpFailed."""
     replica.codec.warm_up()
     replica.grammars.vocabulary()
     reports: list[SchedulerReport] = []

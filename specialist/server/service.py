@@ -211,7 +211,7 @@ async def _send(context: Context, message: wire.GenerateEvent | wire.LoadReport,
 
 
 class SpecialistService:
-    """A replica's service without sockets and threads: all methods, and the parts that they share. Belongs to the event
+    """A replica's gRPC methods and the parts that they share, without the listening socket. Belongs to the event
     loop."""
 
     def __init__(
@@ -239,7 +239,7 @@ class SpecialistService:
         self._health_lock = asyncio.Lock()
 
     async def open(self, warm_up_reports: Iterable[SchedulerReport]) -> None:
-        """Serve requests, now that the engine is warm."""
+        """Report the warm-up's steps to the admission controller, then serve requests."""
         for report in warm_up_reports:
             report.apply(self.controller)
         self.engine.start()
@@ -311,7 +311,7 @@ class SpecialistService:
         return wire.DrainResponse(finished=await self.drain())
 
     async def drain(self) -> int:
-        """Refuse new requests and finish the live ones. Return the number of live ones."""
+        """Refuse new requests and finish the live ones. Return how many were live."""
         self.publisher.is_draining = True
         self.publisher.notify()
         self.handler.close()

@@ -37,7 +37,7 @@ class ReplicaSettings:
     itl_seconds: float = 0.1  # how long one chunk of a prompt may delay the requests that decode
     cost_model: Path | None = None
     """A file from `octet bench engine --calibrate`. The sim engine takes the time that it states (None: that of a small
-    model); the forecasts of every engine start from it (None: they start from measurements)."""
+    model), and forecasts start from it (None: from measurements; with the sim engine, from its costs)."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:
@@ -46,7 +46,7 @@ class ReplicaSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings(Endpoint):
-    """The gRPC server: its address, and how many callers it serves."""
+    """The gRPC server: its address, limits and telemetry."""
 
     port: int = DEFAULT_PORT
     adapter_root: Path | None = None

@@ -24,7 +24,7 @@ _Attributes = dict[str, AttributeValue]
 
 
 def read_trace_context(context: Context) -> tuple[TraceParent | None, str]:
-    """Return the call's first trace parent, and its state if that is printable and short."""
+    """Return the call's first valid trace parent, and the trace state if that is printable ASCII and short."""
     parent: TraceParent | None = None
     state = ""
     for key, value in context.invocation_metadata() or ():

@@ -50,7 +50,7 @@ class GenerateLimits:
         return min(self.context * _BYTES_PER_TOKEN, REQUEST_BYTES)
 
     def ranges(self) -> dict[str, Range]:
-        """Allowed values, by the field's name on the wire."""
+        """Return the allowed values of each number, by the field's name on the wire."""
         return {
             "sampling.temperature": Range(1e-4, 100, or_zero=True),
             "sampling.top_k": Range(0, self.vocab_size),
@@ -76,7 +76,7 @@ class GenerateLimits:
         }
 
     def sizes(self) -> dict[str, int]:
-        """The maximum bytes of each string, by the field's name on the wire."""
+        """Return the maximum number of bytes of each string, by the field's name on the wire."""
         return {
             "request_id": 128,
             "text": self.prompt_bytes,
@@ -100,7 +100,7 @@ class GenerateLimits:
         }
 
     def counts(self) -> dict[str, int]:
-        """The maximum number of elements of each list, by the field's name on the wire."""
+        """Return the maximum number of elements of each list, by the field's name on the wire."""
         return {
             "tokens.ids": self.prompt_tokens,
             "chat.messages": 1024,
@@ -137,7 +137,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class GenerateValidator(FieldChecks):
-    """Validates requests. Every method raises Refusal, which names an invalid field, its limit and the value."""
+    """Validates requests. Every method raises Refusal for an invalid field, with its name, its limit and the value."""
 
     def __init__(self, limits: GenerateLimits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())
@@ -185,7 +185,7 @@ class GenerateValidator(FieldChecks):
             raise invalid_field("prompt", "at least one token", "none")
 
     def check_prompt_fits(self, num_tokens: int, context: int) -> None:
-        """Raises Refusal unless at least one token is left for the answer."""
+        """Raises Refusal if the prompt is empty or leaves no room for a token of the answer."""
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
             room = f"a context_size of {context} has room for {context - 1} and an answer"

@@ -42,7 +42,7 @@ _CHUNK = 1 << 16
 
 
 class LineProcess:
-    """A child process that answers each line with a line, in limited time. Not thread-safe. Killed with its owner."""
+    """A child process that answers each line with a line, in limited time. Killed when deleted. Not thread-safe."""
 
     def __init__(self, script: Path, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -67,7 +67,7 @@ class LineProcess:
         return self.kill.alive and self._process.poll() is None
 
     def ask(self, line: bytes, seconds: float, max_bytes: int) -> bytes:
-        """Return the answer line. Raises TemplateKilled if it is late, too long or missing."""
+        """Return the answer line. If it is late, too long or missing, kill the process and raise TemplateKilled."""
         try:
             return self._exchange(line + b"\n", self._monotonic() + seconds, max_bytes)
         except (TimeoutError, OSError, EOFError, OverflowError) as error:
@@ -360,7 +360,7 @@ class VocabularyCodec:
         return ToolCalling(offer, dialect, control)
 
     def detokenizer(self, visible: Mapping[int, str] | None = None) -> Detokenizer:
-        """`visible` maps control tokens that are written out to their text."""
+        """`visible` maps each control token that is part of the text to its spelling; the others write nothing."""
         return Detokenizer(self._pieces, visible)
 
     def warm_up(self) -> None:

@@ -147,7 +147,7 @@ class TemplateRefused(ValueError):
 
 
 class TemplateKilled(TemplateRefused):
-    """The rendering process was too slow, or died."""
+    """The rendering process was too slow or wrote too much, and was killed; or it died."""
 
 
 class ToolsUnsupported(ValueError):

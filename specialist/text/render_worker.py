@@ -75,7 +75,7 @@ def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def mark_control_tokens(node: nodes.Node, put_aliases: Callable[[str], str]) -> None:
-    """Replace control tokens in text that the template writes, not in text that it only compares."""
+    """Replace control tokens by aliases in text that the template writes, but not in text that it only compares."""
     if isinstance(node, nodes.TemplateData):
         node.data = put_aliases(node.data)
     elif isinstance(node, nodes.Const) and isinstance(node.value, str):
@@ -122,7 +122,7 @@ class TemplateRenderer:
 
 
 def allow_seconds(seconds: float) -> None:
-    """Let the kernel end this process after this much processor time, in case the parent process does not."""
+    """Let the kernel end this process after about this much more CPU time, in case the parent process does not."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))

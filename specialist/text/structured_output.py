@@ -37,7 +37,7 @@ _LIBRARY_REASONS = dict.fromkeys(("LexerTooComplex", "ParserTooComplex"), "one t
 
 
 def _parser_limits() -> "LLParserLimits":
-    """Allow a few milliseconds per token and a few megabytes per grammar."""
+    """Return limits that allow a few milliseconds per token and a few megabytes per grammar."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
@@ -120,7 +120,7 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return the tokens that may begin an answer. If their spaces are dropped, only a leading one may occur."""
+    """Return a mask of tokens that may begin an answer; None for all. If spaces are dropped, none has inner spaces."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
@@ -135,7 +135,7 @@ def _pack_bits(kept: Iterable[bool]) -> NDArray[np.uint8]:
 
 
 class Grammar:
-    """A structure compiled for one vocabulary. Compiling is slow; then every request only copies the matcher."""
+    """A structure compiled for one vocabulary. Compiling is slow; after that, every request only copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> None:
         """Raises InvalidValue for an invalid structure, or for one that no text can satisfy."""
@@ -173,7 +173,7 @@ def _requirement(structure: Structure) -> str:
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
-    """Return the rules. If the vocabulary drops a space before an answer, they require it; in JSON it is optional."""
+    """Return the rules. They require a space first if the vocabulary drops it from the text; in JSON it is optional."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark

@@ -15,7 +15,7 @@ from specialist.text.prompt import ControlText, NotText, TextTooLong
 
 
 class VocabularyRefused(ValueError):
-    """The output of this kind of tokenizer cannot be streamed exactly."""
+    """This kind of tokenizer is not supported."""
 
 
 SPACE = "\u2581"
@@ -63,7 +63,7 @@ class ByteFallback(NamedTuple):
 
 
 class Metaspace(NamedTuple):
-    """A token is text; leading spaces of the first token may be dropped."""
+    """A token is text. With `drops_space`, the spaces of an answer's first token are dropped."""
 
     replacement: str
     drops_space: bool
@@ -137,7 +137,7 @@ class Encoder:
         return self._bos + self.encode(text, field)
 
     def encode_marked(self, text: str, field: str) -> tuple[int, ...]:
-        """Do the same as `encode`, but without its limit and with aliases turned into control tokens."""
+        """Do the same as `encode`, but without checking the text, and with aliases turned into control tokens."""
         # a batch of one: only batches release the interpreter lock
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
@@ -198,10 +198,10 @@ def _without_control_text(vocabulary: Vocabulary, aliases: Mapping[str, str]) ->
 
 class Detokenizer:
     """Decodes one answer. The strings that `push` and `finish` return, joined, equal the text of all tokens decoded
-    together. Only whole characters are returned; control tokens write nothing."""
+    together. Only whole characters are returned; control tokens write nothing unless they are visible."""
 
     def __init__(self, pieces: TokenPieces, visible: Mapping[int, str] | None = None) -> None:
-        """`visible` maps control tokens that are written out to their text."""
+        """`visible` maps each control token that is part of the text to its spelling."""
         self._pieces = pieces
         self._visible = {token: pieces.spelling.piece(text) for token, text in (visible or {}).items()}
         self._writer = pieces.spelling.writer()
@@ -320,7 +320,7 @@ class StopStrings:
         return text[:safe], False
 
     def finish(self) -> str:
-        """Return the text that was held back, after the last `push`."""
+        """Return the text that was held back, up to a stop string in it. Call this after the last `push`."""
         held, self._held = self._held, ""
         if self._match is None or self.stop_string is not None:
             return held
@@ -329,7 +329,7 @@ class StopStrings:
         return held[:start]
 
     def _scan(self, automaton: "_Automaton", text: str, position: int) -> bool:
-        """Return whether the first stop string is certain: no prefix that began before it can still be completed."""
+        """Scan from `position`. Return whether the first stop string is certain: no earlier one can be completed."""
         while position < len(text):
             if self._node == 0:
                 first = automaton.first_characters.search(text, position)
@@ -377,7 +377,7 @@ class _Automaton:
         self.matched[node] = len(stop)
 
     def _link(self) -> None:
-        """Link breadth first, so that a node's suffix is complete before the node."""
+        """Link nodes breadth first, so that the suffix of a node is linked before the node."""
         queue = deque(self.nodes[0].children.values())
         while queue:
             parent = queue.popleft()

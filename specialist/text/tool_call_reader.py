@@ -21,12 +21,12 @@ class ToolCalling:
 
     @property
     def is_guided(self) -> bool:
-        """Whether a grammar must prevent errors that the model may make without one."""
+        """Whether a grammar guides the answer: a call is required, only one is allowed, or a tool is strict."""
         offer = self.offer
         return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
 
     def structure(self, depth: int) -> Structure | None:
-        """The structure of the answer. Raises InvalidValue for an invalid schema or one nested deeper than `depth`."""
+        """Return the answer's structure; None if not guided. Raises InvalidValue for an invalid or too deep schema."""
         if not self.is_guided:
             return None
         return Structure("calls", tool_calls.tool_call_rules(self.offer, self.dialect, self.control, depth))
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Keep a call whose name is known; pass on the rest as text."""
+        """Pass on as text what was read of a call whose name is not known yet; other calls were passed on already."""
         parsed.texts.append("".join(self._raw))

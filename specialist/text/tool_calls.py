@@ -59,7 +59,7 @@ _RENDERED_PROBES = {
 
 
 def detect_dialect(rendered: str) -> ToolDialect | None:
-    """Return the dialect of a conversation with the probe's call, as rendered by the model's chat template."""
+    """Return the dialect in which a chat template has rendered the probe's call; None if it is unknown."""
     return next((dialect for dialect, probe in _RENDERED_PROBES.items() if re.search(probe, rendered)), None)
 
 
@@ -84,7 +84,7 @@ def merge_call_parts(fragments: Iterable[ToolCallFragment]) -> tuple[ToolCallFra
 
 
 class JsonBrackets:
-    """Finds the end of a JSON value, character by character, starting at its first bracket."""
+    """Finds the end of a JSON object or list, character by character: `depth` is 0 again after its last bracket."""
 
     __slots__ = ("_escaped", "_quoted", "depth")
 

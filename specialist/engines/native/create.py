@@ -42,7 +42,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Return the configured kernel or, on a CPU, the kernel with the least total time over BATCHES, on one thread."""
+    """Return the configured kernel; else the fastest over BATCHES on one CPU thread or, on a GPU, the reference."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
@@ -115,7 +115,7 @@ def create_native(
     checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent, shared: SharedParts | None = None
 ) -> NativeParts:
     """Create the engine. Raises ValueError for an unavailable device or type, OSError if the cache cannot be written,
-    MemoryError if the pool does not fit."""
+    BuildFailed if the configured kernel cannot be built, MemoryError if the pool does not fit."""
     _check_device(settings)
     shared = shared or prepare_shared(checkpoint, settings, try_kernels(checkpoint, settings), progress)
     store = AdapterStore(checkpoint.config, settings.max_adapters)

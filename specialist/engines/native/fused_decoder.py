@@ -45,7 +45,7 @@ class PackedAdapters:
         self._members: list[_Packed] = []  # keeps the memory of the current stack alive if its adapters are evicted
 
     def address(self, adapters: Sequence[Adapter]) -> int | None:
-        """Return the address of [adapters, layers, targets] LowRanks, which is valid until the next call."""
+        """Return the address of an array [adapters, layers, targets] of LowRankStruct, valid until the next call."""
         if not adapters:
             return None
         names = tuple(adapter.digest for adapter in adapters)
@@ -57,7 +57,7 @@ class PackedAdapters:
         return ctypes.addressof(self._stack)
 
     def drop(self, digest: str) -> None:
-        """Forget an adapter that is no longer used. A step that is still reading it may finish."""
+        """Forget an adapter that is no longer used. A step that is still reading it can finish."""
         with self._lock:
             self._forget(digest)
 
@@ -175,7 +175,7 @@ class FusedDecoder:
         return logits
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
-        """Multiply by every matrix once and do nothing else, to measure the least time that such a step can take."""
+        """Multiply by every matrix once and do nothing else, to measure the least time that a step can take."""
         if not 0 < num_tokens <= self.max_tokens:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
         logits = self._logits_buffer(num_outputs)

@@ -1,4 +1,4 @@
-"""The vocabulary of the engine without weights."""
+"""The vocabulary of the sim engine."""
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 

@@ -13,7 +13,7 @@ from specialist.ops.reference.layers import Dense, MakeLinear
 
 def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, scale and offset with weight[n, k] = scale * (q - 8) + offset: uint8 [N, K], float32 [N, K / 32] twice.
-    8 bits become two stacked matrices q and scale [2 N, ...], high nibbles above low ones, whose products are added.
+    For 8 bits, q and scale are two stacked matrices [2 N, ...], high nibbles above low ones, whose products are added.
 
     d * q + m = d * (q - 8) + (m + 8 d), and with q = 16 h + l: 16 d * (h - 8) + d * (l - 8) + (m + 136 d)."""
     q, d, m = weight.integers(), weight.scale.float(), weight.minimum.float()
@@ -79,7 +79,7 @@ class DynQuant:
 
 
 def mixed(kernel: MakeLinear) -> MakeLinear:
-    """Return a maker of products for files with floats and quantised weights: only the latter use the kernel."""
+    """Return a function that prepares quantised weights for the kernel, and floats for `Dense`."""
     return lambda weight, *place: Dense(weight, *place) if isinstance(weight, Tensor) else kernel(weight, *place)
 
 

@@ -141,7 +141,7 @@ _VECTORS = ("attn_norm", "mlp_norm", "q_norm", "k_norm")
 
 
 def pack_checkpoint(checkpoint: Checkpoint, cache: Path, progress: Progress = silent) -> PackedWeights:
-    """Map the packed weights; pack them first unless the cache has an intact copy."""
+    """Return the packed weights, mapped from the cache; pack them first unless it has an intact copy."""
     file = cache / "weights" / f"{checkpoint.revision}.{FORMAT.strip().decode()}"
     prepared = open_packed(file)
     if prepared is None:

@@ -15,7 +15,7 @@ from specialist.models.weights import Affine, Weight, dense
 
 Linear = Callable[[Tensor], Tensor]  # [T, K], T at least 1 -> a new tensor [T, N] of the same type
 MakeLinear = Callable[[Weight, torch.device, torch.dtype], Linear]
-"""Prepares a weight [N, K] for products in this type on this device. Raises ValueError if the kernel cannot."""
+"""Prepares a weight [N, K] for products in this type on this device. Raises ValueError if the kernel cannot do so."""
 
 
 class Dense:
@@ -105,8 +105,8 @@ def views(
     window: int | None,
     device: torch.device,
 ) -> list[ContextView]:
-    """Return a view for each run of rows with the same number of tokens: one for a decode step, one per row for chunks.
-    Shapes come from CPU tensors, so that nothing waits for a device."""
+    """Return a view for each run of rows with the same number of tokens: one for a decode step, usually one per row for
+    chunks. Shapes come from CPU tensors, so that nothing waits for a device."""
     starts, contexts = query_start.tolist(), context_lens.tolist()
     found = []
     for first, stop, num_queries in _runs(starts):
@@ -132,7 +132,7 @@ def _runs(starts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _visible(positions: Tensor, context_lens: Tensor, num_queries: int, window: int | None) -> Tensor:
-    """bool [R, 1, Q, L]: a query sees itself and earlier positions within the window."""
+    """Return a bool mask [R, 1, Q, L]: a query sees itself and earlier positions within the window."""
     queries = context_lens - num_queries + torch.arange(num_queries, device=positions.device)  # [R, Q]
     distance = queries.unsqueeze(-1) - positions  # [R, Q, L]
     visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
@@ -171,7 +171,7 @@ def spread(shared: Tensor, q: Tensor) -> Tensor:
 
 
 def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
-    """Return (radians per position, float32 [head_dim / 2]; factor on cos and sin)."""
+    """Return the radians per position, float32 [head_dim / 2], and the factor by which cos and sin are multiplied."""
     rope = config.rope
     base = rope.theta ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
     match rope.kind:
@@ -221,12 +221,12 @@ def _temperature(factor: float, scale: float) -> float:
 
 
 def cos_sin(positions: Tensor, inverse_frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return float32 [T, 1, head_dim / 2] each, for `positions` [T]; computed once per step for all layers."""
+    """Return cos and sin, float32 [T, 1, head_dim / 2] each, for `positions` [T]; once per step for all layers."""
     angles = (positions.float().unsqueeze(-1) * inverse_frequencies).unsqueeze(1)
     return angles.cos() * factor, angles.sin() * factor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x [T, heads, head_dim] to its positions, the first half of a head against the second, in float32."""
+    """Rotate x [T, heads, head_dim] by the given angles, the first half of a head against the second, in float32."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

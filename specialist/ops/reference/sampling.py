@@ -33,7 +33,7 @@ class SampleRow(NamedTuple):
         return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
 
     def allowed(self) -> bytes | None:
-        """One bit per token; None if every token may be drawn. Raises GuideExhausted if the guide cannot continue."""
+        """Return one bit per token; None without a guide, or if the draw will be discarded. Raises GuideExhausted."""
         if self.guide is None:
             return None
         known = len(self.tokens) - self.num_guessed
@@ -68,9 +68,9 @@ class SampledToken(NamedTuple):
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-    """Sample float32 logits [len(rows), vocab] on any device, without modifying them, with one transfer to the host. A
-    row's result is bit-identical for the same logits and SampleRow. It is a RowFault if its logits contain NaN or +inf,
-    or nothing above -inf, or if its own bias and bans leave nothing to draw."""
+    """Sample a token for each row of float32 logits [len(rows), vocab], on any device, without modifying them, with one
+    transfer to the host. The same logits and SampleRow give the same result, bit for bit. It is a RowFault if the row's
+    logits contain NaN or +inf, or nothing above -inf, or if its own settings leave nothing to draw or are invalid."""
     if all(row.is_plain_greedy for row in rows):
         largest = argmax_rows(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
@@ -137,7 +137,7 @@ def _logprobs(logits: Tensor, token: Tensor, count: int | None) -> Iterator[Tens
 
 
 def compute_logprobs(logits: Tensor, token: int, count: int) -> SampledLogprobs | None:
-    """logits: [vocab], before adjustment."""
+    """Return the log probability of the token and of the `count` most likely ones. logits: [vocab], not adjusted."""
     numbers = torch.cat(tuple(_logprobs(logits, torch.tensor([token]), count))).tolist()
     return _read_logprobs(iter(numbers), count, logits.shape[0])
 
@@ -179,8 +179,8 @@ def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def allowed_bits(row: SampleRow, vocab: int) -> NDArray[np.uint8] | None:
-    """Return a bit mask of the tokens that may be drawn, or None without a structure. An answer that can only end may
-    end before its minimum length."""
+    """Return a bit mask of the tokens that may be drawn, or None if there is no mask to follow. An answer whose
+    structure allows only its end may end before its minimum length."""
     allowed = row.allowed()
     if allowed is None:
         return None
@@ -199,7 +199,7 @@ def stop_id_array(row: SampleRow) -> NDArray[np.int64]:
 
 
 def _mask(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
-    """Mask the logits; on a CPU with numpy, which does not wake other threads."""
+    """Set logits whose bit is 0 to -inf; on a CPU with numpy, which does not wake other threads."""
     if is_on_cpu(logits):
         return torch.from_numpy(np.where(bits.view(np.bool_), logits.numpy(), np.float32(-np.inf)))
     return logits.masked_fill(_move(bits == 0, logits), -torch.inf)
@@ -240,7 +240,7 @@ _COLDEST = 1e-300  # the lowest temperature: a GPU divides by multiplying by the
 
 
 class Candidates(NamedTuple):
-    """Candidates sorted by id. On a device, where removing candidates costs a sync, they stay with a score of -inf."""
+    """Candidates sorted by id. On a GPU, where removing one would cost a sync, it stays with a score of -inf."""
 
     scores: Tensor  # [n]
     ids: Tensor  # [n]
@@ -256,7 +256,7 @@ class Candidates(NamedTuple):
 
 
 def top_candidates(logits: Tensor, count: int) -> Candidates:
-    """Return the `count` largest of [vocab], including ties with the last of them; all if `count` is 0."""
+    """Return the `count` largest logits of [vocab], including ties with the last of them; all if `count` is 0."""
     every = Candidates(logits, torch.arange(logits.shape[0], device=logits.device))
     if not 0 < count < logits.shape[0]:
         return every
@@ -265,7 +265,7 @@ def top_candidates(logits: Tensor, count: int) -> Candidates:
 
 
 def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
-    """Return log probabilities in float64. logits: [vocab], before the temperature; the largest is finite."""
+    """Return the candidates that pass the filters, with float64 log probabilities. logits: [vocab], largest finite."""
     found = top_candidates(logits, want.top_k)
     below = found.scores.double() - found.scores.max().double()  # at most 0, so that no temperature overflows
     found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalised()
