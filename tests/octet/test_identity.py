@@ -1,4 +1,4 @@
-"""Two lanes are equal exactly if they compute the same answers."""
+"""Two lanes have the same digest exactly if all their parts are equal."""
 
 from dataclasses import FrozenInstanceError, replace
 

@@ -1,4 +1,4 @@
-"""Adapters are swapped under load: every answer matches the digest on its receipt, and no request is refused."""
+"""Adapters are swapped under load: answers match the digest on their receipts, and only a killed replica loses some."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""An adapter that breaks generated C++ is rolled back while it is a shadow, because its code does not compile. A good
+"""An adapter that breaks generated C++ is rolled back before it serves, because its code does not compile. A good
 adapter is promoted. Both decisions are automatic and audited."""
 
 import json

@@ -1,4 +1,4 @@
-"""A receipt keeps every field of its message."""
+"""A receipt keeps every field of its message, except fields that repeat others."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Public listen addresses of servers without API keys."""
+"""Without API keys, a public listen address needs client certificates or `insecure`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The JSON form of a message is lossless."""
+"""The JSON form of a message loses nothing except non-finite numbers."""
 
 import json
 from math import inf, nan

@@ -1,4 +1,4 @@
-"""A subscriber receives every event, or the number of events that were dropped."""
+"""A subscriber receives every event or, in place of dropped events, their number."""
 
 import asyncio
 

@@ -189,7 +189,7 @@ def test_every_status_has_an_anthropic_error_type(status: int, kind: str) -> Non
 
 
 class SharedRouter:
-    """A router that all examples share, on an event loop that runs during each request."""
+    """A router that all examples share. Its event loop runs only during requests."""
 
     def __init__(self, runner: asyncio.Runner, fronted: HttpHarness) -> None:
         self._runner = runner

@@ -80,7 +80,7 @@ def has_lanes(fronted: HttpHarness) -> bool:
 
 
 async def listed(fronted: HttpHarness, key: IssuedKey = OPS, **asked: Any) -> list[inference.Receipt]:
-    """List receipts over gRPC, and check that HTTP returns the same."""
+    """Return the receipts that gRPC lists, and check that HTTP lists the same."""
     ask = wire.ListReceiptsRequest(**asked)
     call = fronted.routed.channel.unary_stream(
         "/octet.v1.Operator/ListReceipts", wire.ListReceiptsRequest.SerializeToString, inference.Receipt.FromString

@@ -30,7 +30,7 @@ def test_short_findings_are_not_reported() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 25), st.booleans()), max_size=40))
 def test_a_reported_finding_does_not_flicker(steps: list[tuple[float, bool]]) -> None:
-    """A reported finding stays, with its start, until it has been absent for half a minute."""
+    """A reported finding stays, and keeps its start time, until it has been absent for half a minute."""
     memory, now, last_so, since = FindingTracker(), 0.0, None, None
     for seconds, is_so in steps:
         now += seconds

@@ -1,5 +1,4 @@
-"""A replica is chosen from a random sample: a usable one if there is any, with work that does not grow with the
-fleet."""
+"""A replica is chosen from a random sample: a usable one, if any, with work that does not grow with the fleet."""
 
 from collections import Counter
 from dataclasses import replace

@@ -72,8 +72,8 @@ def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, 
 @settings(max_examples=250)
 @given(plan_cases(), DICE)
 def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(case: PlanCase, dice: Dice) -> None:
-    """The primary is used if it serves, otherwise the first fallback that serves. The second choice is used under
-    load."""
+    """The primary comes first if it serves, otherwise the first fallback that serves. Under escalation, the second
+    choice comes first for an uncertain request."""
     plan = case.plan(dice)
     primary = case.decision.primary
     able = [name for name in stand_ins(case) if can_stand_in(case, name)]

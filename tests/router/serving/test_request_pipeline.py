@@ -34,7 +34,7 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 
 
 class PipelineHarness:
-    """A request pipeline with a fake dispatcher. It records the counts."""
+    """A request pipeline among fakes that record how a request is counted."""
 
     def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
         self.case = case

@@ -1,6 +1,5 @@
 # ruff: noqa: E501
-"""An answer is skipped only for headers, libraries or names that are really missing, never for its own error
-messages."""
+"""An answer is skipped only for headers, libraries or names that are missing, never for an error text of its own."""
 
 import pytest
 from hypothesis import given

@@ -46,7 +46,7 @@ class ReplicaHarness:
                 await asyncio.sleep(0.005)
 
     def check_whole(self) -> None:
-        """Check that every block of the pool is free."""
+        """Check that every block of the pool is free and no request is live."""
         pool = self.replica.scheduler.pool
         pool.check()
         assert pool.num_free == pool.capacity

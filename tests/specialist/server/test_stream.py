@@ -1,4 +1,4 @@
-"""A slow caller's updates are complete, in order, merged and bounded."""
+"""Updates for a slow caller are merged and bounded. Unless they overflow, they are complete and in order."""
 
 import asyncio
 
