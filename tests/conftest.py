@@ -103,7 +103,7 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def shared_data() -> Path:
-    """Return the folder of public traces, which are not in the repository. docs/performance.md names their sources."""
+    """Return the folder of public traces, whose sources docs/performance.md names. Skip the test if it is missing."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no data folder at {SHARED_DATA}")
     return SHARED_DATA

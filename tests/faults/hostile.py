@@ -32,7 +32,7 @@ class CallEnd:
     """How a call ended."""
 
     code: str
-    """The name of the gRPC status, the HTTP status code, or one of the constants below."""
+    """The name of the gRPC status, the HTTP status code, or one of the constants above."""
     is_typed: bool = True
     """Whether the call ended with a reason."""
 

@@ -21,7 +21,7 @@ the machine's speed drifts."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
 """Latencies without the fault, and with it."""
 _WHATEVER = "<= 2"
-"""The bound of a ratio that includes slow periods of the machine."""
+"""The bound on a ratio that includes slow periods of the machine."""
 
 
 def against(after: float, before: float, *, long: bool) -> float:

@@ -1,4 +1,5 @@
-"""The laws hold for 400 random histories, a thousand in `make proofs`, and deliberate bugs break them."""
+"""The scheduler's laws (invariants) hold for 400 random histories, or a thousand in `make proofs`, and deliberate bugs
+break them."""
 
 import hashlib
 import subprocess
