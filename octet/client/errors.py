@@ -45,7 +45,7 @@ class InvalidRequest(OctetError):
 
 
 class NotFound(OctetError):
-    """There is no specialist, adapter, request or job with this name or id."""
+    """There is no specialist, adapter, request, job, replica or knob with this name or id."""
 
 
 class Unauthenticated(OctetError):
