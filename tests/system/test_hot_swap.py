@@ -274,6 +274,6 @@ def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str
 
 
 def test_every_answer_matches_the_digest_on_its_receipt(setup: SwapSetup) -> None:
-    """With OCTET_SWAP_SECONDS=60 and OCTET_SWAP_PAUSE=2, the test runs for a minute and swaps every two seconds."""
+    """With OCTET_SWAP_SECONDS=60 and OCTET_SWAP_PAUSE=2, adapters are swapped every two seconds for about a minute."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
     swap_with_a_loss(setup, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

@@ -56,7 +56,7 @@ class PostgresServer:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill all processes of the server, as a power failure would."""
+        """Kill all processes of the server at once, so that it cannot shut down in order."""
         for pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -215,7 +215,7 @@ async def begin_paused(
 
 
 async def ask_and_resume(served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
-    """Send a request to the paused engine, and resume the engine once the request is live or refused. Return the
+    """Send a request to the paused engine, resume the engine once the request is live or refused, and return the
     answer."""
     num_live = served.server.handler.num_live
     task = begin_call(served, request)
