@@ -119,7 +119,7 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """A trial of suspected content at one replica. It ends with a token, with the request, or with the connection."""
+    """A trial, at one replica, of content that may kill replicas. A token, or the end of the request, ends it."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection

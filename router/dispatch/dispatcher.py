@@ -121,7 +121,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Return the message. Raises StreamViolation if a number is not finite, because receipts as JSON cannot hold it."""
+    """Return the message. Raises StreamViolation if a number is not finite, because JSON receipts cannot contain it."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message
@@ -195,7 +195,7 @@ class Dispatcher:
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        """Relay the answer to `write`. Raises Refusal if it is incomplete, and CallerGone if the caller has left."""
+        """Relay the answer to `write`. Raises Refusal if there is none or it breaks off, and CallerGone."""
         quarantine = self.quarantine
         if quarantine.records:
             quarantine.check(request.content_digest)
@@ -213,7 +213,7 @@ class Dispatcher:
             retry_budget.leave()
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
-        """Return the number of prompt tokens, counted by a replica that would answer. Raises Refusal if none does."""
+        """Return the number of prompt tokens, as a replica in the plan counts them. Raises Refusal if none does."""
         self.quarantine.check(request.content_digest)
         request.has_first_token = True  # counting has no deadline for a first token
         attempts = self._attempts(request, plan)
@@ -356,7 +356,7 @@ class Dispatcher:
         return raw
 
     def _seconds_to_start(self, request: Request) -> float:
-        """Return the seconds in which a first token would be in time. Raises Refusal if a deadline has passed."""
+        """Return the seconds until a first token would be too late. Raises Refusal if a deadline has passed."""
         now = self.clock.now()
         if now >= request.deadline:
             raise deadline_exceeded()

@@ -33,7 +33,7 @@ class ReplicaChannel(Protocol):
         """Return a call, to be awaited for the answer's bytes or cancelled. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
-        """Cancel the remaining calls."""
+        """Cancel the remaining calls and close the connection."""
 
 
 class GrpcChannel:

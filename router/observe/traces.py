@@ -174,7 +174,7 @@ def usage_attributes(usage: wire.Usage) -> Attributes:
 
 
 def error_reason(number: int) -> str:
-    """Return the name of the reason: empty without an error, and the number if the reason is unknown here."""
+    """Return the name of the reason; "" without an error, the number if the reason is unknown here."""
     return _REASON_NAMES.get(number, str(number))
 
 

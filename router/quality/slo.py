@@ -310,7 +310,7 @@ class SloTracker(RequestObserver):
             since_start[CORRECTNESS_OBJECTIVE] = (samples + 1, breached + (not passed))
 
     def of(self, specialist: str) -> wire.Slo:
-        """Return the SLOs, which must not be changed. Raises Refusal for an unknown name."""
+        """Return the specialist's SLOs, which must not be changed. Raises Refusal for an unknown name."""
         if specialist not in self.meters:
             raise unknown_name("specialist", specialist, self._ensemble.names)
         return self._figures(specialist)[1]

@@ -255,7 +255,7 @@ class _Planning:
         return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
-        """Return the order for the first reason drawn, or None. A candidate that counts for no lane is skipped."""
+        """Return an order for the first reason drawn at its rate, or None. Candidates without a lane are skipped."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
             if candidate.lane_id and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)

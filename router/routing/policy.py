@@ -49,7 +49,7 @@ _PHRASES_BY_WORD = _index_phrases()
 
 
 def find_task(request: Request, ensemble: Ensemble) -> TaskConfig:
-    """Return the task of the declared intent, else of the text; the default task if the ensemble does not have it."""
+    """Return the declared intent's task, else the one that the text asks for; the default if the ensemble lacks it."""
     declared = next((intent.task for intent in ensemble.intents if intent.name == request.intent), None)
     name = declared or _task_from_text(request.text, ensemble.tasks)
     return next((task for task in ensemble.tasks if task.name == name), None) or TaskConfig(DEFAULT_TASK)
@@ -144,7 +144,7 @@ _NUM_SHOWN = 3  # maximum number of scores named in an explanation
 
 
 class RuleResult(NamedTuple):
-    """The result of the rules. The decision names the specialists; its other fields are filled in later."""
+    """The result of the rules. The decision's task, adapters and sampling are filled in later."""
 
     decision: RoutingDecision | None  # None if the classifier must be asked
     notes: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class RoutingPolicy:
         self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
-        """Return the decision. The classifier is asked only if no rule decides, and may fail. Raises as `decide`."""
+        """Return the decision. The classifier, which may fail, is asked last. Raises Refusal for unknown names."""
         result, scores, digest = self.apply_rules(request), None, ""
         notes: tuple[str, ...] = ()
         if result.decision is None:
@@ -284,7 +284,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """Reject by the scores before the caller's exclusions; choose a specialist by the scores after them."""
+    """Reject the text by the scores before the caller's exclusions, or choose a specialist by those after them."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)
@@ -346,7 +346,7 @@ def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
 
 
 def exclude_scores(scores: Scores, exclude: tuple[str, ...]) -> Scores:
-    """Redistribute the shares of excluded specialists in proportion; `reject` gains only if no specialist is left."""
+    """Redistribute excluded specialists' shares to the others in proportion; `reject` gains only if none is left."""
     rest = {name: share for name, share in scores if name != REJECT and name not in exclude}
     if len(rest) + 1 == len(scores):
         return scores

@@ -95,7 +95,7 @@ class RequestValidator:
         tracestate: str = "",
         caller: CallerIdentity = ANONYMOUS,
     ) -> Request:
-        """Return the validated request. `seconds_left` is until the transport's deadline. Raises Refusal."""
+        """Return a valid request, or raise Refusal. `seconds_left` is the time until the transport's deadline."""
         arrival = self._clock.now()
         check = self._check
         num_bytes = check.num_bytes(message)

@@ -235,7 +235,7 @@ class CppForm:
 
 
 def extract_cpp(text: str) -> list[CodeBlock]:
-    """Return fenced C++, or the whole text if it is only code."""
+    """Return the fenced C++; without fences, the whole text if it looks like code."""
     blocks = extract_blocks(text)
     if not blocks:
         return [CodeBlock("cpp", text)] if looks_like_cpp(text) else []
@@ -296,7 +296,7 @@ def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_joined(units: Sequence[CppUnit]) -> Iterator[CppForm]:
-    """Yield all units as one program, headers first and `main` last: without, then with `using namespace std`."""
+    """Yield all units as one program, headers first, `main` last: first without, then with `using namespace std`."""
     ordered = sorted(units, key=lambda unit: (not _HEADER.search(unit.code), unit.is_whole))
     parts = [wrap_local(unit.code, number) for number, unit in enumerate(ordered)]
     for before in ("", _USING_STD):

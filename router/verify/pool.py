@@ -97,7 +97,7 @@ class VerifierPool:
         self._queue = FairQueue[asyncio.Future[None]]()
 
     async def run(self, task: PoolTask) -> TaskResult:
-        """Run the task in its turn, until soon after its time limit. Never leaves a process behind. Raises OSError."""
+        """Run the task in its turn, within its limits. Leaves no process behind, even if cancelled. Raises OSError."""
         async with self._turn(task.owner):
             return await _run_task(task)
 

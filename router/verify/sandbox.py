@@ -140,7 +140,7 @@ def _probe_mode(mode: SandboxMode) -> str | None:
 
 
 def shared_libraries(program: str) -> list[str]:
-    """Return the loader and the libraries that it loads; nothing for a static program. Raises OSError."""
+    """Return the dynamic loader and the libraries that the program loads; nothing if it is static. Raises OSError."""
     done = subprocess.run(  # noqa: S603
         [program], capture_output=True, env={"LD_TRACE_LOADED_OBJECTS": "1"}, timeout=_PROBE_SECONDS, check=False
     )

@@ -194,7 +194,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _start(order: dict[str, Any]) -> int:
-    """Fork the process that builds the sandbox and waits for the program inside."""
+    """Fork the process that builds the sandbox and waits for the program inside; return its id."""
     null = os.open("/dev/null", os.O_WRONLY)
     if order["mode"] == NAMESPACES:
         _enter_namespaces()

@@ -39,8 +39,8 @@ _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
-    """Return verifiers by specialist; specialists with the same `verify` share one. Custom verifiers have processes of
-    their own; the others take turns with one. Raises ValueError with a message that states what is valid."""
+    """Return verifiers by specialist; specialists with the same `verify` share one. Apart from custom verifiers, only
+    one process runs at a time. Raises ValueError with a message that states what is valid."""
     base = None if ensemble.source is None else ensemble.source.parent
     pool = VerifierPool()
     specs = sorted({specialist.verify for specialist in ensemble.specialists})

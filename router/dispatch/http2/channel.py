@@ -153,7 +153,7 @@ class Http2Channel:
         return call
 
     async def close(self) -> None:
-        """Cancel the remaining calls."""
+        """Cancel the remaining calls and close the connections."""
         self._closed = True
         for call in [*self._queued]:
             call.cancel()

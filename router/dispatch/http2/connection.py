@@ -26,7 +26,7 @@ _NO_HEADERS = CallStatus(StatusCode.INTERNAL, "message before the response heade
 _LATE_HEADERS = CallStatus(StatusCode.INTERNAL, "headers between messages")
 _HEADERS_TOO_LONG = CallStatus(StatusCode.RESOURCE_EXHAUSTED, f"header list over {MAX_HEADER_LIST_BYTES:,} bytes")
 _FIRST_PAUSE = 0.001
-_MAX_REFUSALS = 8  # a call that the server refuses is retried this often, with doubling pauses
+_MAX_REFUSALS = 8  # a call that the server refuses is retried up to this many times, with doubling pauses
 _MAX_SENT_FRAME = 1 << 16  # longer frames would delay the short messages of other calls
 
 

@@ -431,7 +431,7 @@ class HeaderDecoder:
 
 
 class _BlockReader:
-    """Reads one header block. Raises IndexError or ValueError if it is truncated."""
+    """Reads one header block. Raises IndexError or ValueError if it is invalid."""
 
     def __init__(self, block: bytes) -> None:
         self._block = block

@@ -35,7 +35,7 @@ _MAX_PADDING_BITS = 7
 
 
 def huffman_codes() -> Iterator[tuple[int, int, int]]:
-    """Yield the symbol, code and code length of every symbol."""
+    """Yield every symbol with its code and the code's length."""
     code = length = 0
     for bits, symbols in _HUFFMAN_SYMBOLS.items():
         for symbol in symbols:

@@ -291,7 +291,7 @@ class ReplicaSet:
         return None if chosen is None else self.replicas[chosen.name]
 
     async def wait_usable(self, seconds: float) -> bool:
-        """Return whether a replica is usable. If one was recently, wait up to `seconds`, but at most WAIT_SECONDS."""
+        """Return whether a replica is usable. If one recently was, wait up to `seconds`, but at most WAIT_SECONDS."""
         if self._clock.now() - self._last_usable > _RECENT_SECONDS:
             return self.is_usable
         with suppress(TimeoutError):
@@ -349,8 +349,8 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Choose by power of k choices; None if no member is usable. In a healthy fleet only a few sampled members are
-    inspected: each for which `inspect` returns None is replaced. `last` is the conversation's last replica."""
+    """Choose by power of k choices; None if no member is usable. Only a sample is inspected, in which a member for
+    which `inspect` returns None is replaced by another. `last` is the conversation's last replica."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
         return (found for found in map(inspect, order) if found is not None)

@@ -46,7 +46,7 @@ class ExpositionMerger:
         self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
 
     def add(self, page: bytes, specialist: str, replica: str) -> None:
-        """Add an exposition, or raise MalformedExposition. Families added before with another type are skipped."""
+        """Add an exposition, or raise MalformedExposition. A family already added with another type is skipped."""
         owner = f'specialist="{_escape_label(specialist)}",replica="{_escape_label(replica)}"'
         for name, kind, head, samples in self._read(page, owner):
             known, _ = self._heads.setdefault(name, (kind, head))
@@ -114,7 +114,7 @@ class ReplicaMetrics:
         self.failures: Counter[tuple[str, str]] = Counter()  # by specialist and reason: silent, malformed
 
     async def write(self, accept: str) -> ExpositionText:
-        """Write Prometheus's text format, which replicas also use, regardless of `accept`."""
+        """Return all metrics in Prometheus's text format, which replicas also use; `accept` is ignored."""
         scrapes = await asyncio.gather(*(self._scrape(replica) for replica in self._fleet.replicas))
         malformed: list[str] = []
         page = await asyncio.to_thread(merge_scrapes, scrapes, malformed)
@@ -137,7 +137,7 @@ class ReplicaMetrics:
 
 
 def merge_scrapes(scrapes: Sequence[ReplicaScrape], malformed: list[str], pause: float = YIELD_SECONDS) -> bytes:
-    """Write every family once, with owner labels. Append the specialist of each malformed scrape to `malformed`."""
+    """Return every family once, with owner labels. Append the specialist of each malformed scrape to `malformed`."""
     up, merger = ExpositionMerger(), ExpositionMerger()
     for each in scrapes:
         is_read = False

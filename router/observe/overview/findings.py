@@ -267,7 +267,7 @@ def _is_excessive(part: int, whole: int, key: FindingKey, ensemble: Ensemble, re
 
 
 def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
-    """Find latency objectives whose error budget is burning; correctness has separate findings."""
+    """Yield a finding if latency objectives burn their error budget too fast; correctness has separate findings."""
     factor, alert_burn = _BURN_CLEARS if ("burning", view.name) in reported else 1.0, ensemble.slo.alert_burn
     found = []
     for each in view.slo.objectives:
@@ -360,7 +360,7 @@ def _detect_answers(facts: OverviewFacts, ensemble: Ensemble, reported: Containe
 
 
 def _below_floor(view: wire.SpecialistView, reported: Container[FindingKey]) -> Iterator[Finding]:
-    """Find a low pass rate while the specialist serves; a demotion is a separate finding."""
+    """Yield a finding for a low pass rate while the specialist serves; a demotion is a separate finding."""
     breaker = view.breaker
     is_measured = breaker.HasField("pass_rate") and breaker.HasField("floor")
     if not is_measured or breaker.samples < breaker.min_samples or is_breaker_open(breaker):

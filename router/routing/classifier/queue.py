@@ -311,7 +311,7 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for an invalid one or for long examples."""
+    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for an invalid one or huge examples."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})

@@ -1,4 +1,4 @@
-"""Propose shadow thresholds from stored comparisons, with exact 95 % intervals where possible, as text or JSON."""
+"""Propose shadow thresholds with 95 % intervals, from stored comparisons, as text or JSON."""
 
 import json
 from bisect import bisect_left, bisect_right
@@ -19,7 +19,7 @@ GRID = 100
 _THRESHOLDS = [hundredths / GRID for hundredths in range(GRID + 1)]
 _STEP = 5  # hundredths between table rows
 _TAIL = 0.025
-_Z = 1.959964  # the quantile of the normal distribution for one tail
+_Z = 1.959964  # the quantile of the normal distribution with _TAIL above it
 _LOW_CONFIDENCE = "low_confidence"
 _JUDGED = frozenset({"passed", "failed"})
 _HEADING = ("threshold", "shadows", "of today's", "disagreements caught", "saves caught", "95 %", "losses")
@@ -49,7 +49,7 @@ def share_interval(hits: int, total: int) -> tuple[float, float]:
 
 
 def min_cases(share: float) -> int:
-    """Return the fewest cases for which the interval of the quantile is bounded on both sides."""
+    """Return the fewest cases for which the interval of the quantile `share` is bounded on both sides."""
     return ceil(log(_TAIL) / log(max(share, 1 - share)))
 
 
