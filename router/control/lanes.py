@@ -98,9 +98,7 @@ class LaneRegistry:
 
     def _check_is_held(self, specialist: str, lane: LaneRecord) -> None:
         if not self._state.holders(specialist, lane):
-            raise conflict(
-                f"no replica of {specialist} currently holds {lane}, so this lane cannot serve", "specialist"
-            )
+            raise conflict(f"no replica of {specialist} holds {lane}, so this lane cannot serve", "specialist")
 
     async def _order(self, specialist: str, update: Callable[[SpecialistLanes], LaneUpdate]) -> None:
         self._state.refresh()

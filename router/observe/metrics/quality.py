@@ -138,7 +138,7 @@ def _objective_families(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     about = "Share of samples that may breach the objective."
     budgets = ((labels, 1 - objective.share) for labels, objective in rows)
     yield gauge_family("octet_slo_objective_budget_ratio", about, _OBJECTIVE_LABELS, budgets)
-    about = "Whether the objective is met now; absent until there are samples."
+    about = "Whether the objective is met now; missing until there are samples."
     met = ((labels, objective.met) for labels, objective in rows if objective.HasField("current"))
     yield gauge_family("octet_slo_objective_met", about, _OBJECTIVE_LABELS, met)
     about = "How fast the error budget is spent over the window; 1 spends exactly all of it."

@@ -59,7 +59,7 @@ class DynQuant:
 
     def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
         if not isinstance(weight, Affine) or device.type != "cpu" or dtype != torch.float32:
-            raise ValueError("dyn_quant supports only 4-bit and 8-bit weights with float32 activations on a CPU")
+            raise ValueError("dyn_quant supports only 4-bit and 8-bit weights, with activations in float32 on the CPU")
         self._rows, self._columns = weight.shape
         if self._columns == GROUP:
             raise ValueError(f"dyn_quant needs more than one group of {GROUP} columns")
