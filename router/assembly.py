@@ -234,7 +234,7 @@ class BackgroundServices:
         self.evaluations.start()
 
     async def reload(self, ensemble: Ensemble) -> None:
-        """Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        """Apply a new configuration. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
         replaced: Iterable[Verifier] = ()
         if _verifier_config(ensemble) != _verifier_config(self.ensemble):
             verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may probe the compiler

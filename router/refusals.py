@@ -50,7 +50,7 @@ def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """Return a deadline refusal if the deadline has come, else a cancellation: the transport ends the call for both.
+    """Return a deadline refusal if the deadline has come, else a cancellation; the transport ends the call either way.
     The caller's deadline may be slightly earlier than the request's: gRPC rounds the time left up by at most 1%."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()

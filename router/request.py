@@ -130,8 +130,8 @@ NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Return the session of the first id that is set. The same id gives the same key as `session_id` and in `metadata`,
-    but a different key as a user id or for a different tenant."""
+    """Return the session of the first id that is set. An id gives the same key whether it is the `session_id` or in
+    `metadata`, but a different key as a user id or for a different tenant."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -149,7 +149,7 @@ class TraceContext:
     trace_id: str  # 32 hex digits
     parent_id: str  # the caller's span, 16 hex digits; empty if the trace starts here
     flags: int = 0
-    state: str = ""  # the caller's `tracestate`, passed on unchanged
+    state: str = ""  # the caller's `tracestate`, shortened if it is too long; empty if it is invalid
     span_id: str = ""  # the router's span, 16 hex digits
     recorded: bool = False  # whether the spans of the request are exported
 

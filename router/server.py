@@ -136,7 +136,7 @@ class RouterServer(RouterCore):
         return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
 
     async def start(self) -> None:
-        """Start to accept requests. The health service reports SERVING only after `warm`."""
+        """Start accepting requests. The health service reports SERVING only after `warm`."""
         await self._set_health(_NOT_SERVING)
         self.traces.start()
         await super().start()

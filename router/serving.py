@@ -39,7 +39,7 @@ TraceHeaders: TypeAlias = tuple[str | None, str]  # the caller's W3C traceparent
 _VERIFIER_BY_TASK = {"json_parsing": "json"}
 """Verifiers by task, for specialists whose own verifier only checks that there is an answer."""
 _NON_EMPTY = "non_empty"
-_MARGIN_SECONDS = 0.2  # an answer is complete this long before its deadline
+_MARGIN_SECONDS = 0.2  # a validation ends this long before the request's deadline
 _MAX_NAME_BYTES = 64
 _MAX_DETAIL_BYTES = 160
 
@@ -223,7 +223,7 @@ class RequestPipeline:
     uniform: Callable[[], float]  # draws from [0, 1)
 
     async def plan(self, request: Request) -> Refusal | None:
-        """Decide and plan. Return a refusal, or None if the request can be served. Raises Refusal for unknown names."""
+        """Plan the request. Return a refusal, or None if it can be served. Raises Refusal for unknown names."""
         request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:

@@ -69,7 +69,7 @@ class DocumentCache:
         return known is not None and known[0] is self.body(kind, key) and known[1] is None
 
     def take(self, document: Document) -> None:
-        """Accept a stored document if it is newer than the known one and that has no unsaved changes."""
+        """Accept a stored document that is newer than the known one, unless there are unsaved changes."""
         place = (document.kind, document.key)
         known = self._documents.get(place)
         if place not in self.unsaved and (known is None or document.version > known.version):
@@ -164,7 +164,7 @@ class AuditWriter:
     _documents: DocumentCache
     _merges: Mapping[str, MergeBodies]  # by document kind
     _report_unsaved: Callable[[AuditRow], None]  # called for changes in force here that are not stored yet
-    # changes of one document wait for each other here, so that only other routers can conflict
+    # changes to one document wait for each other here, so that only other routers can conflict
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:

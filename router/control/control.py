@@ -84,7 +84,7 @@ class ControlPlane:
         return self._store.trouble
 
     async def start(self, *, with_tasks: bool = True) -> None:
-        """Start, with the configuration alone if the store is unavailable. Without tasks, the owner calls `tick`."""
+        """If the store is unavailable, start with the configuration alone. Without tasks, the owner calls `tick`."""
         await self._store.start()
         if self._store.trouble:
             what = "breakers, knobs and lanes start as configured, without earlier operator changes"

@@ -107,7 +107,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, specialists' knobs that differ, and set knobs no longer configured."""
+        """List both knobs of every intent, knobs of specialists that differ from them, and knobs without effect."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():

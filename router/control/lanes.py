@@ -30,7 +30,7 @@ class LaneRegistry:
     _audit: AuditWriter
     _adapters: AdapterSync
     _token: Callable[[], str]  # makes load names unique across routers
-    _report: Callable[[AuditRow], None]  # publishes an event that changes nothing
+    _report: Callable[[AuditRow], None]  # publishes an audit row that records no change
     # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane only
     # once: if another router's configuration has replaced it, the new lane stays. Otherwise the two would alternate.
     _made: dict[str, LaneOrigin] = field(default_factory=dict)

@@ -103,7 +103,7 @@ def has_model(replica: ObservedReplica, lane: LaneRecord) -> bool:
 
 
 def matches_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
-    """Return whether the replica has the lane's model, and no different content under its adapters' names."""
+    """Return whether the replica has the lane's model, and no other content under the lane's adapter names."""
     has_content = all(replica.adapters.get(each.load_name, each.digest) == each.digest for each in lane.adapters)
     return has_content and has_model(replica, lane)
 
@@ -180,8 +180,8 @@ class DemandWindows:
         kept[intent, start] += 1
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Accept the store's sums, and add the unshared counts. If another router refuses requests, share those counts
-        now, so that the share of refusals is right on both."""
+        """Accept the store's sums, and add the unshared counts. If another router refuses requests, store those counts
+        now, so that both routers see the right share of refusals."""
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")

@@ -108,7 +108,7 @@ class ControlStatus:
         return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
-        """Describe the candidate, which serves no requests; its pass rate decides whether it is promoted."""
+        """Describe the candidate, if any. It serves no requests; its pass rate decides whether it is promoted."""
         lanes = self._state.lanes(specialist)
         if lanes is None or lanes.candidate is None:
             return None

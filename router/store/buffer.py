@@ -199,7 +199,7 @@ class WriteBuffer:
             self._counts.pop(key, None)
 
     def _shrink(self) -> None:
-        """Drop the oldest rows over the limits. The batch in flight is small and is kept."""
+        """Drop the oldest rows until the limits are met. The batch in flight is small and is kept."""
         while len(self._receipts) + len(self._comparisons) > self.most_rows or self._num_bytes > MAX_BUFFER_BYTES:
             receipt = next(iter(self._receipts.values()), None)
             comparison = self._comparisons[0] if self._comparisons else None

@@ -41,7 +41,7 @@ class JobRow:
     attempts: int  # the number of times that the job was started
     lost: int  # the number of times that its router or replica was lost
     events: int  # the number of the last event
-    num_bytes: int  # size of the request and the events
+    num_bytes: int  # size of the events and of the request or, after the end, the result
     request: bytes  # empty once the job has ended
     result: bytes  # the result without its text, which is in the events
 
@@ -166,7 +166,7 @@ class JobTable:
             return self._find("id = ?", rows[0][0], columns=_COLUMNS)[0]
 
     def write(self, write: JobWrite) -> bool:
-        """Return whether it is stored. Nothing is stored if the job was taken over, has ended or does not exist."""
+        """Return whether the write is stored. It is not if the job was taken over, has ended or does not exist."""
         with self._writing():
             row = self._find_one("id = ?", write.id)
             events = [*write.events, *([b""] if write.ends is not None else [])]

@@ -42,7 +42,7 @@ class StoreConflict(Exception):
 
 
 class StoreUnavailable(Exception):
-    """The database did not answer in time."""
+    """The store cannot be used now, for example because the database did not answer in time."""
 
     def __init__(self, why: str, *, certain: bool = True) -> None:
         super().__init__(why if certain else f"{why}; it is unknown whether the change was committed")
@@ -53,7 +53,7 @@ class StoreUnavailable(Exception):
 class DocumentEdit(NamedTuple):
     kind: str
     key: str
-    expected_version: int  # the version that the edit replaces; 0 if the document must not exist or must be deleted
+    expected_version: int  # the version that the edit replaces; 0 if there must be no document or a deleted one
     body: DocumentBody | None  # None deletes the document
 
 

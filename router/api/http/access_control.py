@@ -49,7 +49,7 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
-    """Raises ApiError if a browser sends the request from a page with another origin. Without keys, every caller has an
+    """Raises ApiError if a browser sends a change from a page with another origin. Without keys, every caller has an
     operator's rights, and only the host name distinguishes a local page from one that uses DNS rebinding."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
@@ -77,7 +77,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def origin_host(origin: str) -> str | None:
-    """Return the host of an origin, with its port unless it is the scheme's default; None if the origin has no host."""
+    """Return the host of an HTTP origin, with the port if it names one; None for any other origin."""
     try:
         parts = urlsplit(origin)
     except ValueError:

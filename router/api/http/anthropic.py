@@ -40,7 +40,7 @@ _ONLY_MODELS_CALL = "only models call tools"
 
 
 class CacheControlled(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`cache_control` may appear anywhere and has no effect: prefixes are always cached."""
+    """An object that may have `cache_control`, which has no effect: prefixes are always cached."""
 
     cache_control: dict[str, Any] | None = None
 
@@ -206,8 +206,8 @@ def _append_turn(turns: list[wire.Message], turn: wire.Message) -> None:
 
 
 def _messages(turn: AnthropicTurn, where: str) -> Iterator[wire.Message]:
-    """Yield a user's text and tool results as separate messages. An assistant's text comes before its tool calls,
-    because chat templates support no other order."""
+    """Yield the messages of a turn. A user's text and tool results become separate messages. An assistant's text comes
+    before its tool calls, because chat templates support no other order."""
     if isinstance(turn.content, str) or turn.role == "system" or not turn.content:
         yield wire.Message(role=turn.role, content=_text(turn.content, where))
         return
@@ -305,7 +305,7 @@ class AnthropicAnswerToolUse(Struct, tag="tool_use", forbid_unknown_fields=True)
 
 
 class AnthropicUsage(Struct, forbid_unknown_fields=True):
-    """`cache_creation_input_tokens` is always 0, because caching is automatic."""
+    """The tokens of a message. `cache_creation_input_tokens` is always 0, because caching is automatic."""
 
     input_tokens: fields.Count
     cache_read_input_tokens: fields.Count

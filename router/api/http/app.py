@@ -1,4 +1,4 @@
-"""The ASGI application: its routes, request ids, error responses and the routes of the router itself."""
+"""The ASGI application: route table, request ids, error responses, and the routes for models, receipts and health."""
 
 import asyncio
 import logging

@@ -46,7 +46,7 @@ class ModelName:
 
 
 def list_model_names(ensemble: Ensemble, replicas: Iterable[Replica]) -> Iterator[str]:
-    """Yield all model names, without the adapters that the control plane loaded."""
+    """Yield all model names, except those of adapters that the control plane loaded."""
     adapters = {each.name: set(each.adapters) for each in ensemble.specialists}
     for replica in replicas:
         adapters[replica.specialist] |= {name for name in replica.adapters if not is_generated_load_name(name)}

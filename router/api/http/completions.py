@@ -281,7 +281,7 @@ async def run_choices(
 
 @contextmanager
 def refusals_as_errors(request: ApiRequest, choices: Sequence[AnswerChoice]) -> Iterator[None]:
-    """Convert refusals to errors that include the text of every choice so far."""
+    """Convert refusals to errors with the text of every choice so far, and a cancelled choice to CallerGone."""
     try:
         yield
     except Refusal as refusal:

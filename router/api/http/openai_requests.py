@@ -196,8 +196,8 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
 ) -> ApiRequest:
-    """`prompts` holds a request for each prompt, with the fields that only its choices share. vLLM's names for
-    structured output are refused: ignoring them would return an unstructured answer."""
+    """Build a request for each choice. `prompts` holds a request for each prompt, with the fields its choices share.
+    vLLM's names for structured output are refused: ignoring them would return an unstructured answer."""
     fields.check_supported(body)
     for key, value in raw.items():
         if value is not None and (key == "structured_outputs" or key.startswith("guided_")):

@@ -295,7 +295,7 @@ class PageFile:
 
 
 def page_files() -> Mapping[str, PageFile]:
-    """Return all files of the page by name, read once. No request can access any other file."""
+    """Return all files of the dashboard by name. No request can access any other file."""
     found = {}
     for each in sorted(files("router.api.http").joinpath("page").iterdir(), key=lambda file: file.name):
         media_type = _MEDIA_TYPES.get(each.name.rpartition(".")[2])

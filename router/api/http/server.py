@@ -187,7 +187,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Respond with the same error envelope as all other errors; by default, the bytes were not HTTP."""
+        """Respond with the usual error envelope. If no error is known, the bytes were not HTTP."""
         error = self._error or ApiError(400, "this is not an HTTP request", code="malformed")
         body = msgspec.json.encode(error.envelope())
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)

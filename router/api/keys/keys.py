@@ -55,7 +55,7 @@ class Key:
 
 
 class KeySet:
-    """All valid keys. Immutable; a change creates a new set."""
+    """Keys by name and by token. Immutable; a change creates a new set."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self.keys = tuple(keys)
@@ -68,8 +68,8 @@ class KeySet:
         return self._by_name.get(name)
 
     def find(self, token: bytes, wall_ms: int) -> Key | None:
-        """Return the valid key with this token. The index holds digests, which a caller cannot choose; whole digests
-        are compared in constant time."""
+        """Return the key with this token; None if there is none or it has expired. The index holds digests, which a
+        caller cannot choose; whole digests are compared in constant time."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         digest = token_digest(token)

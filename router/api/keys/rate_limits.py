@@ -38,7 +38,7 @@ class TokenBucket:
         self._updated = now
 
     def resized(self, per_minute: int, now: float) -> "TokenBucket":
-        """Return a bucket with a different rate from which the same amount has been taken."""
+        """Return a bucket with a new rate; the amount taken so far stays taken."""
         other = TokenBucket(per_minute, now)
         other.take(self._per_minute - self.level(now), now)
         return other
