@@ -167,7 +167,7 @@ def parse_receipt_labels(raw: bytes) -> ReceiptLabels:
 
 
 def possible_request_ids(given: str) -> list[str]:
-    """Return `given` and, if it looks like an answer id, the request id in it: a caller's own id may look like one."""
+    """Return the request ids that `given` may mean: itself and, if it looks like an answer id, the id in that."""
     return [given, *(given.removeprefix(prefix) for prefix in _ANSWER_PREFIXES if given.startswith(prefix))]
 
 

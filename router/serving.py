@@ -321,7 +321,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Verify an answer; never raises. If the answer cannot be verified in time, the outcome is `skipped`."""
+        """Verify an answer; never raises. If it cannot be verified, or not in time, the outcome is `skipped`."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

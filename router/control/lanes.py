@@ -147,7 +147,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes and, before changes by other routers arrive, record that this router began one."""
+        """Update the lanes and, before changes by other routers arrive, record that this router began a lane."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:

@@ -149,7 +149,7 @@ class JobTable:
 
     def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
         """Claim a due job or, with `late`, a job past its deadline: of the tenant with the fewest claimed jobs, the job
-        with the highest priority, then the oldest. `owner` is unique to a claim, so a repeated call returns its job."""
+        with the highest priority, then the oldest. `owner` is unique to a claim, so a retry returns the same job."""
         with self._writing():
             claimed = self._find("owner = ?", owner, columns=_COLUMNS)
             if claimed:

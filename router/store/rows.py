@@ -183,7 +183,7 @@ def body_to_json(body: DocumentBody) -> str:
 
 
 def check_edit(edit: DocumentEdit) -> DocumentEdit:
-    """Return the edit with its body as it will be read back."""
+    """Return the edit with its body as it will be read back. Raises Refusal for an invalid edit."""
     check_key("kind", edit.kind)
     check_key("key", edit.key)
     if not 0 <= edit.expected_version < MAX_TIME:

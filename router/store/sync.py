@@ -134,7 +134,7 @@ class StoreSync:
         batch, position, now = self._held.next_batch(), self._position, self._wall()
 
         def do(database: Database) -> tuple[str, StorePosition, StoreChanges | None]:
-            """Write the batch and read the changes. The string states why the batch was rejected; else it is empty."""
+            """Write the batch and read the changes. The string states why the batch was rejected, or is empty."""
             rejected = ""
             if batch is not None:
                 try:

@@ -44,7 +44,7 @@ class StoreTask(Future[T]):
 
 
 class ResponseTimer:
-    """Measures for how long the database has not answered. Set on the store's thread, read on the event loop."""
+    """Measures how long the current database call has lasted. Set on the store's thread, read on the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -126,7 +126,7 @@ class StoreWorker:
         return await self.run_and_shape(do, lambda result: result)
 
     async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
-        """Run `do` and return `shape` of its result, computed on the event loop before later results arrive."""
+        """Run `do`, and return what `shape` makes of its result on the event loop before later results arrive."""
         if self.num_waiting >= _MAX_CALLS:
             raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
         answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()

@@ -106,7 +106,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def _check_size(raw: bytes) -> None:
-    """Raises ApiError for too much nesting or too many values. The parser reports text that is not JSON."""
+    """Raises ApiError for too much nesting or too many values. Text that is not JSON is left to the parser."""
     outline = _cut_strings(raw)
     if _is_surely_small(outline):
         return

@@ -35,7 +35,7 @@ class ModelName:
 
     @classmethod
     def parse(cls, name: str) -> "ModelName":
-        """Raises ApiError for a string that is not a model name."""
+        """Parse a model name. Raises ApiError for any other string."""
         found = _PINNED.fullmatch(name)
         if found is None:
             raise errors.unknown_model_error(name[:100])

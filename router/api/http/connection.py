@@ -169,7 +169,7 @@ class EventTemplate:
     """Events that differ only in one string; the rest is encoded once."""
 
     def __init__(self, event_with: Callable[[str], bytes]) -> None:
-        """Raises ValueError if the string does not appear exactly once in the event."""
+        """`event_with` returns the event with a given string. Raises ValueError unless the string occurs in it once."""
         self._before, self._after = event_with(_PLACEHOLDER).split(msgspec.json.encode(_PLACEHOLDER))
 
     def event(self, text: str) -> bytes:
