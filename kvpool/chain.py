@@ -73,13 +73,13 @@ class TokenChain:
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:
-        """Return the keys of at least the first `num_blocks` blocks, which must be full. Read-only."""
+        """Return the keys of at least the first `num_blocks` blocks, which must be full. Do not change the list."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._keys
 
     def packed(self, num_blocks: int) -> list[bytes]:
-        """Return the tokens of at least the first `num_blocks` blocks as bytes, to be compared on a hit. Read-only."""
+        """Return the tokens of at least the first `num_blocks` blocks, as bytes. Do not change the list."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._packed

@@ -59,7 +59,7 @@ class AdapterCatalog(ABC):
             return self._names[name]
 
     def acquire(self, digest: str) -> None:
-        """Keep these weights until `release`, even if their name changes. Raises UnknownAdapter if they are gone."""
+        """Keep the weights with this digest until `release`, even if unnamed. Raises UnknownAdapter if none exist."""
         with self._lock:
             self._require(digest)
             self._pins[digest] = self._pins.get(digest, 0) + 1
@@ -147,7 +147,7 @@ def lease_adapters(adapters: AdapterCatalog, names: Sequence[str]) -> tuple[tupl
 
 
 def _acquire(adapters: AdapterCatalog, name: str) -> str:
-    """Acquire the current weights of the name. If they are dropped in between, resolve the name again."""
+    """Acquire the name's current weights and return their digest. If they are dropped meanwhile, resolve it again."""
     digest = adapters.resolve(name)
     try:
         adapters.acquire(digest)

@@ -47,7 +47,7 @@ def cache_directory() -> Path:
 
 
 def demo_model(cache: Path, progress: Progress = silent, source: ModelSource = SMOLLM2) -> Path:
-    """Return the checked model file, downloaded if necessary. If another process is preparing it, wait for that."""
+    """Return the checked model file. Download it if necessary, or wait for another process that is preparing it."""
     cache.mkdir(parents=True, exist_ok=True)
     model = cache / source.model
     with (cache / f".{source.model}.lock").open("w") as lock:

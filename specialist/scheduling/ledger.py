@@ -125,7 +125,7 @@ class Hybrid(PureAttention):
             self._discard(seq.chain.keys(len(plan.hit))[len(plan.hit) - 1])
 
     def clip(self, seq: Sequence, num_tokens: int) -> int:
-        """Return the number of tokens up to the first boundary in the chunk where a snapshot is wanted, or all."""
+        """Return the number of tokens up to the next boundary where a snapshot is wanted, at most `num_tokens`."""
         start = seq.num_computed
         ends = [at - start for at in seq.snapshot_at if start < at < start + num_tokens]
         return min(ends, default=num_tokens)
@@ -139,7 +139,7 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        """Save the state; snapshots for later prompts are discarded to make room. If that is not enough, it is lost."""
+        """Save the state, discarding snapshots for later prompts to make room. If it still does not fit, it is lost."""
         state, seq.state = seq.state, None
         if state is None or seq.num_computed == 0:
             return

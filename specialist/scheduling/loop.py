@@ -28,7 +28,7 @@ class CommittedStep(NamedTuple):
 
 
 class SchedulerReport(NamedTuple):
-    """A step and its events, written by the thread that takes the steps and applied by the controller's thread."""
+    """Events and the committed step, if any. Written by the thread that takes steps, applied by the controller's."""
 
     at: float
     step: CommittedStep | None
@@ -202,7 +202,7 @@ class AdmissionGate:
     """Applies the decisions of the admission controller: displaced requests are shed or suspended."""
 
     def __init__(self, controller: AdmissionController, scheduler: Scheduler, control: RequestControl) -> None:
-        """`scheduler` is only read here."""
+        """`scheduler` is only read; requests are ended, suspended and resumed through `control`."""
         self.controller = controller
         self._scheduler = scheduler
         self._control = control

@@ -38,7 +38,7 @@ from specialist.scheduling.step import (
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Fixed for the lifetime of a replica."""
+    """Settings that are fixed for the lifetime of a replica."""
 
     lane: Lane  # the bare lane of the replica: specialist and model revision
     kv_dtype: str = "float32"
@@ -65,8 +65,8 @@ class Scheduler:
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
     sequences and blocks. The first in the queue enters when its whole prompt, one step and its draft window fit; while
     others run, the watermark must stay free. If preempting running sequences of strictly lower priority makes enough
-    room, they are preempted; otherwise all wait. At least one keeps running, and one that would free no block is not
-    preempted. A suspended sequence neither runs nor waits in the queue until it is resumed; it keeps its rank."""
+    room, they are preempted; otherwise all wait. At least one sequence keeps running, and none that would free no block
+    is preempted. A suspended sequence neither runs nor waits in the queue until it is resumed; it keeps its rank."""
 
     def __init__(
         self,

@@ -277,7 +277,7 @@ class WaitingQueue:
     """A sorted set of sequences. A member keeps the sort key that it had when it was pushed."""
 
     def __init__(self, order: Callable[[Sequence], _Order]) -> None:
-        """`order` is the sort key, unique for each sequence; the smallest comes first."""
+        """`order` returns the sort key of a sequence, which must be unique; the smallest comes first."""
         self._order = order
         self._sorted: list[tuple[_Order, Sequence]] = []
         self._places: dict[Sequence, _Order] = {}

@@ -37,7 +37,7 @@ class Conversations:
         return len(self._seen)
 
     def learn(self, salt: bytes, session_key: bytes, chain: TokenChain, num_blocks: int) -> None:
-        """Record that a request of the conversation ended and left the first `num_blocks` of its chain in the cache."""
+        """Record that a request of the conversation ended and left its first `num_blocks` blocks in the cache."""
         if not session_key or not num_blocks:
             return
         name = (salt, session_key)

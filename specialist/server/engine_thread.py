@@ -107,7 +107,8 @@ class EngineThread:
             self._die()
 
     def _run_commands(self, *, wait: bool) -> bool:
-        """Run the commands in the inbox; with `wait`, first wait for one or for a retry. Return False on stop."""
+        """Run the commands in the inbox; with `wait`, first sleep until there is one, or briefly if requests are stuck.
+        Return False on stop."""
         with self._wake:
             if wait and not self._inbox and not self._stopping:
                 self._wake.wait(self.STUCK_SECONDS if self._served else None)

@@ -112,7 +112,7 @@ class StepMeter:
         self.cache_hit_tokens = 0  # how many of the prompt tokens were hits
 
     def record_step(self, step: Step, num_emitted: int, seconds: float) -> None:
-        """Record a committed step. Rows that failed do not count as work, but their time does."""
+        """Record a committed step. A row that failed adds time, but no tokens."""
         if self._busy_since is None:
             self._busy_since = step.started_at
         if step.mode == "prefill":

@@ -30,7 +30,7 @@ def add_replica_metrics(service: SpecialistService, exporter: SpanExporter | Non
 
 
 class _SpecialistFamilies:
-    """Builds families whose first label is the specialist."""
+    """Builds metric families whose first label is the specialist."""
 
     def __init__(self, specialist: str) -> None:
         self._specialist = specialist

@@ -58,7 +58,7 @@ def share_model(settings: ReplicaSettings, progress: Progress = silent) -> Share
 def create_native_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: SharedModel | None = None
 ) -> AssembledReplica:
-    """Raises ValueError (ModelRefused, CalibrationInvalid), OSError, BuildFailed or MemoryError, with advice."""
+    """Raises ValueError (such as ModelRefused), OSError, BuildFailed or MemoryError; each message gives advice."""
     if shared is not None:
         return replica_from_checkpoint(shared.checkpoint, shared.name, settings, clock, progress, shared)
     path = settings.model or demo_model(cache_directory(), progress)

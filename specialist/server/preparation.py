@@ -64,7 +64,7 @@ class RequestPreparer:
         self._structures.close()
 
     async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
-        """Fill in `served`; `seconds_left` is the time to its deadline. Raises Refusal if it cannot be served."""
+        """Fill in the prepared fields of `served`. `seconds_left` is the time to its deadline. Raises Refusal."""
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)
@@ -81,7 +81,7 @@ class RequestPreparer:
             raise
 
     async def count_tokens(self, served: ServedRequest) -> int:
-        """Return the number of prompt tokens, even above the limit. Raises Refusal for a bad prompt or adapter name."""
+        """Return the number of prompt tokens, without a limit. Raises Refusal for an invalid prompt or adapter name."""
         await self._tool_calling(served)
         _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()
@@ -141,7 +141,7 @@ class RequestPreparer:
         return await self._on_thread(self._encode, prompt)
 
     async def _tool_calling(self, served: ServedRequest) -> ToolCalling | None:
-        """Return how tools are called; None if none may be. Raises Refusal if the model does not support tools."""
+        """Return how the model calls tools; None if it may call none. Raises Refusal if it does not support them."""
         prompt = served.prompt
         if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
             return None

@@ -52,7 +52,7 @@ class AssembledReplica:
 def assemble_replica(
     settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: "SharedModel | None" = None
 ) -> AssembledReplica:
-    """Raises ValueError (ModelRefused, AdapterRefused, CalibrationInvalid), OSError, BuildFailed or MemoryError."""
+    """Raises ValueError (such as AdapterRefused), OSError, BuildFailed or MemoryError; each message gives advice."""
     if settings.engine == "sim":
         cost_model = settings.cost_model
         cost = CostModel() if cost_model is None else cost_model_from_json(cost_model.read_text())

@@ -111,13 +111,13 @@ class AnswerText:
         return AnswerChunk(read.text + rest.text, calls=merge_call_parts((*read.calls, *rest.calls)))
 
     def _pass_stops(self, text: str) -> str:
-        """Return the text that may be sent: up to the minimum length all, then what cannot belong to a stop string."""
+        """Return the text that may be sent: all until the minimum length, then what cannot belong to a stop string."""
         return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
 
 
 class OutputStream:
     """Updates that wait to be sent to one caller. If the caller reads too slowly, its request ends, so that memory is
-    bounded. Belongs to the event loop. Adjacent chunks are merged; any other update ends the wait immediately."""
+    bounded. Belongs to the event loop. Adjacent chunks are merged; any other update is sent at once, with them."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum number of seconds between

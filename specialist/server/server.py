@@ -134,7 +134,7 @@ class ReplicaServer(SpecialistService):
 
 
 class WarmUpFailed(RuntimeError):
-    """The engine could not answer its first request."""
+    """The engine could not answer its first requests."""
 
 
 def warm_up(replica: AssembledReplica, loop: StepLoop) -> list[SchedulerReport]:
@@ -185,7 +185,7 @@ def serve(
     report_ready: Callable[[str], None] = lambda line: print(line, flush=True),
     beat: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 after a second SIGINT, and 1 if the engine dies.
+    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 on a SIGINT after that, and 1 if the engine dies.
     `beat` is called every second unless the event loop or the engine hangs. Raises BindRefused or WarmUpFailed."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(replica, settings, report_ready, beat))
@@ -238,7 +238,7 @@ class _Signals:
         self.drain.set()
 
     async def wait_first(self, *tasks: "asyncio.Task[object]") -> bool:
-        """Wait for one of the tasks, or return False on a second SIGINT. Raises the task's error."""
+        """Wait for one of the tasks, or return False on a SIGINT after an earlier signal. Raises the task's error."""
         end_now = asyncio.create_task(self.end_now.wait())
         done, pending = await asyncio.wait({*tasks, end_now}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:

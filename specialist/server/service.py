@@ -211,8 +211,7 @@ async def _send(context: Context, message: wire.GenerateEvent | wire.LoadReport,
 
 
 class SpecialistService:
-    """A replica's gRPC methods and the parts that they share, without the listening socket. Belongs to the event
-    loop."""
+    """A replica's gRPC methods and the parts that they share, without a listening socket. Belongs to the event loop."""
 
     def __init__(
         self,

@@ -124,8 +124,7 @@ class TemplateLimits:
 
 
 class RendererProcess:
-    """Renders a chat template in a child process, which is started when needed and killed when it does not answer. Not
-    thread-safe."""
+    """Renders a chat template in a child process, started on demand, killed if it does not answer. Not thread-safe."""
 
     def __init__(self, source: str, encoder: Encoder, limits: TemplateLimits, monotonic: Callable[[], float]) -> None:
         max_characters = encoder.max_bytes + limits.extra_characters

@@ -75,7 +75,7 @@ def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def mark_control_tokens(node: nodes.Node, put_aliases: Callable[[str], str]) -> None:
-    """Replace control tokens by aliases in text that the template writes, but not in text that it only compares."""
+    """Replace control tokens with aliases in text that the template writes, but not in text that it only compares."""
     if isinstance(node, nodes.TemplateData):
         node.data = put_aliases(node.data)
     elif isinstance(node, nodes.Const) and isinstance(node.value, str):

@@ -120,7 +120,8 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return a mask of tokens that may begin an answer; None for all. If spaces are dropped, none has inner spaces."""
+    """Return a mask of the tokens that may begin an answer, or None if all may. If the spaces of a first token are
+    dropped, it may not contain any after a leading one."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None

@@ -40,7 +40,7 @@ class CostModel:
 
 
 class CalibrationInvalid(ValueError):
-    """The file is not a calibration. The message names the invalid field."""
+    """The file is not a valid calibration. The message states why."""
 
 
 def cost_model_to_json(cost: CostModel, about: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def add_halves(y: Tensor, num_rows: int) -> Tensor:
-    """[T, N or 2 N] -> [T, N]."""
+    """Add the two halves of [T, 2 N], which gives [T, N]; return [T, N] unchanged."""
     return y if y.shape[-1] == num_rows else y[:, :num_rows] + y[:, num_rows:]
 
 

@@ -166,7 +166,7 @@ def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def spread(shared: Tensor, q: Tensor) -> Tensor:
-    """Repeat [R, kv heads, L, D] for each head of q [R, heads, Q, D]."""
+    """Repeat keys or values [R, kv heads, L, D] for each head of q [R, heads, Q, D]."""
     return shared.repeat_interleave(q.shape[1] // shared.shape[1], 1)
 
 
@@ -186,14 +186,14 @@ def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
 
 
 def _llama3(fast: Tensor, rope: Rope) -> Tensor:
-    """Stretch long wavelengths, keep short ones, and interpolate those in between."""
+    """Return the frequencies with long wavelengths stretched, short ones kept, and those in between interpolated."""
     turns = rope.original_context / (2 * math.pi / fast)
     kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
     return (1 - kept) * fast / rope.factor + kept * fast
 
 
 def _yarn(base: Tensor, rope: Rope, head_dim: int) -> Tensor:
-    """Keep fast pairs and stretch slow ones, with a ramp in between."""
+    """Return the frequencies with fast pairs kept and slow ones stretched, with a ramp in between."""
 
     def pair_that_turns(times: float) -> float:
         return head_dim * math.log(rope.original_context / (times * 2 * math.pi)) / (2 * math.log(rope.theta))
@@ -221,7 +221,7 @@ def _temperature(factor: float, scale: float) -> float:
 
 
 def cos_sin(positions: Tensor, inverse_frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return cos and sin, float32 [T, 1, head_dim / 2] each, for `positions` [T]; once per step for all layers."""
+    """Return cos and sin, float32 [T, 1, head_dim / 2] each, for `positions` [T]. All layers of a step share them."""
     angles = (positions.float().unsqueeze(-1) * inverse_frequencies).unsqueeze(1)
     return angles.cos() * factor, angles.sin() * factor
 

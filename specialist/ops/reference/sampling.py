@@ -137,7 +137,7 @@ def _logprobs(logits: Tensor, token: Tensor, count: int | None) -> Iterator[Tens
 
 
 def compute_logprobs(logits: Tensor, token: int, count: int) -> SampledLogprobs | None:
-    """Return the log probability of the token and of the `count` most likely ones. logits: [vocab], not adjusted."""
+    """Return log probabilities of the token and of the `count` most likely ones. logits: [vocab], before adjustment."""
     numbers = torch.cat(tuple(_logprobs(logits, torch.tensor([token]), count))).tolist()
     return _read_logprobs(iter(numbers), count, logits.shape[0])
 
@@ -179,8 +179,8 @@ def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def allowed_bits(row: SampleRow, vocab: int) -> NDArray[np.uint8] | None:
-    """Return a bit mask of the tokens that may be drawn, or None if there is no mask to follow. An answer whose
-    structure allows only its end may end before its minimum length."""
+    """Return a bit mask of the tokens that may be drawn, or None if the guide restricts none. An answer whose structure
+    allows only its end may end before its minimum length."""
     allowed = row.allowed()
     if allowed is None:
         return None
@@ -240,7 +240,7 @@ _COLDEST = 1e-300  # the lowest temperature: a GPU divides by multiplying by the
 
 
 class Candidates(NamedTuple):
-    """Candidates sorted by id. On a GPU, where removing one would cost a sync, it stays with a score of -inf."""
+    """Candidates sorted by id. On a GPU, a removed candidate stays with a score of -inf, which saves a sync."""
 
     scores: Tensor  # [n]
     ids: Tensor  # [n]
@@ -265,7 +265,7 @@ def top_candidates(logits: Tensor, count: int) -> Candidates:
 
 
 def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
-    """Return the candidates that pass the filters, with float64 log probabilities. logits: [vocab], largest finite."""
+    """Return candidates that pass the filters, with float64 log probabilities. logits: [vocab], the largest finite."""
     found = top_candidates(logits, want.top_k)
     below = found.scores.double() - found.scores.max().double()  # at most 0, so that no temperature overflows
     found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalised()
