@@ -25,7 +25,7 @@ from router.refusals import content_quarantined, no_replica
 FailureKind = Literal["free", "full", "dropped", "lost", "failed", "final"]
 """free: refused before any work, or never delivered.
 full: no capacity now.
-dropped: the connection or the replica was lost, or the replica read the request too late, before accepting it.
+dropped: the connection or the replica was lost before it accepted the request, or the request arrived too slowly.
 lost: the replica was lost or hung after it had accepted the request.
 failed: the replica could not answer; another one might.
 final: a retry cannot help, because every replica would refuse or the deadline has passed."""
@@ -238,7 +238,7 @@ class Quarantine:
 
 
 class ReplicaAttempt:
-    """One request at one replica. As a context manager it maintains the replica's number of requests in flight."""
+    """One request at one replica. As a context manager it counts as in flight; the exit cancels its call."""
 
     __slots__ = (
         *("_breaker", "_epoch", "_is_probe", "abandoned", "breaker_state", "call", "connection", "has_started"),

@@ -213,7 +213,7 @@ class Dispatcher:
             retry_budget.leave()
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
-        """Return the number of prompt tokens, as a replica in the plan counts them. Raises Refusal if none does."""
+        """Return the number of prompt tokens, counted by a replica that may answer. Raises Refusal if none counts."""
         self.quarantine.check(request.content_digest)
         request.has_first_token = True  # counting has no deadline for a first token
         attempts = self._attempts(request, plan)

@@ -180,8 +180,8 @@ class EvaluationQueue:
 
 
 class EvaluationLines:
-    """Waiting answers by verifier and specialist. A verifier evaluates one answer at a time, so a slow verifier delays
-    no other. Specialists that share a verifier take turns by the time they have used."""
+    """Waiting answers by verifier and specialist. Each verifier evaluates its own answers, one at a time, so that a
+    slow one delays no other. Of specialists that share a verifier, the one that has used the least time is next."""
 
     def __init__(self) -> None:
         self._numbers = count()

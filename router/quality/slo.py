@@ -160,7 +160,7 @@ class PeerWindows(SloWindows):
 
 
 class SloMeter(SloWindows):
-    """Measures one specialist at this router. Settling adds the counts to the current slices."""
+    """Measures one specialist at this router. `settle` adds the counts to the current slices."""
 
     def __init__(self, slo: SloConfig, targets: SloTargets) -> None:
         super().__init__(slo)

@@ -27,7 +27,7 @@ _MOST_COUNT = 1 << 48
 
 
 class BadSlice(ValueError):
-    """The data is not a slice of this specialist, or has an unsupported version."""
+    """The data is not a valid slice of this specialist, or has an unsupported version."""
 
 
 def pack_slice(specialist: str, content: SloSlice) -> bytes:

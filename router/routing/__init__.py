@@ -1,1 +1,1 @@
-"""Routing: from a validated request to the specialist that should answer it. Pure functions."""
+"""Routing: from a request to the specialist that should answer it."""

@@ -100,7 +100,7 @@ class FleetStatus:
 
 
 def configured_status(specialist: SpecialistConfig) -> SpecialistStatus:
-    """Return the status before any report: replicas load configured adapters under the configured names."""
+    """Return the status before any report. It assumes that replicas load adapters under their configured names."""
     adapters = tuple((name, name) for name in specialist.use_adapters)
     names = {name: name for name in specialist.adapters}
     return SpecialistStatus(specialist.name, LaneStatus(0, adapters=adapters), adapter_names=names)

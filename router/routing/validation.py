@@ -73,8 +73,8 @@ SHORT_TURN_CHARS = 128
 earlier messages. Follow-ups are seldom longer."""
 ENOUGH_CHARS = 256  # earlier messages are added to a short one up to this length
 MAX_ROUTING_CHARS = 1 << 16
-"""The limit on the text for routing. Only the beginning and the end of a longer text are read: they contain the
-question and the last error, and a megabyte would delay the tokens of other requests."""
+"""The limit on the text for routing. Only the beginning and the end of a longer text are read: they usually contain
+the question and the last error, and reading a megabyte would delay the tokens of other requests."""
 _PLACEHOLDER = re.compile(r"\{(prompt|body)\}")
 
 

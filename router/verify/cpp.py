@@ -294,8 +294,8 @@ class _CompileSession:
         return error or CompileError("wrong", "the compiler failed without an error message")
 
     async def _check_headers(self, output: str) -> None:
-        """Repeat the self-test, once per answer, if the output seems to blame the precompiled headers; the answer
-        itself may have caused such output."""
+        """Repeat the self-test, once per answer, if the output contains no error or blames the precompiled headers; the
+        answer itself may have caused such output. Raises _CannotJudge if the test fails."""
         if self._is_tested or (parse_compile_error(output, "") is not None and not _PRECOMPILED.search(output)):
             return
         self._is_tested = True

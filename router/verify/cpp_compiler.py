@@ -199,7 +199,7 @@ class PrecompiledHeaders:
         return self.is_precompiled and not self._precompiled.exists()
 
     async def prepare(self, sandbox: Sandbox) -> None:
-        """Write and precompile the headers. Raises OSError if not even the source can be written."""
+        """Write and precompile the headers unless they are cached. Raises OSError if the source cannot be written."""
         await asyncio.to_thread(self._write_header)
         if not self._precompiled.exists():
             await self._precompile(sandbox)

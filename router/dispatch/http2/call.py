@@ -164,7 +164,7 @@ class Http2Call:
         self.stream = 0  # the id of its stream; 0 until a connection opens the stream
         self._message = frame_message(message)
         self.unsent: bytes | memoryview = self._message
-        self.credit = 0  # send window relative to the connection's initial window; may be negative
+        self.credit = 0  # send window relative to the server's initial window for streams; may be negative
         self.num_refused = 0  # how often the server refused the stream
         self.buffer = MessageBuffer(limits.max_message_bytes)
         self.lookahead = self.window = limits.lookahead  # bytes that the server may still send

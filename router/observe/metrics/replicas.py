@@ -106,7 +106,7 @@ class ReplicaScrape(NamedTuple):
 
 
 class ReplicaMetrics:
-    """Scrapes all replicas. Those that do not answer in time are left out and counted."""
+    """Scrapes all replicas. Those whose answers are late or malformed are left out and counted."""
 
     def __init__(self, fleet: Fleet, seconds: float = SCRAPE_SECONDS) -> None:
         self._fleet = fleet

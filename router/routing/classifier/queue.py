@@ -118,7 +118,7 @@ class ClassifierQueue:
         return job
 
     def _refusal_reason(self) -> str | None:
-        """Return why no text may be enqueued; None if one may, which starts a probe if the breaker is half open."""
+        """Return why no text may be enqueued; None if one may. The text is a probe if the breaker is not closed."""
         if self._closed:
             return _CLOSED
         if not self._breaker.would_allow:
