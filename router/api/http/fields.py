@@ -77,7 +77,7 @@ _type_info = cache(inspect.type_info)  # takes a millisecond for a large struct
 
 @cache
 def _restricted_fields(kind: type[Struct]) -> list[tuple[str, str, Sequence[Any]]]:
-    """Return the name, reason and allowed values of each field of a struct that is annotated by `only`."""
+    """Return the name, reason and allowed values of each of the struct's fields that `only` annotates."""
     info: Any = _type_info(kind)
     fields = [(each.name, getattr(each.type, "extra", None) or {}) for each in info.fields]
     return [(name, *extra["only"]) for name, extra in fields if "only" in extra]

@@ -220,7 +220,7 @@ class WatchedKeys:
         self._seen: tuple[int, ...] | None = None
 
     def load(self) -> KeySet:
-        """Raises KeysInvalid or OSError."""
+        """Read the keys. Raises KeysInvalid or OSError."""
         self._seen = file_stamp(self._file.path)
         return KeySet(self._file.read())
 
