@@ -242,7 +242,7 @@ class PrecompiledHeaders:
 
 
 def default_cache_folder() -> Path:
-    """Raises OSError if the user has no home directory."""
+    """Return Octet's folder in the user's cache. Raises OSError if the user has no home directory."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octet"
     except RuntimeError as error:

@@ -51,7 +51,7 @@ class BpfInstruction(ctypes.Structure):
 
 
 def seccomp_program(machine: str) -> list[BpfInstruction]:
-    """Raises ValueError for an unknown machine."""
+    """Return the filter of system calls. Raises ValueError for an unknown machine."""
     refused = _ERRNO | errno.EPERM
     column = list(AUDIT_ARCHITECTURES).index(machine)
     program = [

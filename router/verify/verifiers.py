@@ -217,7 +217,7 @@ def extract_json(text: str) -> list[str]:
 
 
 def read_schema(path: Path) -> Any:
-    """Raises ValueError with a message about what is wrong with the schema."""
+    """Return the checked schema. Raises ValueError with a message that states what is wrong with it."""
     try:
         raw = path.read_bytes()
     except OSError as error:

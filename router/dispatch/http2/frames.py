@@ -281,7 +281,7 @@ def encode_timeout(seconds: float) -> bytes:
 
 
 def encode_metadata(metadata: MetadataPairs) -> bytes:
-    """Raises ValueError for a key or value that gRPC metadata cannot carry."""
+    """Return encoded header fields. Raises ValueError for a key or value that gRPC metadata cannot carry."""
     return b"".join([_metadata_key(key) + encode_string(_metadata_value(key, value)) for key, value in metadata])
 
 
@@ -365,7 +365,8 @@ class HeaderDecoder:
         self._cached: dict[bytes, Headers] = {}  # blocks that do not change the table; most calls repeat a few
 
     def decode(self, block: bytes) -> Headers:
-        """Raises HeadersInvalid, or HeadersTooLong, which leaves the dynamic table up to date."""
+        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong, which leaves the dynamic table up to
+        date."""
         cached = self._cached.get(block)
         if cached is not None:
             return cached

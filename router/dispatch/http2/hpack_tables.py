@@ -54,7 +54,7 @@ def _huffman_tables() -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, 
 
 
 def huffman_decode(raw: bytes) -> bytes:
-    """Raises ValueError for an invalid encoding."""
+    """Return the decoded bytes. Raises ValueError for an invalid encoding."""
     codes, codes_by_byte = _huffman_tables()
     bits = f"{int.from_bytes(raw, 'big'):0{8 * len(raw)}b}" if raw else ""
     out, at = bytearray(), 0

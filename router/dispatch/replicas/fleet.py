@@ -253,7 +253,7 @@ class ReplicaWatcher:
 
 
 def _parse_report(raw: bytes) -> wire.LoadReport:
-    """Raises DecodeError, or ValueError for a number that is not finite."""
+    """Return the report. Raises DecodeError, or ValueError for a number that is not finite."""
     report: wire.LoadReport = wire.LoadReport.FromString(raw)
     if not has_finite_numbers(report):
         raise ValueError("a number in the load report is not finite")

@@ -63,7 +63,7 @@ _UP, _DOWN = _powers(_BASE), _powers(_INVERSE)
 
 
 def extract_features(samples: Sequence[bytes]) -> Features:
-    """Raises ValueError when the samples together exceed MAX_BATCH_BYTES."""
+    """Return the features of a batch. Raises ValueError if the samples together exceed MAX_BATCH_BYTES."""
     raw = b"\n" + b"\n".join(samples) + b"\n"
     if len(raw) > MAX_BATCH_BYTES:
         raise ValueError(f"the batch has {len(raw)} bytes; the limit is {MAX_BATCH_BYTES}")

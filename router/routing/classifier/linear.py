@@ -166,14 +166,14 @@ def encode_model(model: LinearModel) -> bytes:
 
 
 def decode_model(data: bytes) -> LinearClassifier:
-    """Raises ClassifierInvalid for invalid data."""
+    """Return the classifier that a file's content describes. Raises ClassifierInvalid for invalid data."""
     if len(data) > MAX_FILE_BYTES:
         raise ClassifierInvalid(f"the file has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
     return LinearClassifier(_read_model(data), hashlib.sha256(data).hexdigest())
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
-    """Raises OSError, and ClassifierInvalid for an invalid file or a different digest."""
+    """Return the file's classifier. Raises OSError, and ClassifierInvalid for an invalid file or a different digest."""
     classifier = decode_model(path.read_bytes())
     if digest is not None and classifier.digest != digest:
         raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")

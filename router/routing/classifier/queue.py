@@ -331,7 +331,7 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
 
 @asynccontextmanager
 async def open_classifier_queue(ensemble: Ensemble, clock: Clock) -> AsyncIterator[ClassifierQueue]:
-    """Raises OSError or ValueError for a classifier that cannot be used."""
+    """Open a queue for the configured classifier. Raises OSError or ValueError if the classifier cannot be used."""
     config = ensemble.classifier
     classifier = await asyncio.to_thread(open_classifier, ensemble)
     queue = ClassifierQueue(classifier, clock, timeout=config.timeout, cache=config.cache)

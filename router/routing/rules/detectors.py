@@ -213,7 +213,7 @@ DETECTORS: Mapping[str, Detector] = {
 
 
 def rule_detector(rule: RuleConfig) -> Detector:
-    """Raises KeyError for an unknown detector."""
+    """Return the detector that the rule names, or one for its texts. Raises KeyError for an unknown name."""
     if rule.detect is not None:
         return DETECTORS[rule.detect]
     marks = text_marks(*rule.contains)
