@@ -25,7 +25,7 @@ from router.refusals import content_quarantined, no_replica
 FailureKind = Literal["free", "full", "dropped", "lost", "failed", "final"]
 """free: refused before any work, or never delivered.
 full: no capacity now.
-dropped: the connection or the replica was lost before it accepted the request, or the request arrived too slowly.
+dropped: the connection or replica was lost before the request was accepted, or the request arrived too slowly.
 lost: the replica was lost or hung after it had accepted the request.
 failed: the replica could not answer; another one might.
 final: a retry cannot help, because every replica would refuse or the deadline has passed."""

@@ -195,7 +195,7 @@ class Dispatcher:
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        """Relay the answer to `write`. Raises Refusal if there is none or it breaks off, and CallerGone."""
+        """Relay the answer. Raises Refusal if there is none or it breaks off, and CallerGone if the caller has left."""
         quarantine = self.quarantine
         if quarantine.records:
             quarantine.check(request.content_digest)

@@ -365,8 +365,7 @@ class HeaderDecoder:
         self._cached: dict[bytes, Headers] = {}  # blocks that do not change the table; most calls repeat a few
 
     def decode(self, block: bytes) -> Headers:
-        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong, which leaves the dynamic table up to
-        date."""
+        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong once the dynamic table is up to date."""
         cached = self._cached.get(block)
         if cached is not None:
             return cached

@@ -349,8 +349,8 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Choose by power of k choices; None if no member is usable. Only a sample is inspected, in which a member for
-    which `inspect` returns None is replaced by another. `last` is the conversation's last replica."""
+    """Choose by power of k choices; None if no member is usable. Only a sample is inspected, and another member
+    replaces one for which `inspect` returns None. `last` is the conversation's last replica."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
         return (found for found in map(inspect, order) if found is not None)

@@ -311,7 +311,8 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, OSError for an unreadable file, ValueError for an invalid one or huge examples."""
+    """Raises ClassifierMismatch, OSError or ValueError for an unusable file, and ValueError if examples are too
+    long."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})
