@@ -94,7 +94,7 @@ def _rope(fields: ModelFields, architecture: str) -> Rope:
 
 
 def llama3_rope(rope: Rope, head_dim: int, factors: Tensor, source: str) -> Rope:
-    """Return `rope` with Llama 3's scaling, derived from the `factors` that GGUF stores: a divisor per frequency."""
+    """Return `rope` with Llama 3's scaling. Raises ModelRefused if `factors`, one divisor per frequency, differ."""
     factor = float(factors.max())
     found = replace(
         rope, kind="llama3", factor=factor, original_context=8192, low_freq_factor=1.0, high_freq_factor=4.0

@@ -317,7 +317,7 @@ class Ledger:
                 rollback = self._advance(row, sampled, likely)
             except InvariantViolation:
                 raise
-            except Exception as error:  # a state that cannot settle ends its own sequence, not the rows behind it
+            except Exception as error:  # a state that cannot settle ends only its own sequence
                 rollback = self._roll_back(row, f"{type(error).__name__}: {error}")
             if rollback is not None:
                 rollbacks.append(rollback)

@@ -44,7 +44,8 @@ class EngineThread:
     STUCK_SECONDS = 0.01  # seconds until the next try when requests are live but none can run
 
     deliver: Callable[[EngineReport], object]
-    """Must be set before the start. Called on this thread after each step, and before it if commands had results."""
+    """Must be set before the start. Called after each step, and before it if commands had results; by `submit` if the
+    thread is dead, otherwise on this thread."""
 
     def __init__(self, loop: StepLoop, clock: Clock) -> None:
         self.step_loop = loop

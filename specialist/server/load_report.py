@@ -203,9 +203,9 @@ class LoadPublisher:
             watcher.set()
 
     async def watch(self, heartbeat: float = inf) -> AsyncGenerator[wire.LoadReport]:
-        """Yield a report after every change until the publisher is closed; a slow watcher gets several changes in one
-        report. After `heartbeat` seconds without a change, the same report is sent again. Raises Refusal if there are
-        too many watchers, because they must not use up the call slots of requests."""
+        """Yield a report now and after every change, until the publisher is closed; a slow watcher gets several changes
+        in one report. After `heartbeat` seconds without a change, the same report is sent again. Raises Refusal if
+        there are too many watchers, because they must not use up the call slots of requests."""
         if len(self.watchers) >= self._settings.max_watchers:
             raise queue_full("watching", self._settings.max_watchers, None)
         now, changed = asyncio.get_running_loop().time, asyncio.Event()

@@ -78,7 +78,7 @@ class ReplicaServer(SpecialistService):
         self._failing: asyncio.Task[None] | None = None
 
     def _create_grpc_server(self, max_watchers: int) -> Any:
-        # One connection may fill the queue and still be refused properly, but it never gets all the calls.
+        # One connection may fill the queue and still be refused properly, but it can never use all call slots.
         max_queued = self.preparer.max_tokenizing
         max_streams = max_queued + _SPARE_CALLS
         reader = RequestReader(max_pending=max(max_queued, _SPARE_CALLS))

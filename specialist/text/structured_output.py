@@ -243,9 +243,8 @@ class GrammarCache:
 
 
 class Guide:
-    """Follows one answer through its grammar. Every call passes all tokens so far. The guide advances by the new ones
-    and rolls back those that differ, so that its state is right after a preemption, a rejected draft or a repeated
-    step."""
+    """Follows one answer through its grammar. Every call passes all tokens so far; the guide advances by new ones and
+    rolls back those that differ. Its state is thus right after a preemption, a rejected draft or a repeated step."""
 
     def __init__(self, grammar: Grammar, *, may_stop: bool = True) -> None:
         """With `may_stop`, a stop token may end the answer where the grammar allows an end."""

@@ -137,7 +137,7 @@ class Encoder:
         return self._bos + self.encode(text, field)
 
     def encode_marked(self, text: str, field: str) -> tuple[int, ...]:
-        """Do the same as `encode`, but without checking the text, and with aliases turned into control tokens."""
+        """Do the same as `encode`, but without `check_text`, and with aliases turned into control tokens."""
         # a batch of one: only batches release the interpreter lock
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids

@@ -229,7 +229,7 @@ class BufferedBlock(CallBlock):
 
 
 class StreamedBlock(CallBlock):
-    """Passes calls on as they are written: the name as soon as it is known, then the arguments."""
+    """Passes calls on as they are written: the name once the arguments begin, then the arguments as they arrive."""
 
     _in_arguments = False
 
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Pass on as text what was read of a call whose name is not known yet; other calls were passed on already."""
+        """Pass on as text what was read of a call whose arguments have not begun; other calls are passed on already."""
         parsed.texts.append("".join(self._raw))

@@ -22,7 +22,7 @@ from specialist.ops.reference.layers import inverse_frequencies
 
 
 class _Packed(NamedTuple):
-    table: Any  # [layers, targets] LowRanks
+    table: Any  # [layers, targets] of LowRankStruct
     arrays: list[NDArray[np.uint8]]  # the memory that the table points into
     nbytes: int
 
