@@ -117,7 +117,7 @@ def blocked(
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
 ) -> Replica:
-    """Return a replica with places but too few blocks for the head of the queue, which no step can admit."""
+    """Return a replica below `max_running` with too few free blocks for the head of the queue: no step can admit it."""
     replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))

@@ -66,7 +66,7 @@ def _add_verb(verbs: Any, name: str, about: str, act: KeysCommand) -> argparse.A
 def _path(given: Path | None) -> Path:
     variable = os.environ.get(KEYS_VARIABLE, "").strip()
     if given is None and variable.startswith("{"):
-        raise KeysInvalid(f"{KEYS_VARIABLE} holds the keys themselves and cannot be changed: name a file with --file")
+        raise KeysInvalid(f"{KEYS_VARIABLE} holds the keys themselves, not a path: name a file with --file")
     return (given or Path(variable or _DEFAULT_FILE)).expanduser()
 
 

@@ -290,7 +290,7 @@ class _CompileSession:
             await self._check_headers(result.output)
         error = parse_compile_error(result.output, form.text)
         if error is None and _MEMORY.search(result.output):
-            raise _LimitExceeded("compiling it takes too much memory")
+            raise _LimitExceeded("compiling the answer takes too much memory")
         return error or CompileError("wrong", "the compiler failed without an error message")
 
     async def _check_headers(self, output: str) -> None:

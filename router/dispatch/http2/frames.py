@@ -183,7 +183,7 @@ class FrameParser:
             raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
         self._is_first = False
         if (self._block is not None) != (kind == CONTINUATION):
-            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "unfinished header block")
+            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "CONTINUATION frame missing or unexpected")
         if kind in _CONNECTION_FRAMES:
             if stream:
                 raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "connection frame on a stream")

@@ -1,4 +1,4 @@
-"""Where requests went, compared with the lanes that served at that time."""
+"""Compares where requests went with the specialists and escalation levels of that time."""
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
