@@ -14,8 +14,8 @@ from octet.rpc.refusal import Refusal, invalid_field
 from octet.telemetry.outcomes import request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
-from router.control.audit import audit_to_wire, store_unavailable
-from router.refusals import unknown_request
+from router.control.audit import audit_to_wire
+from router.refusals import store_unavailable, unknown_request
 from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, StoreUnavailable, receipt_key
 from router.store.store import Store
 

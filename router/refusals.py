@@ -35,6 +35,10 @@ def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
     return invalid_field("intent", limit, shorten(name))
 
 
+def store_unavailable(message: str) -> Refusal:
+    return Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message)
+
+
 def no_replica(specialist: str) -> Refusal:
     return Refusal(wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached")
 

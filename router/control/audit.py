@@ -12,6 +12,7 @@ import grpc
 from octet.limits import shorten
 from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import error_pb2, operator_pb2
+from router.refusals import store_unavailable
 from router.store.rows import AuditRow, Document, DocumentBody, StoreConflict, StoreUnavailable
 from router.store.store import Store
 
@@ -305,7 +306,3 @@ def unknown_name(field: str, name: str, known: Iterable[str]) -> Refusal:
 
 def conflict(message: str, field: str = "") -> Refusal:
     return Refusal(error_pb2.ERROR_REASON_CONFLICT, message, field=field)
-
-
-def store_unavailable(message: str) -> Refusal:
-    return Refusal(error_pb2.ERROR_REASON_STORE_UNAVAILABLE, message)

@@ -16,13 +16,14 @@ from octet.limits import shorten
 from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from router.control.adapters import AdapterSync
-from router.control.audit import AuditWriter, ChangeAuthor, audit_row, audit_to_wire, check_author, store_unavailable
+from router.control.audit import AuditWriter, ChangeAuthor, audit_row, audit_to_wire, check_author
 from router.control.breakers import CorrectnessBreakers, merge_breaker_documents
 from router.control.knobs import EscalationController, KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import FleetReplicas, ObservedReplica
 from router.control.state import BREAKER, CORRECTNESS, DEMAND, SharedState
 from router.control.status import ControlStatus, DrainedReplicas
+from router.refusals import store_unavailable
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
 from router.store.store import Store

@@ -17,7 +17,7 @@ from router.api.keys.keys import RPC_ACCESS, Access, Key, KeySet
 from router.api.keys.rate_limits import KeyMeter
 from router.request import AccessGrant, CallerIdentity, use_caller, use_grant
 
-MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method by callers to whom no key's limits apply
+MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method by callers without a key that has limits
 ANONYMOUS_OPERATOR = CallerIdentity(operates=True)  # the caller of a router without keys
 _AUTHORIZATION = b"authorization"
 _API_KEY = b"x-api-key"
