@@ -140,8 +140,8 @@ class RouterCore:
         self._tasks.append(run_every(WATCH_INTERVAL, check, "the watchdog"))
 
     async def reload(self, ensemble: Ensemble) -> None:
-        """Apply a new configuration to future requests; running requests keep their policy. Changes that need a
-        restart are ignored. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        """Apply a new configuration to future requests; running requests keep their policy. Settings that need a
+        restart stay as they are. Raises ValueError, and changes nothing, if a verifier cannot be opened."""
         await self.services.reload(ensemble)
         self.service.policy = RoutingPolicy(ensemble)
         self.fleet.apply(ensemble)
@@ -155,7 +155,7 @@ class RouterCore:
 
 
 class RequestTraces:
-    """Traces of requests. Without an endpoint nothing is recorded, and callers' trace contexts are only passed on."""
+    """Records the traces of requests. Without `endpoint` nothing is recorded; callers' trace contexts are passed on."""
 
     def __init__(
         self, endpoint: str, config: TelemetryConfig, clock: Clock, random_bytes: RandomBytes = secrets.token_bytes
@@ -193,7 +193,8 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called for a shadow that lost its connection. Raises ValueError if a verifier cannot be opened."""
+        """`blame` is called for each shadow that lost its connection. Raises ValueError if a verifier cannot be
+        opened."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)
@@ -234,7 +235,7 @@ class BackgroundServices:
         self.evaluations.start()
 
     async def reload(self, ensemble: Ensemble) -> None:
-        """Apply a new configuration. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        """Apply a new configuration. Raises ValueError, and changes nothing, if a verifier cannot be opened."""
         replaced: Iterable[Verifier] = ()
         if _verifier_config(ensemble) != _verifier_config(self.ensemble):
             verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may probe the compiler
@@ -248,7 +249,7 @@ class BackgroundServices:
             await verifier.close()
 
     async def close(self) -> None:
-        """Stop, share the last measurements unless the store is slow, and write the buffered rows."""
+        """Stop all services and write buffered rows. If the store answers in time, share the last SLO measurements."""
         await self.shadows.close()
         await self.evaluations.close()
         if self._sharing_task is not None:
@@ -281,8 +282,8 @@ def _verifier_config(ensemble: Ensemble) -> object:
 
 
 def _open_store(ensemble: Ensemble) -> Store:
-    """Open the store. A store at the default path belongs to one configuration file; a store with a URL belongs to all
-    files with the same ensemble name, so that routers with copies of a file can share it."""
+    """Open the store of an ensemble. With a URL, all routers whose ensembles have the same name share the store.
+    Without a URL, every configuration file has its own store."""
     name, source = ensemble.name, ensemble.source
     if source is not None and not ensemble.store.url:
         name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"

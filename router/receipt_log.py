@@ -66,7 +66,7 @@ class ReceiptCache:
 
 
 class ReceiptLog:
-    """The receipts of ended requests. Used on the event loop. Every reading call may raise Refusal."""
+    """The receipts of ended requests. Used on the event loop. Every method that reads may raise Refusal."""
 
     def __init__(self, cache: ReceiptCache, store: Store) -> None:
         self._cache = cache
@@ -87,7 +87,7 @@ class ReceiptLog:
         return None
 
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
-        """Return the receipts that match, of any tenant, as serialized octet.v1.Receipt messages, newest first."""
+        """Return the receipts that match `query`, newest first, as serialized octet.v1.Receipt messages."""
         with _store_refusals():
             return [row.raw for row in await self._store.newest_receipts(query)]
 
@@ -102,7 +102,8 @@ class ReceiptLog:
                     await asyncio.sleep(0)
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
-        """Return the receipt of `tenant`; if that is empty, of tenant `own` or else of the only tenant with the id."""
+        """Return the receipt with the id `given` of `tenant`. If `tenant` is empty, search tenant `own` first, then all
+        tenants. Raises Refusal if the id is unknown, or if several other tenants have it."""
         found = await self.get(given, tenant or own)
         if found is not None:
             return found
@@ -118,7 +119,7 @@ class ReceiptLog:
         raise unknown_request(given)
 
     async def explain(self, receipt: wire.Receipt, fallback: str) -> operator_pb2.Story:
-        """Collect what the store knows about a request. `fallback` names the fallback of its primary specialist."""
+        """Collect what the store holds about a request. `fallback` is the fallback of its primary specialist."""
         key = receipt_key(receipt.request_id, receipt.tenant)
         began = receipt.created_unix_ms
         until = began + round(receipt.timings.total * 1000)
@@ -161,19 +162,19 @@ def receipt_labels(receipt: wire.Receipt) -> ReceiptLabels:
 
 
 def parse_receipt_labels(raw: bytes) -> ReceiptLabels:
-    """Compute the labels of a receipt that was stored without them. Any thread may call this."""
+    """Compute the labels of a serialized receipt that was stored without labels. Any thread may call this."""
     receipt = parse_receipt(raw)
     return ReceiptLabels(outcome="unreadable") if receipt is None else receipt_labels(receipt)
 
 
 def possible_request_ids(given: str) -> list[str]:
-    """Return the request ids that `given` may mean: itself and, if it looks like an answer id, the id in that."""
+    """Return `given` and, if it has the prefix of an answer id, also the request id after that prefix."""
     return [given, *(given.removeprefix(prefix) for prefix in _ANSWER_PREFIXES if given.startswith(prefix))]
 
 
 def audit_subjects(receipt: wire.Receipt, fallback: str = "") -> list[str]:
-    """Return the audit subjects that concern a request: its specialists, knobs and replicas, and the store. `fallback`
-    names the fallback of its primary specialist."""
+    """Return the subjects of audit entries that may concern a request: its specialists, replicas and knobs, and the
+    store. `fallback` names the fallback of its primary specialist."""
     specialists = _distinct(
         receipt.specialist,
         receipt.decision.primary,

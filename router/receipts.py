@@ -41,7 +41,7 @@ class ReceiptDraft:
         self._arrival = request.arrival
         self._receipt = wire.Receipt()
         self._planned = wire.Between()
-        self._pending: deque[Callable[[], None]] = deque()  # writes, in order, that wait until the request is sent
+        self._pending: deque[Callable[[], None]] = deque()  # writes that wait, in order, until the request is sent
         self._pending.append(partial(self._write_request, request, wall_ms))
         self._last = now
 
@@ -70,8 +70,8 @@ class ReceiptDraft:
         self._planned = between
 
     def dispatched_to(self, specialist: str, is_spill: bool, taken_over_from: str) -> None:
-        """Record the specialist of the next attempt: the first choice, or a fallback if the first choice is full
-        (a spill) or if `taken_over_from` has no suitable replica."""
+        """Record the specialist of the next attempt. `is_spill` is set if the first choice is full; `taken_over_from`
+        names the specialist that has no suitable replica, if any."""
 
         def write() -> None:
             between, planned = self._receipt.between, self._planned
@@ -86,7 +86,7 @@ class ReceiptDraft:
         self._pending.append(write)
 
     def write_pending(self) -> None:
-        """Write the deferred fields. `to_wire` does this as well."""
+        """Write the fields that were deferred until the request is sent."""
         while self._pending:
             self._pending.popleft()()
 
@@ -120,7 +120,7 @@ class ReceiptDraft:
         )
 
     def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
-        """Record which replica accepted. `breaker` is the state of its breaker when the replica was chosen."""
+        """Record which replica accepted the request. `breaker` is the state of its breaker when it was chosen."""
         receipt = self._receipt
         receipt.specialist = clip_bytes(specialist, _MAX_NAME)
         receipt.replica = clip_bytes(replica, _MAX_NAME)
@@ -151,7 +151,7 @@ class ReceiptDraft:
         self._since_arrival(now)
 
     def to_wire(self, receipt: wire.Receipt | None = None) -> wire.Receipt:
-        """Return the receipt so far, copied into `receipt` if given."""
+        """Copy the receipt so far into `receipt`, by default a new one, and return the copy."""
         self.write_pending()
         copy = wire.Receipt() if receipt is None else receipt
         copy.CopyFrom(self._receipt)
@@ -170,7 +170,7 @@ class ReceiptDraft:
 
 
 def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
-    """Return a receipt for a refused request that was not validated; its id may be invalid."""
+    """Return a receipt for a request that was refused before validation. `request_id` may be invalid."""
     return wire.Receipt(request_id=clip_bytes(request_id, _MAX_ID), created_unix_ms=wall_ms, error=_clip_error(error))
 
 
@@ -201,7 +201,7 @@ def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
 
 
 def _scores_to_wire(distribution: tuple[tuple[str, float], ...]) -> list[wire.Score]:
-    """Return the highest scores, as many as fit."""
+    """Return as many of the highest scores as fit into `_MAX_SCORES` bytes."""
     bytes_left = _MAX_SCORES
     scores: list[wire.Score] = []
     for name, probability in distribution:

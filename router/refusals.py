@@ -9,14 +9,14 @@ from octet.rpc.refusal import Refusal, cancelled, deadline_exceeded, invalid_fie
 from octet.v1 import error_pb2 as wire
 from router.request import Request, RoutingDecision
 
-_DEADLINE_GRAIN = 0.05
-_DEADLINE_ROUNDING = 0.01  # a share of the request's whole time; the grain is in seconds
+_DEADLINE_GRAIN = 0.05  # seconds
+_DEADLINE_ROUNDING = 0.01  # a share of the time from the arrival of the request to its deadline
 _KNOB_SETTERS: Mapping[str, str] = {"": "the configuration", "operator": "an operator"}
 _FORCED_ONLY = "the caller allows no other specialist (force_specialists)"
 
 
 def no_specialist(decision: RoutingDecision) -> Refusal:
-    """Refuse a request that no specialist should answer; a retry is allowed only if the classifier was unavailable."""
+    """Refuse a request that no specialist should answer. A retry helps only if the classifier was unavailable."""
     code = grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE
     message = f"no specialist should answer this request: {decision.why}"
     return Refusal(wire.ERROR_REASON_NO_SPECIALIST, message, code=code)
@@ -48,20 +48,20 @@ def no_fit_replica(reasons: Iterable[str]) -> Refusal:
 
 
 def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
-    """The refusal has no retry-after, because a retry would send the same content."""
+    """Refuse content that was in flight when replicas died. No retry-after: a retry would send the same content."""
     died = f"{num_deaths} replicas died with this request in flight"
     return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}: it is refused for another {seconds:.0f} s")
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """Return a deadline refusal if the deadline has come, else a cancellation; the transport ends the call either way.
-    The caller's deadline may be slightly earlier than the request's: gRPC rounds the time left up by at most 1%."""
+    """Return the refusal to record for a caller that is gone: its deadline has passed, or else it has cancelled. Its
+    own deadline may be slightly earlier than the request's, because gRPC rounds the time left up by at most 1%."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 
 
 def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
-    """The refusal has no retry-after, because only a higher priority or a lower floor would help."""
+    """Refuse a request of low priority. No retry-after: only a higher priority or a lower floor would help."""
     rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
     message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}); this request has priority {priority}"
     limit = f"at least {floor}"

@@ -29,11 +29,11 @@ class CallerIdentity:
     operates: bool = False  # whether the caller may read the data of other tenants
 
     def salt(self, request_salt: bytes) -> bytes:
-        """Return a salt that separates the cached blocks of tenants, even if their requests have the same salt."""
+        """Return a salt that includes the tenant: tenants never share cached blocks, whatever salts they send."""
         return digest_parts((b"tenant", self.tenant.encode(), request_salt)) if self.tenant else request_salt
 
     def visible_tenant(self, tenant: str) -> str | None:
-        """Return the tenant, by default the caller's own; None if the caller may not see its data."""
+        """Return `tenant`, by default the caller's own; None if the caller may not see that tenant's data."""
         owner = tenant or self.tenant
         return owner if self.operates or owner == self.tenant else None
 
@@ -60,8 +60,8 @@ def _using(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 class AccessGrant:
-    """The permission of one call, which lasts while its key is valid. It ends calls that would otherwise never end.
-    Used only on the event loop."""
+    """The permission of a running call. It ends when the call's key expires or is revoked, so that endless streams are
+    closed too. Used only on the event loop."""
 
     def __init__(self, seconds_left: Callable[[], float | None], refusal: Callable[[], Refusal]) -> None:
         """`seconds_left` returns None for a key that does not expire."""
@@ -71,7 +71,7 @@ class AccessGrant:
         self._waits: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """End the permission and interrupt `while_valid` immediately."""
+        """End the permission and interrupt every running `while_valid` immediately."""
         self._has_ended = True
         for wait in self._waits:
             if not wait.expired():
@@ -122,16 +122,16 @@ SESSION_METADATA_KEY = "session_id"
 @dataclass(frozen=True, slots=True)
 class Session:
     source: SessionSource = "none"
-    name: str = ""  # the caller's name for the session; empty for a user, whose id must not appear on a receipt
-    key: bytes = b""  # a salted digest of 32 bytes; empty without a conversation
+    name: str = ""  # the session id that the caller sent; empty for a user id, which must not appear on a receipt
+    key: bytes = b""  # a salted digest of 32 bytes; empty if the request names no session
 
 
 NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Return the session of the first id that is set. An id gives the same key whether it is the `session_id` or in
-    `metadata`, but a different key as a user id or for a different tenant."""
+    """Return the session that `session_id` names, else `metadata`, else `user_id`. A session id and a user id never
+    give the same key, and neither do two tenants."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -175,7 +175,7 @@ class Tracer:
         self.sample = sample
 
     def receive(self, header: str | None, state: str = "") -> TraceContext:
-        """Return the trace context of a call. A missing or invalid header starts a new trace, without state."""
+        """Return the trace context of a call. Without a valid `header`, start a new trace and ignore `state`."""
         parent = telemetry.parse_traceparent(header) if header is not None else None
         span_id = self._new_id(_SPAN_BYTES)
         if parent is not None:
@@ -200,7 +200,7 @@ class Tracer:
 
 
 def clean_tracestate(state: str) -> str:
-    """Return the first members of a valid list, as many as fit; "" for an invalid list."""
+    """Shorten a tracestate list to its first members that fit into `_MAX_STATE_BYTES`. Return "" if it is invalid."""
     if not state:
         return ""
     members = [member for each in state.split(",") if (member := each.strip(" \t"))]
@@ -212,7 +212,7 @@ def clean_tracestate(state: str) -> str:
 
 
 class CallTrace:
-    """The trace of one HTTP call, for its response headers. If the call has several requests, the first is used."""
+    """The trace in the response headers of one HTTP call: that of its first request, if it has several."""
 
     __slots__ = ("trace",)
 
@@ -220,7 +220,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return `traceresponse`, or nothing before validation. Its sampled flag is set if the trace is recorded."""
+        """Return `traceresponse`, or nothing before validation. The sampled flag is set if the trace is recorded."""
         trace = self.trace
         if trace is None:
             return []
@@ -239,7 +239,7 @@ def record_trace(trace: TraceContext) -> None:
 
 
 def start_call_trace() -> CallTrace:
-    """Return an object in which `record_trace` records the trace, in this task and the tasks that it starts."""
+    """Return an object in which `record_trace` stores the trace, if called in this task or in a task that it starts."""
     call = CallTrace()
     _CALL_TRACE.set(call)
     return call
@@ -341,13 +341,13 @@ class Request:
         self._task = task
 
     def end(self, refusal: Refusal) -> None:
-        """End the request wherever it is waiting. The first reason is kept."""
+        """Cancel the request's task. `refusal` is the reason; only the first reason is kept."""
         if self.ending is None and self._task is not None:
             self.ending = refusal
             self._task.cancel()
 
     def claim_end(self) -> Refusal | None:
-        """After CancelledError, return the reason given to `end`; the task may continue. None if the caller is gone."""
+        """After CancelledError, return the refusal given to `end` and uncancel the task. None if the caller is gone."""
         if self.ending is None or self._task is None or self._task.uncancel() > 0:
             return None
         return self.ending

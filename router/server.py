@@ -54,7 +54,7 @@ from router.routing.policy import ClassifierClient
 from router.settings import RouterSettings, replica_addresses
 
 _log = logging.getLogger(__name__)
-FLUSH_SECONDS = 10.0  # for running requests after an error; after a drain, none is left to wait for
+FLUSH_SECONDS = 10.0  # for running requests if the router stops after an error; after a drain, none are left
 _MAX_RECEIVED_BYTES = 4 << 20  # larger than any accepted request, so that most oversized ones get a typed refusal
 _LAST_STATUS_SECONDS = 0.2  # for the final statuses of calls that have ended
 _LATE_STATUS_SECONDS = 3.0  # for calls that have not ended, or arrive at the last moment
@@ -66,7 +66,7 @@ _ID_BYTES = 16
 _HEARTBEAT_SECONDS = 1.0  # the supervisor restarts a router whose event loop does not run
 _DIGEST_DIGITS = 12
 _SWITCH_SECONDS = 0.0005
-"""The longest wait of the event loop and of the classifier's thread for the interpreter lock."""
+"""The longest time that the event loop or the classifier's thread waits for the interpreter lock."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -95,7 +95,7 @@ class RouterServer(RouterCore):
         self.view = Overviews(services, self.fleet, ensemble, clock, wall_ms)
         self.observers.add(self.view.traffic, gaps=False)
         self.jobs = JobManager(services.store, self.service, config.jobs, random.random, environment.new_id)
-        self.responses: Counter[tuple[str, int]] = Counter()  # by route pattern, empty for unknown routes, and status
+        self.responses: Counter[tuple[str, int]] = Counter()  # by route pattern (empty for unknown routes) and status
         self._drain_gate = DrainGate()
         self.request_counters = RequestCounters(ensemble)
         self.observers.add(self.request_counters)
@@ -163,7 +163,7 @@ class RouterServer(RouterCore):
             await self._set_health(_SERVING)
 
     def follow(self, watch: ConfigWatch) -> Callable[[], None]:
-        """Reload the configuration when it changes. Calling the returned function checks for a change immediately."""
+        """Reload the configuration whenever it changes. Return a function that checks for a change immediately."""
         self._tasks.append(run_forever(lambda: self._follow(watch), "following the configuration"))
         return watch.nudge
 
@@ -209,12 +209,12 @@ class RouterServer(RouterCore):
         await self.traces.close(grace)
 
     async def _stop_grpc(self, grace: float) -> None:
-        """Cancel the remaining calls, such as watchers, when every open request has its status or `grace` is over. If
-        calls are still open or arriving, wait longer first, so that late calls are refused properly."""
+        """Stop the gRPC server. Wait until every inference call has sent its status, at most `grace` seconds; then
+        cancel the remaining calls, such as watchers."""
         calls, gate = self._inference.calls, self._drain_gate
         seconds = _LAST_STATUS_SECONDS if calls.are_quiet() and not gate.num_held else _LATE_STATUS_SECONDS
         end = asyncio.get_running_loop().time() + grace
-        # grpcio crashes if this stop reaches its own end of grace after the one below has destroyed the server
+        # grpcio crashes if the grace period of this stop ends after the stop below has destroyed the server
         ending = asyncio.ensure_future(self._grpc.stop(_NO_GRACE_LIMIT_SECONDS))
         await asyncio.wait((ending,), timeout=min(grace, seconds))
         while not ending.done() and (calls.num_open or gate.num_held) and asyncio.get_running_loop().time() < end:
@@ -232,9 +232,9 @@ class RouterServer(RouterCore):
 
 
 def serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | None) -> int:
-    """Run until SIGTERM or SIGINT, which drain the router, and return 0; a SIGINT after that stops immediately and
-    returns 130. SIGHUP reloads the configuration; every accepted version is written to the file `accepted`. Raises
-    ValueError, OSError or BindRefused for invalid settings."""
+    """Run the router until a signal stops it, and return the exit status. SIGTERM or SIGINT drains the router (status
+    0); SIGINT during the drain stops it immediately (130). SIGHUP reloads the configuration; every accepted version is
+    written to the file `accepted`. Raises ValueError, OSError or BindRefused for invalid settings."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(ensemble, settings, accepted))
 
@@ -274,7 +274,7 @@ async def _serve(ensemble: Ensemble, settings: RouterSettings, accepted: Path | 
 
 
 async def _finish_before(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
-    """Run the work until the event is set, which cancels the work. Return whether the work was done."""
+    """Run `work`, but cancel it when `event` is set. Return whether it finished."""
     task, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

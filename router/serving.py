@@ -62,15 +62,15 @@ class RequestServer:
     def answer(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
     ) -> Coroutine[Any, Any, None]:
-        """Validate the request immediately, and serve it in the returned coroutine, which does not keep the message.
-        Serialized InferEvents go to `write`. `seconds_left` is the time until the transport's deadline. Every Refusal
-        carries the receipt; CallerGone is raised if `write` fails."""
+        """Validate the request immediately, and return a coroutine that serves it and writes serialized InferEvents to
+        `write`. `seconds_left` is the time until the transport's deadline. Every Refusal carries the receipt;
+        CallerGone is raised if `write` fails."""
         return self._serve(self._receive(message, seconds_left, trace), write)
 
     def count(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
     ) -> Coroutine[Any, Any, wire.CountResponse]:
-        """Validate the request now, and count its prompt tokens in the returned coroutine. No receipt is kept."""
+        """Validate the request now, and return a coroutine that counts its prompt tokens. No receipt is kept."""
         return self._count(self._receive(message, seconds_left, trace))
 
     async def route(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> wire.Receipt:
@@ -145,7 +145,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Yield the function to write with, and charge the computed tokens however the request ends."""
+        """Yield the `write` to use. At the end, always charge the computed tokens to the caller's key."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt. `keep` is set only for admitted requests: a duplicate id must overwrite no receipt."""
+        """Attach the receipt. `keep` is false if the request was not admitted: its id may be another request's."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:
@@ -223,7 +223,7 @@ class RequestPipeline:
     uniform: Callable[[], float]  # draws from [0, 1)
 
     async def plan(self, request: Request) -> Refusal | None:
-        """Plan the request. Return a refusal, or None if it can be served. Raises Refusal for unknown names."""
+        """Decide and plan the request. Return a refusal if it cannot be served. Raises Refusal for unknown names."""
         request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:
@@ -260,11 +260,11 @@ class RequestPipeline:
             self.control.record_accepted(first, request.intent)
 
     async def count(self, request: Request) -> wire.CountResponse:
-        """Return the number of prompt tokens at the specialist that would answer now. Raises Refusal if none would."""
+        """Count the prompt tokens at the specialist that would answer now. Raises Refusal if no specialist would."""
         return await self.dispatcher.count(request, await self._plan_or_refuse(request))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
-        """Return a tap, or None if nothing is captured. Content that may have killed a replica gets no shadow."""
+        """Return a tap that captures the answer for evaluation or for a shadow; None if neither is planned."""
         order, task = plan.shadow, None
         if not plan.sample and order is None:
             return None
@@ -321,7 +321,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Verify an answer; never raises. If it cannot be verified, or not in time, the outcome is `skipped`."""
+        """Verify an answer; never raises. The outcome is `skipped` if the answer cannot be verified, or not in time."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

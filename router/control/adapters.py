@@ -24,10 +24,10 @@ _REPORT_TRIES = 40
 _REPORT_SECONDS = 0.05
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
-# refusals that the same replica would repeat
+# refusals with these codes would be repeated by the same replica
 _PERMANENT = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 _LOAD_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\.[0-9]+-[0-9a-f]{4}")
-# called with the digest that a replica found instead of the lane's
+# the last argument is the digest that the replica found instead of the lane's
 ReportWrongAdapter = Callable[[ObservedReplica, AdapterRef, str], Awaitable[None]]
 
 
@@ -57,8 +57,8 @@ class AdapterSync:
 
     @asynccontextmanager
     async def installing(self, specialist: str, load_name: str, path: str) -> AsyncIterator[str]:
-        """Load an adapter on every reachable replica and yield its digest, which is the same on all of them. An
-        exception, here or in the body of the `with` statement, unloads it. Raises Refusal if it cannot be loaded."""
+        """Load an adapter on every reachable replica and yield its digest. If an exception is raised here or in the
+        body of the `with` statement, unload it again. Raises Refusal if it cannot be loaded, or if its files differ."""
         self._installing.add(load_name)
         self._ours[load_name] = specialist
         names = [each.name for each in self._state.reachable(specialist)]
@@ -112,7 +112,7 @@ class AdapterSync:
             return refusal
 
     async def _unload(self, replica: str, load_name: str) -> None:
-        """Unload an adapter. A failed unload is repeated by the next `sync`."""
+        """Unload an adapter. If that fails, the next `sync` tries again."""
         with suppress(Refusal):
             await self._state.replicas.unload(replica, load_name)
 
@@ -153,7 +153,7 @@ class AdapterSync:
         return [ref for ref in missing if now >= self._delays.get((replica.name, ref.load_name), (now, 0.0))[0]]
 
     def _to_unload(self, replica: ObservedReplica) -> list[str]:
-        """List adapters that no lane has used for a while, or whose content is not that of their lane."""
+        """List the replica's adapters that no lane has used for a while, or whose content differs from the lane's."""
         lanes = self._state.lanes(replica.specialist)
         if lanes is None:
             return []
@@ -173,7 +173,7 @@ class AdapterSync:
     def _seconds_to_keep(self, load_name: str, lanes: SpecialistLanes) -> float | None:
         is_known = any(ref.load_name == load_name and ref.path for lane in lanes.lanes for ref in lane.adapters)
         if is_known or self._ours.get(load_name) == lanes.specialist:
-            return self._unused_seconds  # a router loaded it, rather than the replica at its start or another program
+            return self._unused_seconds  # a router loaded it, not the replica at its start or another program
         config = self._state.ensemble.specialist(lanes.specialist)
         is_configured = load_name in config.adapters or load_name in config.use_adapters
         is_stray = is_generated_load_name(load_name) and not is_configured

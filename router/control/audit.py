@@ -1,4 +1,4 @@
-"""Documents in force, and changes to them: compare-and-set writes, each with an audit row that states who and why."""
+"""The control plane's documents, and compare-and-set changes to them, each with an audit row (by whom, and why)."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ _MAX_TRIES = 8
 _MAX_NAMES_LISTED = 12
 _DELAYED = "; made while the store did not answer"
 _OVERRULED = "; was in force at one router while the store did not answer; another change was kept instead"
-_NOT_AUDITED_LATE = ("begin_lane",)  # changes that a router derives from its configuration until it can read the store
+_NOT_AUDITED_LATE = ("begin_lane",)  # changes derived from the configuration while the store cannot be read
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class DocumentCache:
         return (each for each in self._documents.values() if each.kind == kind and each.body is not None)
 
     def read(self, kind: str, key: str, decode: Callable[[DocumentBody], _T]) -> _T | None:
-        """Return the decoded body, which is cached; None if there is no document or it cannot be decoded."""
+        """Return the decoded body, which is cached; None if no document exists or its body cannot be decoded."""
         place, body = (kind, key), self.body(kind, key)
         if body is None:
             return None
@@ -70,14 +70,14 @@ class DocumentCache:
         return known is not None and known[0] is self.body(kind, key) and known[1] is None
 
     def take(self, document: Document) -> None:
-        """Accept a stored document that is newer than the known one, unless there are unsaved changes."""
+        """Accept a stored document if it is newer than the known one and the known one has no unsaved changes."""
         place = (document.kind, document.key)
         known = self._documents.get(place)
         if place not in self.unsaved and (known is None or document.version > known.version):
             self._documents[place] = document
 
     def replace(self, kind: str, key: str, current: Document | None) -> None:
-        """Accept the stored document, and drop unsaved changes. `current` is None if there is no document."""
+        """Replace the known document with `current`, the stored one (None if none is stored). Drop unsaved changes."""
         self.unsaved.pop((kind, key), None)
         if current is not None:
             self._documents[kind, key] = current
@@ -85,7 +85,7 @@ class DocumentCache:
             self._forget((kind, key))
 
     def settle(self, kind: str, key: str, stored: Document | None, num_rows: int) -> None:
-        """Mark the first `num_rows` unsaved changes as saved: the store now holds `stored`. Later ones stay unsaved."""
+        """Mark the first `num_rows` unsaved changes as saved; later ones stay unsaved. The store now holds `stored`."""
         unsaved = self.unsaved[(kind, key)]
         del unsaved.rows[:num_rows]
         if unsaved.rows:
@@ -139,7 +139,7 @@ def _check_text(field: str, text: str, most: int) -> str:
 
 
 def audit_row(now: float, author: ChangeAuthor, what: str, subject: str, before: str, after: str) -> AuditRow:
-    """Return a row whose number the store will assign. `now` is in Unix seconds."""
+    """Return an audit row; the store will assign its number. `now` is in Unix seconds."""
     return AuditRow(0, round(now * 1000), author.who, author.why, what, subject, before, after)
 
 
@@ -153,9 +153,9 @@ class DocumentRevision(NamedTuple):
     row: AuditRow
 
 
-# computes the new document from the current one; None for no change; may be called repeatedly
+# computes a revision of the current document; returns None for no change; may be called repeatedly
 ReviseDocument = Callable[[DocumentBody | None], DocumentRevision | None]
-# merges the stored body and this router's; None if the stored body is to be kept
+# merges the stored body with this router's body; returns None to keep the stored body
 MergeBodies = Callable[[DocumentBody, DocumentBody], DocumentBody | None]
 
 
@@ -169,7 +169,7 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Store an operator's change before returning. Raises Refusal if that fails, and whatever `revise` raises."""
+        """Make and store an operator's change. Raises Refusal if it cannot be stored, or what `revise` raises."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)
@@ -191,7 +191,7 @@ class AuditWriter:
                 raise Refusal(error_pb2.ERROR_REASON_CONFLICT, f"{message}; try again", code=code)
 
     async def act(self, kind: str, key: str, revise: ReviseDocument) -> bool:
-        """Make an automatic change; during a store outage, it is stored later. Return whether anything changed."""
+        """Make an automatic change; if the store is unavailable, store it later. Return whether anything changed."""
         async with self._locks[kind, key]:
             if self._documents.is_unreadable(kind, key):
                 return False
@@ -211,7 +211,7 @@ class AuditWriter:
                 return revision is not None
 
     async def note(self, row: AuditRow) -> bool:
-        """Write only an audit row. Return whether it is stored."""
+        """Write an audit row without changing a document. Return whether it was stored."""
         try:
             await self._store.change_all([], row)
         except StoreUnavailable as unavailable:
@@ -228,7 +228,7 @@ class AuditWriter:
                     await self._save(kind, key)
 
     async def _change(self, kind: str, key: str, revise: ReviseDocument) -> bool | None:
-        """Make a change. Return whether anything changed; None if other routers wrote first in every attempt."""
+        """Make a change in the store. Return whether anything changed; None if others wrote first at every try."""
         documents = self._documents
         for _ in range(_MAX_TRIES):
             if documents.is_unreadable(kind, key):
@@ -264,7 +264,7 @@ class AuditWriter:
             _log.error("%s %s is still not stored: %s", kind, key, error)
 
     async def _try_save(self, kind: str, key: str, rows: list[AuditRow]) -> None:
-        """Save the changes. Changes by other routers take precedence, unless both can be merged."""
+        """Save the unsaved changes. If other routers have changed the document, merge both versions or keep theirs."""
         version, own = self._documents.unsaved[(kind, key)].version, self._documents.body(kind, key)
         body = own
         for _ in range(_MAX_TRIES):

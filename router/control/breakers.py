@@ -28,7 +28,7 @@ _NO_HOLD = BreakerRecord()
 
 @dataclass(frozen=True, slots=True)
 class BreakerDocument:
-    """The stored breaker of one specialist: a record for each lane, and the operator's hold, which outlasts them."""
+    """The stored breaker of one specialist: a record for each lane, and the operator's hold, which all lanes share."""
 
     lanes: Mapping[str, BreakerRecord] = field(default_factory=dict)  # by lane id, without the hold
     held: BreakerRecord = _NO_HOLD  # only its hold is used
@@ -62,7 +62,7 @@ _EMPTY = BreakerDocument()
 
 
 def merge_breaker_documents(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the stored document with the records of `own` that changed later; None if there are none."""
+    """Return `stored` with those records of `own` that changed later than the stored ones; None if no record did."""
     try:
         theirs, ours = BreakerDocument.from_body(stored), BreakerDocument.from_body(own)
     except (ValueError, KeyError, TypeError, AttributeError):  # written by another version of Octet: it is kept

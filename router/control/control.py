@@ -40,7 +40,7 @@ MAX_QUEUED_EVENTS = 256
 
 
 class ControlPlane:
-    """The control plane, on the event loop. Operator calls may raise Refusal, and return the state after the change."""
+    """The control plane. Used on the event loop. Operator calls return the state after the change, or raise Refusal."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ControlPlane:
         clock: Clock | None = None,
         token: Callable[[], str] = lambda: secrets.token_hex(_TOKEN_BYTES),
     ) -> None:
-        """`wall` returns Unix seconds. The control plane starts and closes the store and sets its callbacks."""
+        """`wall` returns Unix seconds. The control plane starts and closes `store`, and sets its callbacks."""
         self._store = store
         self._wall = wall
         self._state = state = SharedState(ensemble, store, replicas, wall)
@@ -85,7 +85,8 @@ class ControlPlane:
         return self._store.trouble
 
     async def start(self, *, with_tasks: bool = True) -> None:
-        """If the store is unavailable, start with the configuration alone. Without tasks, the owner calls `tick`."""
+        """Start the store and, if `with_tasks`, the periodic tasks; otherwise the caller must call `tick` itself. If
+        the store is unavailable, only the configuration applies at first."""
         await self._store.start()
         if self._store.trouble:
             what = "breakers, knobs and lanes start as configured, without earlier operator changes"
@@ -296,7 +297,7 @@ class OperatorEvents:
 
 
 class EventQueue:
-    """The events for one subscriber. A slow subscriber loses its oldest events, and is sent how many it has lost."""
+    """The events for one subscriber. A slow subscriber loses its oldest events, and receives the number lost."""
 
     def __init__(self, most: int) -> None:
         self._most = most

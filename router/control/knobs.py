@@ -23,7 +23,7 @@ class EscalationController:
     def __init__(self, state: SharedState, audit: AuditWriter) -> None:
         self._state = state
         self._audit = audit
-        # the stored ladder, and its state after the local ticks since then: changes of timers alone are not stored
+        # by specialist: the stored ladder, and the ladder after later ticks (changes of timers alone are not stored)
         self._local: dict[str, tuple[EscalationLadder, EscalationLadder]] = {}
 
     def ladder(self, specialist: str) -> EscalationLadder:
@@ -38,7 +38,7 @@ class EscalationController:
             await self._advance(specialist, now)
 
     def top_level(self, specialist: str) -> int:
-        """Return the highest level that changes anything for an intent that may be routed to this specialist."""
+        """Return the highest escalation level that changes a knob of any intent that this specialist may get."""
         intents = self._state.ensemble.intents
         elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
         return max(
@@ -107,7 +107,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List both knobs of every intent, knobs of specialists that differ from them, and knobs without effect."""
+        """List the knobs of every intent, knobs of specialists that differ from these, and knobs without effect."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():
@@ -137,7 +137,7 @@ class KnobController:
         return self.info(knob)
 
     async def release(self, name: str, author: ChangeAuthor, now: float) -> wire.KnobInfo:
-        """Release a knob, even one that is no longer configured. Raises Refusal for an unknown name."""
+        """Release a knob, even one that is no longer configured. Raises Refusal if it is unknown or not set."""
         knob = next((each for each in self.set_by_operators() if str(each) == name), None) or self._parse(name)
 
         def revise(body: DocumentBody | None) -> DocumentRevision:
@@ -169,7 +169,7 @@ class KnobController:
     def _effective(
         self, intent: IntentConfig, specialist: str | None, operators: Mapping[KnobName, knob_rules.OperatorKnob]
     ) -> EffectiveKnobs:
-        """Return the values that are in effect; without a specialist, the values before any escalation."""
+        """Return the knobs of an intent as they apply at `specialist`; if it is None, without escalation."""
         is_known = specialist in self._state.ensemble.names
         ladder = self._escalation.ladder(specialist) if specialist is not None and is_known else _BOTTOM
         return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)

@@ -56,7 +56,7 @@ class LaneRegistry:
                 await self._observe(specialist, now)
 
     async def load(self, specialist: str, path: str, name: str, author: ChangeAuthor, now: float) -> None:
-        """Load a candidate on every reachable replica, or on none. Raises Refusal if that fails."""
+        """Load a candidate on every reachable replica. Raises Refusal if that fails; then no replica keeps it."""
         self._state.refresh()
         await self._observe(specialist, now)
         load_name = make_load_name(name, self._require_lanes(specialist).next_number, self._token())
@@ -122,7 +122,7 @@ class LaneRegistry:
         return await self._audit.act(LANES, specialist, revise)
 
     async def _observe(self, specialist: str, now: float) -> None:
-        """Update the stored lanes if the replicas run adapters or a model that the lanes do not have."""
+        """Compare the lanes with what the replicas run. If they differ, begin a lane or offer a candidate."""
         replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
         config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
         if not replicas:
@@ -147,7 +147,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes and, before changes by other routers arrive, record that this router began a lane."""
+        """Update the lanes. Record a lane begun by this router's configuration before another can replace it."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
@@ -163,7 +163,7 @@ class LaneRegistry:
             self._made[lanes.specialist] = lanes.origin
 
     def _is_overruled(self, lanes: SpecialistLanes, own: frozenset[LaneOrigin]) -> bool:
-        """Return whether another router's configuration began the serving lane after this router's began its own."""
+        """Return whether another configuration has replaced the lane that this router's configuration began."""
         made = self._made.get(lanes.specialist)
         if made is None:
             return False
@@ -204,8 +204,8 @@ class LaneRegistry:
         return _anchor_origin((after, move))
 
     def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
-        """Whether the serving lane is unchanged, or enough replicas hold the new one: a promoted lane needs as many as
-        the current one has; the previous lane needs one."""
+        """Return whether the move can be made: the serving lane stays the same, or enough replicas hold the new one.
+        The previous lane needs one replica; a promoted lane needs as many as the current lane has."""
         if after.serving.number == before.serving.number:
             return True
         holders = len(self._state.holders(before.specialist, after.serving))
@@ -234,7 +234,8 @@ def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bo
 def begin_lane(
     lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
 ) -> LaneUpdate | None:
-    """Begin the lane that the replicas run now, or promote the candidate if all of them run its model."""
+    """Begin a lane with the model and configured adapters that the replicas run. If the candidate has a new model that
+    all replicas run, promote it instead."""
     if lanes is not None and lanes.candidate is not None:
         is_other = lanes.candidate.revision != lanes.serving.revision
         if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):
@@ -248,7 +249,8 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """If some replicas run a different model, make it the candidate, unless one exists or the model was rejected."""
+    """If some replicas run another model, make it the candidate. Do nothing if there is a candidate already, or if the
+    model belongs to the previous lane or a lane that was rolled back."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

@@ -37,7 +37,7 @@ UNLOAD_SECONDS = 10.0
 
 
 class FleetReplicas:
-    """The fleet's replicas, with the same names on every router with this configuration. Calls may raise Refusal."""
+    """The fleet's replicas. Routers with the same configuration give them the same names. Calls may raise Refusal."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -81,7 +81,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
 
 
 async def _call(replica: Replica, method: str, ask: Message, answer: Any, seconds: float) -> Any:
-    """Call a replica. Raises the replica's own Refusal, or one made here if the replica sent none."""
+    """Call a replica. Raises the replica's own Refusal, or a general one if the call fails without a Refusal."""
     if not replica.is_connected:
         raise replica_unreachable(replica.name)
     path = f"/octet.v1.Specialist/{method}"

@@ -31,7 +31,7 @@ class SharedState:
         self.replicas = replicas
         self._all: dict[str, list[ObservedReplica]] = {}
         self._reachable: dict[str, list[ObservedReplica]] = {}
-        # by replica and load name: the digest of an adapter that the replica cannot load, or finds with other content
+        # by replica and load name: the digest of an adapter that the replica cannot load, or finds changed at its path
         self.unloadable: dict[tuple[str, str], str] = {}
 
     def record_outcome(self, lane_id: str, outcome: str) -> None:
@@ -103,7 +103,7 @@ def has_model(replica: ObservedReplica, lane: LaneRecord) -> bool:
 
 
 def matches_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
-    """Return whether the replica has the lane's model, and no other content under the lane's adapter names."""
+    """Return whether the replica has the lane's model, and holds no adapter of the lane with different content."""
     has_content = all(replica.adapters.get(each.load_name, each.digest) == each.digest for each in lane.adapters)
     return has_content and has_model(replica, lane)
 
@@ -113,7 +113,7 @@ def holds_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
 
 
 def can_serve_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
-    """Return whether the replica has the lane's model, and holds its adapters or could load them from a path."""
+    """Return whether the replica matches the lane, and holds each of its adapters or could load it from a path."""
     can_load = all(each.path or each.load_name in replica.adapters for each in lane.adapters)
     return can_load and matches_lane(replica, lane)
 
@@ -151,8 +151,8 @@ class CorrectnessWindows:
 
 
 class DemandWindows:
-    """Counts requests by specialist and intent. The counts of a specialist, including those of the span before its
-    first refusal, are shared with other routers only while it refuses requests."""
+    """Counts requests by specialist and intent. The counts of a specialist are shared with other routers only after a
+    refusal, for one span; accepted requests of the span before the refusal are then shared as well."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
@@ -180,8 +180,8 @@ class DemandWindows:
         kept[intent, start] += 1
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Accept the store's sums, and add the unshared counts. If another router refuses requests, store those counts
-        now, so that both routers see the right share of refusals."""
+        """Replace the counts with the store's sums plus this router's unshared counts. If a sum contains refusals, also
+        store the unshared counts of that specialist, so that every router sees the right share of refusals."""
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")

@@ -1,4 +1,4 @@
-"""Drained replicas, and the state of breakers, lanes and replicas: as operators see it, and as requests use it."""
+"""Drained replicas, and the status of breakers, lanes and replicas, for operators and for routing."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class DrainedReplicas:
         return frozenset(document.key for document in self._state.documents.of_kind(REPLICA))
 
     def all_drained(self, specialist: str) -> bool:
-        """Return whether operators have drained every replica that could answer, now or after reconnecting."""
+        """Return whether operators have drained every replica that can answer now, or could after reconnecting."""
         names = self.names()
         able = self._able(specialist) if names else ()
         return bool(able) and all(each.name in names for each in able)
@@ -108,7 +108,7 @@ class ControlStatus:
         return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
-        """Describe the candidate, if any. It serves no requests; its pass rate decides whether it is promoted."""
+        """Describe the candidate, if any. It gets only shadow traffic; its pass rate decides on its promotion."""
         lanes = self._state.lanes(specialist)
         if lanes is None or lanes.candidate is None:
             return None
@@ -160,8 +160,8 @@ class ControlStatus:
         )
 
     def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
-        """Describe the serving lane. If replicas are reachable but none can serve it, they serve the configured
-        adapters that they hold, and their answers count for no lane. Lost adapters are not replaced."""
+        """Return the status of the serving lane. If no reachable replica can serve it, for a reason other than lost
+        adapters, the replicas serve the configured adapters that they hold, and their answers count for no lane."""
         state, replicas = self._state, self._state.reachable(config.name)
         if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
             return _lane_status(config.name, lane, replicas)
