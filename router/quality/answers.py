@@ -21,7 +21,7 @@ _FIXED_OVERHEAD = 1024
 
 
 class ByteBudget:
-    """Limits the bytes held at the same time. Used only on the event loop; every `take` is paired with a `give`."""
+    """Limits the bytes held at the same time. Used only on the event loop. Every successful `take` needs a `give`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -39,13 +39,13 @@ class ByteBudget:
 
 
 class CapturedAnswer:
-    """The raw chunk events of one answer. Used only on the event loop, except for `text`. An answer that is too long,
-    or for which the budget is exhausted, is dropped as a whole."""
+    """The raw chunk events of one answer. An answer that is too long, or exceeds the byte budget, is dropped as a
+    whole. Used only on the event loop, except for `text`."""
 
     __slots__ = ("_budget", "_ends", "_most_raw", "_most_text", "_raw", "is_whole", "num_bytes")
 
     def __init__(self, budget: ByteBudget, most_text: int) -> None:
-        """`most_text` is in bytes of UTF-8."""
+        """`most_text` limits the decoded text, in bytes of UTF-8."""
         self._budget = budget
         self._most_text = most_text
         self._most_raw = most_text * _RAW_PER_TEXT + _FIXED_OVERHEAD
@@ -55,7 +55,7 @@ class CapturedAnswer:
         self.is_whole = True
 
     def add(self, raw: bytes) -> bool:
-        """Append a chunk event. Return False if the answer was dropped, now or before."""
+        """Append a chunk event. Return False if the answer has been dropped, by this call or earlier."""
         weight = len(raw) + _CHUNK_OVERHEAD
         if not self.is_whole or self.num_bytes + weight > self._most_raw or not self._budget.take(weight):
             self.drop()
@@ -66,7 +66,7 @@ class CapturedAnswer:
         return True
 
     def text(self) -> str | None:
-        """Return the text; None if the answer was dropped, is malformed or too long. Runs on any thread."""
+        """Return the text; None if the answer was dropped, or is malformed or too long. May be called on any thread."""
         raw, ends, is_whole = bytes(self._raw), self._ends, self.is_whole
         if not is_whole:
             return None
@@ -80,9 +80,9 @@ class CapturedAnswer:
         return text if len(text.encode()) <= self._most_text else None
 
     def drop(self) -> None:
-        """Free the bytes. A `text` call on another thread finishes with what it has read."""
+        """Discard the answer and return its bytes to the budget."""
         self.is_whole = False
-        self._raw, self._ends = bytearray(), array("I")
+        self._raw, self._ends = bytearray(), array("I")  # new objects: `text` may be reading the old ones
         self._budget.give(self.num_bytes)
         self.num_bytes = 0
 
@@ -110,12 +110,12 @@ class ShadowAnswer:
 
 
 class ShadowHandle:
-    """A shadow that was sent. Its owner waits for it or cancels it."""
+    """The handle of a shadow that was sent. Its owner gets the answer through `when_done`, or cancels the shadow."""
 
     __slots__ = ("_answer", "_callback", "_end", "_is_cancelled", "done", "order")
 
     def __init__(self, order: ShadowOrder, end: Callable[[], object]) -> None:
-        """`end` stops the running shadow."""
+        """`end` is called to stop a shadow that is still running."""
         self.order = order
         self.done = False
         self._end = end
@@ -124,7 +124,8 @@ class ShadowHandle:
         self._callback: Callable[[ShadowAnswer | None], None] | None = None
 
     def when_done(self, callback: Callable[[ShadowAnswer | None], None]) -> None:
-        """Call `callback` once, immediately if the shadow is done. The callback owns the answer."""
+        """Pass the answer to `callback` when the shadow is done, or immediately if it is done already. The callback
+        then owns the answer and must drop its capture."""
         if self.done:
             answer, self._answer = self._answer, None
             callback(answer)
@@ -139,7 +140,7 @@ class ShadowHandle:
             self._end()
 
     def finish(self, answer: ShadowAnswer | None) -> None:
-        """Complete the shadow; `answer` is None if there is no answer."""
+        """Mark the shadow as done. `answer` is None if it got no answer."""
         self.done = True
         if self._is_cancelled:
             self._discard(answer)
@@ -157,13 +158,13 @@ class ShadowHandle:
 
 
 class EvaluationListener(Protocol):
-    """Receives results on the event loop. Implementations must be fast."""
+    """Is notified of evaluation results, on the event loop. Implementations must return quickly."""
 
     def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
-        """An answer from the lane passed or failed."""
+        """Called when an answer from the lane has passed or failed."""
 
     def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
-        """A sampled answer to a caller passed or failed."""
+        """Called when a sampled answer to a caller has passed or failed."""
 
     def compared(self, comparison: operator_wire.Comparison, tenant: str) -> None:
-        """A request's answer was compared with its shadow's. `tenant` owns the request."""
+        """Called when a request's answer has been compared with its shadow's. `tenant` owns the request."""

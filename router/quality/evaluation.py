@@ -93,7 +93,7 @@ class EvaluationTask:
     primary: DecodedAnswer | None = None
     shadow_answer: ShadowAnswer | None = None
     shadow_decoded: DecodedAnswer | None = None
-    is_compared: bool = False  # whether the primary's part is done
+    is_compared: bool = False  # whether the first of its turns has ended
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # by verifier and answer
 
     @property
@@ -116,8 +116,8 @@ class EvaluationTask:
 
     @property
     def needs_two_turns(self) -> bool:
-        """Whether the shadow counts for a specialist other than the primary's. Its verifier may be slow, and the
-        primary's queue must not wait for it."""
+        """Whether the shadow's answer is verified in a second turn. If it counts for another specialist than the
+        primary's, it waits in that specialist's queue, so that a slow verifier does not delay the primary's queue."""
         counts = self.shadow_answer is not None and self.counts_for_shadow
         return counts and self._shadow_specialist != self.finished.candidate.specialist
 
@@ -127,14 +127,14 @@ class EvaluationTask:
 
     @property
     def counts_for_shadow(self) -> bool:
-        """Whether the shadow's specialist could have received this question. An answer to any other question is no
-        evidence."""
+        """Whether a verdict on the shadow counts: only if its specialist was chosen for the question or answered it."""
         receipt = self.finished.receipt
         return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
 
     @property
     def did_shadow_run_away(self) -> bool:
-        """Whether the shadow was cut off after a multiple of the tokens of the primary's answer, which was complete."""
+        """Whether the shadow's answer was cut off at its token limit with at least _RUNAWAY_FACTOR times the tokens of
+        the primary's answer, which was complete."""
         if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
             return False
         primary = self.finished.receipt.usage
@@ -150,7 +150,7 @@ class EvaluationTask:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Turns a task into verdicts for the lanes and a comparison."""
+    """Verifies the answers of a task, counts the verdicts for the lanes, and compares the answers."""
 
     _listener: EvaluationListener
     _wall_ms: Callable[[], int]  # returns Unix milliseconds
@@ -159,8 +159,8 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Evaluate the task or, in its second turn, only the shadow. Return whether the task must be queued again for
-        the shadow's specialist."""
+        """Run a turn of the task. The first turn verifies and compares the answers. Return whether a second turn is
+        needed, which verifies only the shadow's answer, in the queue of the shadow's specialist."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -202,8 +202,8 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> Outcome | None:
-        """Verify the answer with the candidate's own verifier and count the verdict for its lane. Return the outcome if
-        it is conclusive, else None. Answers that are truncated, or not from the candidate's lane, do not count."""
+        """Verify the answer with the verifier of the candidate's specialist, and count the verdict for the candidate's
+        lane. Return the outcome; None if it is inconclusive. Truncated answers and those of other lanes are skipped."""
         if not answer.has_stopped or not _counts_for_lane(candidate, lane):
             return None
         began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
@@ -215,7 +215,7 @@ class Evaluator:
         return outcome if self._count(candidate, outcome) else None
 
     def _count(self, candidate: Candidate, outcome: Outcome) -> bool:
-        """Count the outcome for the candidate's lane. Return whether it is conclusive."""
+        """Count the outcome. If it is conclusive, report it for the candidate's lane and return True."""
         if outcome not in _CONCLUSIVE:
             self._counters.undecided += 1
             return False
@@ -224,11 +224,12 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers. If either was truncated, neither is verified, unless the shadow ran away."""
+        """Compare the answers and their verdicts. If an answer was truncated, both verdicts are `skipped`, except that
+        a shadow that ran away has failed."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return
-        if answer.lane == task.finished.receipt.lane:  # a lane always agrees with itself
+        if answer.lane == task.finished.receipt.lane:  # one lane gave both answers
             return
         verifier = task.rules.verifiers[task.finished.receipt.specialist]
         outcomes: tuple[Outcome, Outcome] = ("skipped", "skipped")
@@ -244,7 +245,7 @@ class Evaluator:
 
 
 def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
-    """Whether an answer from `lane` counts for the candidate's lane."""
+    """Whether a verdict on an answer from `lane` counts for the candidate's lane: a revision, if set, must match."""
     return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
 
 
@@ -262,8 +263,8 @@ def compare_answers(
     similar: float,
     at_ms: int,
 ) -> operator_wire.Comparison:
-    """Return the comparison. `texts` are the answers of the primary and the shadow, `outcomes` the verdicts of the
-    primary's verifier on them. Too slow for the event loop, because it compares both texts character by character."""
+    """Return the comparison of the primary's answer with the shadow's; `texts` and `outcomes` are in this order. The
+    primary's verifier gave both outcomes. Slow, because the texts are compared character by character."""
     decision = finished.receipt.decision
     likeness = similarity(*texts)
     agreed = answers_agree(outcomes, likeness, similar)
@@ -287,19 +288,21 @@ def compare_answers(
 
 
 def shadow_label(order: ShadowOrder) -> str:
-    """Return the name of the specialist, and for a fresh lane also its adapters under their public names."""
+    """Return the name of the shadow's specialist, such as `legal`. For a fresh lane, which has little history, append
+    the callers' names of its adapters: `legal+style`."""
     candidate = order.candidate
     return "+".join((candidate.specialist, *candidate.names)) if candidate.fresh else candidate.specialist
 
 
 def extract_features(question: str) -> tuple[list[int], list[float]]:
-    """Return the classifier's features of a question, for offline training: ascending indices, and their counts. An
-    index is the family's number, shifted by BUCKET_BITS, plus the bucket. Beyond MOST_FEATURES the least informative
-    families are thinned out evenly, since a bucket is a hash."""
+    """Return the classifier's features of a question, for offline training: ascending indices, and the count of each.
+    An index combines the number of the feature's family and its hash bucket. If there are more than MOST_FEATURES,
+    those of the most informative families are kept."""
     found = extract_batch([sample_text(question)])
     indices = (found.family.astype(np.uint32) << np.uint32(BUCKET_BITS)) | found.bucket
     known, times = np.unique(indices, return_counts=True)
     if len(known) > MOST_FEATURES:
+        # Within a family the lowest buckets are kept: an arbitrary choice, because a bucket is a hash.
         rank = np.argsort(_FAMILY_RANKS)[known >> BUCKET_BITS]
         chosen = np.sort(np.argsort(rank, kind="stable")[:MOST_FEATURES])
         known, times = known[chosen], times[chosen]

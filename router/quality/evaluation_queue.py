@@ -33,8 +33,8 @@ MOST_EVALUATION_BYTES = 16 << 20  # captured answers and their questions togethe
 
 
 class EvaluationQueue:
-    """Evaluates answers in the background. Used only on the event loop. Every verifier evaluates one answer at a time,
-    at its own pace. When the queue is full the oldest answers are dropped, because recent ones are more relevant."""
+    """Evaluates answers in the background. Used only on the event loop. Each verifier evaluates one answer at a time.
+    When the queue is full, the oldest answers are dropped, because recent ones are more relevant."""
 
     def __init__(
         self,
@@ -45,8 +45,7 @@ class EvaluationQueue:
         clock: Callable[[], float] = time.monotonic,
         on_traced: Callable[[TracedVerdict], None] | None = None,
     ) -> None:
-        """`wall_ms` returns Unix milliseconds; `clock` is monotonic. `on_traced` receives verdicts on traced
-        requests."""
+        """`wall_ms` returns Unix milliseconds. `on_traced` receives the verdicts on traced requests."""
         self._rules = rules
         self._clock = clock
         self.budget = ByteBudget(most_bytes)
@@ -71,11 +70,11 @@ class EvaluationQueue:
         self._rules = rules
 
     def capture(self) -> CapturedAnswer:
-        """Return a capture for an answer that begins now. The caller submits or drops it."""
+        """Return an empty capture for an answer that begins now. The caller must submit or drop it."""
         return CapturedAnswer(self.budget, self._rules.answer_bytes)
 
     def submit(self, finished: FinishedAnswer, shadow: ShadowHandle | None = None) -> None:
-        """Take ownership of the answer and its shadow. Never waits and never raises."""
+        """Queue an answer and its shadow for evaluation, and take ownership of them. Never waits and never raises."""
         self.counters.submitted += 1
         task = EvaluationTask(finished, shadow, self._rules)
         try:
@@ -111,7 +110,7 @@ class EvaluationQueue:
             task.shadow.when_done(lambda answer: self._shadow_done(task, answer))
 
     def _reserve(self, task: EvaluationTask) -> bool:
-        """Return whether bytes for the question could be reserved; older answers are dropped if necessary."""
+        """Reserve the task's bytes, dropping older answers if necessary. Return whether they could be reserved."""
         if not task.finished.captured.is_whole:
             self.counters.unread += 1
             return False
@@ -167,7 +166,7 @@ class EvaluationQueue:
             return False
 
     def _done(self, line: LineKey, task: EvaluationTask, began: float, running: "asyncio.Task[bool]") -> None:
-        """Drop the task or queue it again; also called when the evaluation was cancelled before it began."""
+        """Called when a turn has ended, or was cancelled, perhaps before it began. Queue the task again or drop it."""
         self._running.discard(running)
         seconds = self._clock() - began
         self._lines.done(line, seconds)
@@ -180,8 +179,8 @@ class EvaluationQueue:
 
 
 class EvaluationLines:
-    """Waiting answers by verifier and specialist. Each verifier evaluates its own answers, one at a time, so that a
-    slow one delays no other. Of specialists that share a verifier, the one that has used the least time is next."""
+    """Waiting answers by verifier and specialist. Each verifier evaluates one answer at a time, so that a slow verifier
+    delays only its own answers. Of specialists that share a verifier, the one that has used the least time is next."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -195,7 +194,7 @@ class EvaluationLines:
         self._queues[line.verifier].put(line.specialist, (next(self._numbers), task))
 
     def take(self) -> tuple[LineKey, EvaluationTask] | None:
-        """Return the next answer for a free verifier, which is then busy until `done`; None if no such answer waits."""
+        """Return the next answer for a free verifier, if one waits. That verifier is then busy until `done`."""
         for verifier, queue in self._queues.items():
             if queue.waiting and verifier not in self._busy:
                 specialist, (_, task) = queue.pop()

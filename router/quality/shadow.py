@@ -47,8 +47,8 @@ class ShadowDispatcher:
         clock: Callable[[], float] = time.monotonic,
         blame: Callable[[ContentKey, ReplicaConnection], None] | None = None,
     ) -> None:
-        """`lanes` maps specialists to their replicas. `on_traced` receives finished shadows of traced requests; `blame`
-        receives the content of each shadow that was in flight when a connection broke."""
+        """`lanes` maps specialists to their replicas. `on_traced` receives finished shadows of traced requests. `blame`
+        receives the content of each shadow whose connection broke after its replica had accepted it."""
         self._blame = blame
         self._on_traced = on_traced
         self._clock = clock
@@ -76,8 +76,8 @@ class ShadowDispatcher:
         self._answer_bytes = correctness.answer_bytes
 
     def order(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-        """Send a copy. Never waits and never raises; returns None if the copy was not sent. `primary` is the receipt at
-        the time when the primary's replica accepted the request."""
+        """Send a copy in the background. Return its handle; None if it is not sent. Never waits and never raises.
+        `primary` is the original request's receipt as it was when a replica accepted that request."""
         self.counters.ordered += 1
         try:
             handle = self._start(task, primary)
@@ -138,7 +138,7 @@ class ShadowDispatcher:
             stream.ending = "failed"
 
     def _done(self, stream: ShadowStream, handle: ShadowHandle, task: "asyncio.Task[None]") -> None:
-        """Clean up; also called when the task was cancelled before it began."""
+        """Called when the task has ended, or was cancelled, even before it began. Free its budget; finish `handle`."""
         self._tasks.discard(task)
         self._budget.done()
         self.byte_budget.give(stream.num_bytes)
@@ -158,8 +158,8 @@ class ShadowDispatcher:
 
 
 class ShadowChannels:
-    """Separate connections for shadows, one per replica, so that a flood on one of them delays no answer to a caller.
-    No event larger than MOST_MESSAGE_BYTES is read."""
+    """Separate connections for shadows, one per replica, so that shadows never delay answers to callers. Events larger
+    than MOST_MESSAGE_BYTES are not read."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -167,7 +167,7 @@ class ShadowChannels:
         self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, replica: Replica, known: set[Replica]) -> ReplicaChannel:
-        """Return the replica's channel, and close those of replicas that are no longer `known`."""
+        """Return the channel to `replica`. If it is new, close the channels to replicas that are not in `known`."""
         if replica not in self._channels:
             self._close_all_but({replica, *known})
             self._channels[replica] = self._connect(replica.target, _READ_LIMITS)
@@ -191,8 +191,8 @@ def pick_free_replica(
     may_answer: Callable[[Replica], bool],
     random: Random,
 ) -> Replica | None:
-    """Return the least loaded replica that has a free slot, holds the adapters and accepts requests. `sent` counts this
-    router's shadows at each replica. None if there is no such replica: a shadow never waits for one."""
+    """Return the least loaded replica that has a free slot, holds the adapters and accepts requests. Return None if
+    there is none, because a shadow never waits. `sent` counts this router's shadows at each replica."""
     found = []
     for replica in lane.replicas.values():
         load, snapshot = replica.report, replica.snapshot(lane.dispatch.stale_seconds)
@@ -214,7 +214,7 @@ def pick_free_replica(
 
 
 def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue) -> operator_wire.ShadowCounts:
-    """Sum the counters. Answers dropped before their comparison count both as answered and as shed."""
+    """Sum the counters. An answer dropped from the queue before its comparison counts as answered and as shed."""
     sent, evaluated = shadows.counters, evaluation.counters
     counts = {name: getattr(sent, name) for name in ("ordered", "sent", "answered", "failed")}
     shed = sent.shed + evaluated.shed_shadows
@@ -223,8 +223,8 @@ def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue
 
 @dataclass(eq=False)
 class AnswerTap:
-    """Captures one answer on its way to the caller and starts its shadow, without affecting the request. A context
-    manager: on exit without `finished`, the shadow is cancelled and nothing is evaluated."""
+    """Captures one answer on its way to the caller and starts its shadow, without affecting the request. At the end of
+    the `with` block, an answer that was not submitted by `finished` is dropped, and its shadow is cancelled."""
 
     _evaluation: EvaluationQueue
     _shadows: ShadowDispatcher
@@ -272,8 +272,8 @@ class AnswerTap:
         self._evaluation.submit(answer, self._handle)
 
     def _begun(self, raw: bytes) -> None:
-        """Send the shadow at the first chunk: until then the request waits in the replica's queue, and a copy would
-        queue behind it. `raw` is the event that reported the replica's acceptance."""
+        """Called at the first chunk; `raw` is the earlier event that reported the replica's acceptance. Send the shadow
+        only now: before the first chunk, the request may wait in the replica's queue, and a copy would wait, too."""
         shadow, self._shadow = self._shadow, None
         if shadow is None:
             return

@@ -51,8 +51,8 @@ class ShadowTask:
 
 
 def to_shadow_request(request: wire.GenerateRequest, candidate: Candidate, seed: int) -> wire.GenerateRequest:
-    """Change `request` into its copy: on the shadow's lane, with the primary's seed so that answers are comparable. The
-    copy has no log probabilities and no first-token deadline, and does not continue the session."""
+    """Change `request`, in place, into the shadow's request: on the shadow's lane, and with the primary's seed so that
+    the answers are comparable. It has no log probabilities, no first-token deadline and no session."""
     request.request_id = clip_bytes(request.request_id, _ID_BYTES - len(SHADOW_SUFFIX)) + SHADOW_SUFFIX
     request.adapters[:] = candidate.adapters
     request.seed = seed
@@ -68,12 +68,12 @@ class ShadowTooLong(CallerGone):
 
 
 class ShadowStream:
-    """Reads the stream of one shadow. It affects neither the replica's breaker nor its counters."""
+    """Reads the answer to one shadow. A shadow affects neither the replica's breaker nor its counters."""
 
     def __init__(
         self, replica: Replica, order: ShadowOrder, primary: wire.Receipt, captured: CapturedAnswer, num_bytes: int
     ) -> None:
-        """`primary` is the original request's receipt at the time when its replica accepted it."""
+        """`primary` is the original request's receipt as it was when a replica accepted that request."""
         self.replica = replica
         self.order = order
         self.primary = primary
@@ -108,7 +108,7 @@ class ShadowStream:
             self.ending = "answered"
 
     def answer(self) -> ShadowAnswer | None:
-        """Return the answer, whose receiver must drop the capture. If there is none, the capture is dropped here."""
+        """Return the answer; its receiver must drop the capture. If there is none, drop the capture here."""
         if self.ending == "answered":
             return ShadowAnswer(self._lane, self.usage, self.captured)
         self.captured.drop()

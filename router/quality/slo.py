@@ -40,7 +40,7 @@ _COUNT_BY_WAIT = error_reasons("UNSPECIFIED DEADLINE DEADLINE_UNREACHABLE CANCEL
 
 @dataclass(slots=True)
 class SloObjective:
-    """One target, and the counts against it since the last `settle`."""
+    """One objective: its target, and the counts of samples since the last `settle`."""
 
     name: str
     measure: str
@@ -51,7 +51,7 @@ class SloObjective:
 
     @property
     def key(self) -> ObjectiveKey:
-        """Identifies the target, because counts against different targets cannot be combined."""
+        """The name and the target: counts against different targets must not be combined."""
         return self.name, self.target
 
     def add(self, seconds: float) -> None:
@@ -61,8 +61,8 @@ class SloObjective:
 
 
 class MissedFirstToken(NamedTuple):
-    """A request that ended before its first token. Times are seconds from its arrival. It does not count if the caller
-    left before the target had passed, or if the service was not at fault."""
+    """A request that ended without a first token. Times are seconds since its arrival. It counts as a breach if the
+    service failed or the caller waited longer than the target; otherwise it does not count at all."""
 
     reason: int
     waited: float
@@ -101,7 +101,7 @@ class SloSlice:
 
 
 class SloWindows:
-    """A short and a long sliding window, by series. Times are Unix seconds."""
+    """A short and a long sliding window of measurements. Times are Unix seconds."""
 
     def __init__(self, slo: SloConfig) -> None:
         self.by_series: dict[str, SlidingWindow[SloSlice]] = {
@@ -120,7 +120,7 @@ class SloWindows:
         return [(series, each) for series, window in self.by_series.items() for each in window.slices]
 
     def slice_at(self, key: SliceKey) -> SloSlice | None:
-        """Return the slice; None if it has expired."""
+        """Return the measurements in the slice; None if it has expired."""
         return self.by_series[key[0]].slices.get(key[1])
 
 
@@ -137,7 +137,7 @@ class PeerWindows(SloWindows):
             writers[writer] = content
 
     def sum_up(self, changed: Iterable[SliceKey], now: float) -> None:
-        """Recompute the changed slices, and forget expired ones."""
+        """Add up the measurements of all writers in each of the `changed` slices, and forget expired slices."""
         for key in changed:
             total = SloSlice()
             for each in self._by_writer.get(key, {}).values():
@@ -160,14 +160,14 @@ class PeerWindows(SloWindows):
 
 
 class SloMeter(SloWindows):
-    """Measures one specialist at this router. `settle` adds the counts to the current slices."""
+    """Measures one specialist at this router. `settle` adds the counts since its last call to the current slices."""
 
     def __init__(self, slo: SloConfig, targets: SloTargets) -> None:
         super().__init__(slo)
         self.changed: set[SliceKey] = set()  # slices that changed since this set was last emptied
         self.since_start: dict[str, SampleCounts] = {}
         self.objectives: tuple[SloObjective, ...] = ()
-        self._fresh = SloSlice()  # counts since the last settling
+        self._fresh = SloSlice()  # counts since the last `settle`
         self._short, self._long = SloSlice(), SloSlice()
         self._filling: set[SliceKey] = set()
         self._is_touched = False
@@ -204,7 +204,7 @@ class SloMeter(SloWindows):
                 objective.add(each)
 
     def began(self, now: float, ttft: float, admission: float) -> None:
-        """Record a first token, with its times since the request's arrival and since its admission."""
+        """Record a first token. `ttft` and `admission` are the seconds since the request's arrival and admission."""
         self._touch(now)
         self._short.ttft.add(ttft)
         self._short.admission.add(admission)
@@ -264,7 +264,7 @@ class SloTracker(RequestObserver):
     """Measures the SLOs of all specialists from observed requests. Used only on the event loop."""
 
     def __init__(self, ensemble: Ensemble, breakers: BreakerSource, clock: Clock, wall: Callable[[], float]) -> None:
-        """`breakers` lists the serving lanes before all other lanes. `wall` returns Unix seconds."""
+        """`breakers` returns the breakers of all lanes, those of serving lanes first. `wall` returns Unix seconds."""
         self._ensemble = ensemble
         self._breakers = breakers
         self._clock = clock
@@ -303,24 +303,24 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict on an answer from the serving lane since the start; the breaker has its own window."""
+        """Count a verdict on an answer from the serving lane. Published pass rates come from its breaker instead."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))
             since_start[CORRECTNESS_OBJECTIVE] = (samples + 1, breached + (not passed))
 
     def of(self, specialist: str) -> wire.Slo:
-        """Return the specialist's SLOs, which must not be changed. Raises Refusal for an unknown name."""
+        """Return the specialist's SLOs, which callers must not modify. Raises Refusal for an unknown name."""
         if specialist not in self.meters:
             raise unknown_name("specialist", specialist, self._ensemble.names)
         return self._figures(specialist)[1]
 
     def all(self) -> list[wire.Slo]:
-        """Return the SLOs in the configuration's order. They must not be changed."""
+        """Return the SLOs in the configuration's order. Callers must not modify them."""
         return [self.of(name) for name in self._ensemble.names]
 
     def header(self, specialist: str) -> str:
-        """Return the figures on one line; empty for an unknown name."""
+        """Return the value of the SLO header; empty for an unknown name."""
         return self._figures(specialist)[2] if specialist in self.meters else ""
 
     def counts(self, specialist: str) -> Mapping[str, SampleCounts]:
@@ -330,7 +330,7 @@ class SloTracker(RequestObserver):
         return dict(meter.since_start)
 
     def reload(self, ensemble: Ensemble) -> None:
-        """Apply new targets from now on; resized windows keep their content."""
+        """Apply a new configuration. New targets apply from now on, and resized windows keep their content."""
         before, self._ensemble = self._ensemble, ensemble
         for each in ensemble.specialists:
             if each.slo != before.specialist(each.name).slo:
@@ -341,8 +341,8 @@ class SloTracker(RequestObserver):
         self._cache.clear()
 
     def receive(self, slices: Iterable[tuple[str, str, SliceKey, SloSlice]], *, whole: bool) -> None:
-        """Accept other routers' measurements: specialist, writer, key and content of each slice. With `whole`, they
-        replace everything received before, which came from another database."""
+        """Accept other routers' measurements: specialist, writer, key and content of each slice. If `whole`, first
+        discard all earlier ones, which came from another database."""
         if whole:
             self._peers = {name: PeerWindows(self.config) for name in self._peers}
         changed: dict[str, set[SliceKey]] = {name: set() for name in self._peers}
@@ -396,16 +396,16 @@ class SloTracker(RequestObserver):
         return slo
 
     def _breaker(self, specialist: str, now: float) -> control_pb2.BreakerInfo:
-        """Return the breaker of the serving lane, which is listed before those of the specialist's other lanes."""
+        """Return the breaker of the specialist's serving lane."""
         at, known = self._breaker_cache
         if not known or now - at >= CACHE_SECONDS:
-            known = {each.specialist: each for each in reversed(self._breakers())}
+            known = {each.specialist: each for each in reversed(self._breakers())}  # the first of a specialist wins
             self._breaker_cache = (now, known)
         return known.get(specialist) or control_pb2.BreakerInfo(specialist=specialist)
 
 
 def burn_rate(counts: SampleCounts, share: float) -> float | None:
-    """Return breaches as a multiple of the allowed breaches; None without samples."""
+    """Return the share of breaches divided by the share that the objective allows; None without samples."""
     samples, breached = counts
     if not samples:
         return None
@@ -421,7 +421,7 @@ def _latency_to_wire(sketch: Sketch) -> wire.Latency:
 def _objective_to_wire(
     objective: SloObjective, slo: wire.Slo, counts: Iterable[tuple[float, Mapping[ObjectiveKey, SampleCounts]]]
 ) -> wire.Objective:
-    """Convert an objective. `slo` has the quantiles; `counts` are those of the short and the long window."""
+    """Convert an objective. `slo` has the quantiles, `counts` the length and counts of the short and long window."""
     latency: wire.Latency = getattr(slo, objective.measure)
     quantile = objective.name.rpartition("_")[2]
     current = getattr(latency, quantile) if latency.HasField(quantile) else None
@@ -441,7 +441,7 @@ def _objective_to_wire(
 
 
 def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
-    """Return the objective over the breaker's window, without a rate if the breaker has too few samples."""
+    """Return correctness as an objective over the breaker's window, without rates if there are too few samples."""
     is_known = breaker.HasField("pass_rate") and breaker.samples >= breaker.min_samples
     rate = breaker.pass_rate if is_known else None
     failed = 0 if rate is None else breaker.samples - round(rate * breaker.samples)
@@ -457,7 +457,7 @@ def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
 
 
 def format_slo_header(slo: wire.Slo) -> str:
-    """Return a structured field of type list (RFC 9651) with at most three decimals. Missing figures are left out."""
+    """Return the header's value: a list (RFC 9651) with at most three decimals. Unknown figures are left out."""
     members = []
     measures = (("ttft", slo.ttft), ("itl", slo.itl), ("first-token", slo.admission_to_first_token))
     for name, latency in measures:

@@ -52,7 +52,7 @@ def _pack_sketch(sketch: Sketch) -> bytes:
 
 
 def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
-    """Return the slice, checked, because the store's content is not trusted. Raises BadSlice for invalid data."""
+    """Parse and check a slice, because the store's content is not trusted. Raises BadSlice for invalid data."""
     try:
         message = wire.SloSlice.FromString(raw)
     except DecodeError:
@@ -84,7 +84,7 @@ def unpack_slice(specialist: str, raw: bytes) -> SloSlice:
 
 class SloSharing:
     """Exchanges slices with the store, so that all routers that share it publish the same figures and a restarted
-    router recovers its own. An unavailable store delays nothing."""
+    router recovers its own. An unavailable store delays no request."""
 
     def __init__(self, tracker: SloTracker, store: Store, writer: str, wall: Callable[[], float]) -> None:
         """`writer` is unique to this process. `wall` returns Unix seconds."""
@@ -102,7 +102,7 @@ class SloSharing:
             await asyncio.sleep(EXCHANGE_SECONDS)
 
     async def exchange(self) -> bool:
-        """Exchange all changed slices. Return False if the store was unavailable or refused them."""
+        """Write changed slices, and read other routers'. Return False if the store was unavailable or refused them."""
         more = True
         while more:
             changed = [] if self._is_away else self._take_changed()
@@ -151,7 +151,7 @@ class SloSharing:
                 yield row.key, row.writer, (row.series, TimeSlice(row.start_ms, row.span_ms)), content
 
     def _take_changed(self) -> list[tuple[str, SliceKey]]:
-        """Remove and return up to _BATCH_ROWS of the slices that the store does not have."""
+        """Remove up to _BATCH_ROWS slices from the `changed` sets of the meters, and return them."""
         found: list[tuple[str, SliceKey]] = []
         for name, meter in self._tracker.meters.items():
             meter.settle()

@@ -67,8 +67,8 @@ class VerdictBuffer:
 
 
 class WriteBuffer:
-    """Holds every row until its batch is known to be written. Bounded: the oldest rows are dropped first, and counts
-    are merged, so that they survive long outages. Used on one thread; adding a row never blocks or raises."""
+    """Holds every row until its batch is known to be written. When the buffer is full, the oldest rows are dropped.
+    Counts of a bucket are merged, and so survive long outages. Used on one thread; adding never blocks or raises."""
 
     def __init__(self, most_rows: int) -> None:
         self.most_rows = most_rows
@@ -119,7 +119,7 @@ class WriteBuffer:
             self.verdicts.add(verdict)
 
     def next_batch(self) -> rows.WriteBatch | None:
-        """Return the batch in flight, else the next batch; None if the buffer is empty."""
+        """Return the batch in flight. If there is none, make a batch of the next rows; None if the buffer is empty."""
         if self._batch is None and not self.is_empty:
             self._num_batches += 1
             counts = {key: self._counts[key] for key in islice(self._counts, _BATCH_COUNTS)}
@@ -165,7 +165,7 @@ class WriteBuffer:
         return next((row for row in self._batch.receipts if row.request_id == request_id), None)
 
     def receipts(self) -> list[rows.ReceiptRow]:
-        """List receipts, oldest first. An id may occur twice, the later receipt last."""
+        """List the receipts, oldest first. If a request id occurs twice, the later receipt is the valid one."""
         return [*(self._batch.receipts if self._batch else ()), *self._receipts.values()]
 
     def comparisons(self, request_id: str) -> list[rows.ComparisonRow]:

@@ -1,4 +1,4 @@
-"""The interface of database connections, and SQLite in a file or in memory."""
+"""The interface of database connections, and its implementation for SQLite, in a file or in memory."""
 
 import os
 import sqlite3
@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import Any, Protocol
 
 DatabaseRow = Sequence[Any]
-LOCK_SECONDS = 2.0  # for locks, and for an answer while the connection is opened
+LOCK_SECONDS = 2.0  # the longest wait for a lock, and for the server's answer while a connection is opened
 STATEMENT_SECONDS = 3.0
 IN_MEMORY = ":memory:"
 _MOVED = "the file was removed, moved or replaced while it was open"
 _DAMAGED = (
-    "the file is damaged or not a database ({error}) and is left untouched: move {path} away with its -wal and -shm "
-    "files, and restore a backup, or leave the place empty: running routers then write their state to a new file"
+    "the file is damaged or not a database ({error}) and was left untouched: move {path} away with its -wal and -shm "
+    "files; then restore a backup, or let the running routers write their state to a new file"
 )
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BAD_VALUES = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeEncodeError)
 
 
 class BadStoreUrl(ValueError):
-    """The URL can never be opened. The message describes a valid form and never contains a password."""
+    """The store's URL is invalid or unsupported. The message says what to correct, and never contains a password."""
 
 
 class StoreConnectionLost(Exception):
-    """The connection is lost; nothing was committed, unless this is a StoreCommitUnknown. Internal to the store."""
+    """The connection is lost, and nothing was committed (but see StoreCommitUnknown). Internal to the store."""
 
 
 class StoreCommitUnknown(StoreConnectionLost):
-    """The connection was lost during the commit, which may have been made."""
+    """The connection was lost during a commit. It is unknown whether the commit was made."""
 
 
 class StoreRejected(Exception):
@@ -37,8 +37,8 @@ class StoreRejected(Exception):
 
 
 class DatabaseConnection(Protocol):
-    """A connection whose calls block; one thread at a time may use it. Statements use `?` as the placeholder. Failures
-    raise StoreConnectionLost (then close the connection), StoreCommitUnknown or StoreRejected."""
+    """A database connection. Calls block, and only one thread at a time may use it. The placeholder in statements is
+    `?`. After StoreConnectionLost the connection must be closed; after StoreRejected it can still be used."""
 
     blob: str  # the column type of bytes
 
@@ -52,7 +52,7 @@ class DatabaseConnection(Protocol):
     def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
     def has_tables(self) -> bool:
-        """After `begin`, return whether Octet's tables exist. No other process can create them before `commit`."""
+        """Return whether Octet's tables exist. After `begin`, no other process can create them before `commit`."""
 
     def close(self) -> None: ...
 
@@ -146,11 +146,10 @@ class SqliteConnection:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    """Connect. WAL lets other processes read during a write; FULL syncs the log before a commit returns."""
     raw = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        raw.execute("PRAGMA journal_mode = WAL").close()
-        raw.execute("PRAGMA synchronous = FULL").close()
+        raw.execute("PRAGMA journal_mode = WAL").close()  # other processes can read during a write
+        raw.execute("PRAGMA synchronous = FULL").close()  # the log is synced before a commit returns
         raw.execute("PRAGMA foreign_keys = OFF").close()
     except sqlite3.Error:
         raw.close()

@@ -1,6 +1,6 @@
 """Transactions over documents, the audit log, counts and receipts, and the recovery of a lost database. Every write
-transaction first updates the row of `meta`, which locks out other writers, and takes the next sequence number there.
-Therefore numbers become visible in order, and the holder of the lock can determine whether a lost commit was made."""
+transaction first updates the row of `meta`: this locks out other writers and takes the next sequence number. So
+transactions become visible in the order of their numbers, and a writer can find out if its lost commit was made."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ class StorePosition(NamedTuple):
         return self.identity[:12]
 
     def resume(self, known: "StorePosition | None") -> tuple[bool, int]:
-        """Return whether a reader that stopped at `known` must read everything, and after which `seq` it continues."""
+        """Return whether a reader that stopped at `known` must read everything, and after which `seq` it goes on."""
         if known is None or known.identity != self.identity or known.seq > self.seq:
             return True, 0
         return False, known.seq
@@ -69,7 +69,7 @@ class StoreSnapshot:
         buckets: Iterable[rows.CountBucket] = (),
         since: int = 0,
     ) -> None:
-        """Add rows that were read or committed. Counts that start before `since` may be forgotten."""
+        """Add rows that were read or committed. Buckets that start before `since` may be forgotten."""
         self.position = now
         for each in documents:
             known = self.documents.get((each.kind, each.key))
@@ -91,8 +91,8 @@ class Database:
     def change(
         self, change_id: str, edits: Sequence[rows.DocumentEdit], audit: rows.AuditRow
     ) -> tuple[rows.Document, ...]:
-        """Commit validated edits, at most once per `change_id`, and return the documents. Raises StoreConflict if a
-        document has changed in the meantime."""
+        """Commit validated edits and the audit row, at most once per `change_id`. Return the new documents. Raises
+        StoreConflict if a document does not have the version that its edit expects."""
         with self.transaction():
             seq = self._raise_counter("seq", 1)
             made = self._execute("SELECT seq FROM audit WHERE change_id = ?", (change_id,))
@@ -152,7 +152,7 @@ class Database:
     def changes_after(
         self, position: StorePosition | None, since: int
     ) -> tuple[StorePosition, rows.StoreChanges | None]:
-        """Return the new position and the changes since `position`, if any, without buckets from before `since`."""
+        """Return the current position, and the changes since `position` without buckets that start before `since`."""
         if position is not None and self.position() == position:
             return position, None
         with self.transaction(reading=True):
@@ -209,7 +209,7 @@ class Database:
         return self.position()
 
     def rename(self, identity: str) -> StorePosition:
-        """Within `transaction`, make every process see this as another database."""
+        """Within `transaction`, give the database a new identity: every process then sees it as another database."""
         self._execute("UPDATE meta SET identity = ?", (identity,))
         return self.position()
 
@@ -236,7 +236,7 @@ class Database:
         return int(after) - int(before)
 
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
-        """Within `transaction`, and at most once per transaction, write an audit row by `octet` about the database."""
+        """Within `transaction`, at most once, write an audit row by `octet` about the database itself."""
         at_ms = round(self.snapshot.wall() * 1000)
         row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))
@@ -308,9 +308,9 @@ class Database:
 
 
 def reconcile_database(database: Database) -> None:
-    """Recover if the database was removed, emptied or replaced while the router ran. An empty or partly restored
-    database is refilled with the content known to this process. A database with its own history is accepted: an
-    operator put it there. Call this before any other use of a connection."""
+    """Find out whether the database was removed, emptied or replaced while the router ran, and recover. An empty or
+    partly restored database is refilled with the content known to this process. A database with its own history is
+    accepted: an operator put it there. Called before each use of the database."""
     snapshot = database.snapshot
     before, now = snapshot.position, database.position()
     if before is None or snapshot.continues(now):
@@ -319,7 +319,7 @@ def reconcile_database(database: Database) -> None:
     with database.transaction():
         position = database.advance()
         is_rewound = position.identity == before.identity
-        if is_rewound:  # its numbers might catch up before every router has noticed the loss
+        if is_rewound:  # renamed, because its numbers may catch up before every router has noticed the loss
             position = database.rename(token_hex(16))
         known = database.documents_after(0)
         if position.audits == 0 and not known:
@@ -339,7 +339,8 @@ def reconcile_database(database: Database) -> None:
 def _write_back(
     database: Database, before: StorePosition, position: StorePosition, known: Sequence[rows.Document], since: int
 ) -> str:
-    """Restore what no other router has restored, except documents changed after `since`. Return a report."""
+    """Write the content known to this process into the database, except what another router has restored already and
+    documents that changed after `since`. Return a report."""
     is_empty = position.audits == 0 and not known
     now = StorePosition(position.identity, max(position.seq, before.seq + 1), max(position.audits, before.audits))
     versions = {(each.kind, each.key): each.version for each in known}

@@ -1,5 +1,5 @@
-"""The job tables. A router serves a job under an epoch. Claiming, releasing, revoking and cancelling raise the epoch,
-and a write is valid only under the current epoch. So a job ends exactly once, even if a former holder writes late."""
+"""The job tables. A router holds a job under an epoch number, which every claim, release, revocation or cancellation
+raises. A write is valid only under the current epoch. So a job ends once, even if a former holder writes late."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,7 +74,7 @@ class JobQueueFull:
 
 
 class IdempotencyKeyTaken:
-    """A different request of the same tenant used the key."""
+    """The tenant has used the same idempotency key for a different request."""
 
 
 class JobEnding(NamedTuple):
@@ -84,14 +84,14 @@ class JobEnding(NamedTuple):
 
 
 class JobWrite(NamedTuple):
-    """A write that appends events after event number `before`, at most once."""
+    """A write to a job. Its events are appended after event number `before`, at most once."""
 
     id: str
     epoch: int
     before: int  # the number of the last event known to be written
     events: Sequence[bytes] = ()
     begins_ms: int | None = None  # set if the job starts with these events
-    ends: JobEnding | None = None  # set if the job ends: an empty event is appended, which refers to the row
+    ends: JobEnding | None = None  # set if the job ends; an empty last event then refers to the row
 
 
 class JobLease(NamedTuple):
@@ -116,8 +116,8 @@ class JobScan(NamedTuple):
 
 
 class RunJobs(Protocol):
-    """Runs a call on the store's thread, as in `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
-    repeatedly, and must not read changing state. Raises StoreUnavailable; the call may then be repeated."""
+    """Runs `call` on the store's thread, as in `await jobs(lambda table: table.get(job_id, tenant))`. `call` may run
+    more than once, and must not read changing state. Raises StoreUnavailable; the caller may then try again."""
 
     async def __call__(self, call: "Callable[[JobTable], T]", /) -> T: ...
 
@@ -148,8 +148,8 @@ class JobTable:
             return self._check_limits(new, limits) or (self._insert(new), True)
 
     def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
-        """Claim a due job or, with `late`, a job past its deadline: of the tenant with the fewest claimed jobs, the job
-        with the highest priority, then the oldest. `owner` is unique to a claim, so a retry returns the same job."""
+        """Claim a due job or, with `late`, a job past its deadline. The tenant with the fewest claimed jobs comes
+        first, then the highest priority, then the oldest job. A retry with the same `owner` returns the same job."""
         with self._writing():
             claimed = self._find("owner = ?", owner, columns=_COLUMNS)
             if claimed:
@@ -166,7 +166,7 @@ class JobTable:
             return self._find("id = ?", rows[0][0], columns=_COLUMNS)[0]
 
     def write(self, write: JobWrite) -> bool:
-        """Return whether the write is stored. It is not if the job was taken over, has ended or does not exist."""
+        """Store the write and return True. Return False if the job was taken over, has ended or does not exist."""
         with self._writing():
             row = self._find_one("id = ?", write.id)
             events = [*write.events, *([b""] if write.ends is not None else [])]
@@ -233,7 +233,8 @@ class JobTable:
         return self._find_one("id = ? AND tenant = ?", job_id, tenant)
 
     def newest(self, tenant: str, most: int, before: str) -> list[JobRow] | None:
-        """List jobs older than the job `before` (if given), newest first; None if the tenant has no such job."""
+        """List the tenant's jobs, newest first; if `before` is given, only those older than the job with this id.
+        Return None if the tenant has no job `before`."""
         end = (1 << 63) - 1
         if before:
             row = self._find_one("id = ? AND tenant = ?", before, tenant)
@@ -243,7 +244,7 @@ class JobTable:
         return self._find("tenant = ? AND number < ? ORDER BY number DESC LIMIT ?", tenant, end, most)
 
     def events(self, job_id: str, after: int, most_bytes: int) -> list[tuple[int, bytes]]:
-        """Return the numbered events after `after`: at most `most_bytes` in all, but at least one if any exists."""
+        """Return the events after number `after`, with their numbers: at most `most_bytes`, but at least one event."""
         found: list[tuple[int, bytes]] = []
         size = 0
         while True:
@@ -329,7 +330,7 @@ class EndedJob(NamedTuple):
 
 
 def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int) -> Iterator[str]:
-    """Yield the ids of jobs that exceed the limits and are to be deleted. `ended` is sorted oldest first."""
+    """Yield the ids of ended jobs to delete, so that the rest are within the limits. `ended` is sorted oldest first."""
     kept: dict[str, deque[EndedJob]] = {}
     for job in ended:
         if job.ended_ms <= now_ms - round(limits.keep * 1000):
@@ -341,7 +342,7 @@ def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int
 
 
 def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:
-    """Yield job ids until the total fits: each time the oldest job of the tenant that holds the most."""
+    """Yield jobs to delete until the total is at most `most`: each time, the oldest job of the largest tenant."""
     weights = {tenant: sum(map(weigh, jobs)) for tenant, jobs in kept.items()}
     total = sum(weights.values())
     while total > most:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from router.store.connection import DatabaseConnection, StoreConnectionLost
 
-META_ROW_LOST = "its table meta has no row: restore a backup or remove all tables"
+META_ROW_LOST = "the table meta has no row: restore a backup or remove all tables"
 Migration = Sequence[str]  # statements; {blob} stands for the column type of bytes
 
 INITIAL_SCHEMA: Migration = (
@@ -90,10 +90,10 @@ def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrat
                 raise StoreConnectionLost(META_ROW_LOST)
             version, owner = int(rows[0][0]), rows[0][1]
             if owner != ensemble:
-                raise StoreConnectionLost(f"it belongs to the ensemble {owner!r}; {ensemble!r} needs its own database")
+                raise StoreConnectionLost(f"the database belongs to ensemble {owner!r}; {ensemble!r} needs its own")
         if version > len(migrations):
             limit = f"this program supports at most version {len(migrations)}: update octet"
-            raise StoreConnectionLost(f"its schema has version {version}, but {limit}")
+            raise StoreConnectionLost(f"the schema has version {version}, but {limit}")
         if version == len(migrations):
             connection.rollback()
             return

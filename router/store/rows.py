@@ -47,7 +47,7 @@ class StoreUnavailable(Exception):
     def __init__(self, why: str, *, certain: bool = True) -> None:
         super().__init__(why if certain else f"{why}; it is unknown whether the change was committed")
         self.certain = certain
-        """True if the change was certainly not committed. If False and it was committed, `on_change` reports it."""
+        """True if the change was certainly not committed. If False, it may have been: `on_change` then reports it."""
 
 
 class DocumentEdit(NamedTuple):
@@ -183,7 +183,7 @@ def body_to_json(body: DocumentBody) -> str:
 
 
 def check_edit(edit: DocumentEdit) -> DocumentEdit:
-    """Return the edit with its body as it will be read back. Raises Refusal for an invalid edit."""
+    """Check the edit. Return it with its body as the database will return it. Raises Refusal for an invalid edit."""
     check_key("kind", edit.kind)
     check_key("key", edit.key)
     if not 0 <= edit.expected_version < MAX_TIME:

@@ -1,4 +1,4 @@
-"""The store's interface on the event loop: nothing blocks, and nothing acknowledged is lost."""
+"""The store as the event loop uses it: no call blocks, and no acknowledged change is lost."""
 
 import asyncio
 import logging
@@ -117,7 +117,7 @@ class Store:
             self._sync.limits = self._limits
 
     async def start(self) -> None:
-        """Start the synchronisation, and return after its first round, even if that failed or takes too long."""
+        """Start the synchronisation, and wait for its first round, but return if the round fails or takes too long."""
         self._worker.start()
         self._is_open = True
         sync = StoreSync(
@@ -237,8 +237,8 @@ class Store:
     async def exchange_slices(
         self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
-        """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
-        for an invalid row, and StoreUnavailable."""
+        """Write the rows `written`, and read the unexpired rows of other writers after `position`. Idempotent. Raises
+        Refusal for an invalid row, and StoreUnavailable."""
         if len(written) > MAX_SLICES_WRITTEN:
             raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} per call", str(len(written)))
         for row in written:
@@ -291,11 +291,11 @@ class MissingHomeOpener:
     name = "SQLite file"
 
     def open(self) -> DatabaseConnection:
-        raise connection.StoreConnectionLost(f"there is no home folder to store it in; {_ADVICE}")
+        raise connection.StoreConnectionLost(f"there is no home folder for the default file; {_ADVICE}")
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
-    """Return the newest receipts that match. The index selects them first, so that only matching rows are read."""
+    """Return the newest receipts that match. The inner SELECT uses only the index: no other rows are read."""
     wanted = [f"{column} = ?" for column in query.filters]
     values: list[object] = list(query.filters.values())
     if query.before_ms:

@@ -70,8 +70,9 @@ class StoreHealth:
 
 @dataclass(eq=False)
 class StoreSync:
-    """Runs at most four rounds a second, one at a time: write the next batch, then read the committed changes. A failed
-    round is retried later and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
+    """Synchronises with the database in rounds, at most four a second and one at a time. A round writes the next batch,
+    then reads the committed changes. A failed round is retried later and loses nothing. Buckets that started more than
+    `window` seconds ago are not reported."""
 
     _worker: StoreWorker
     _held: WriteBuffer
@@ -134,7 +135,7 @@ class StoreSync:
         batch, position, now = self._held.next_batch(), self._position, self._wall()
 
         def do(database: Database) -> tuple[str, StorePosition, StoreChanges | None]:
-            """Write the batch and read the changes. The string states why the batch was rejected, or is empty."""
+            """Write the batch and read the changes. The first item returned is why the batch was rejected, or ""."""
             rejected = ""
             if batch is not None:
                 try:
@@ -230,7 +231,7 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
 
 
 def _keep_newest(connection: DatabaseConnection, table: str, counter: str, most: int) -> bool:
-    """Delete a page of rows older than the newest `most`; numbers are consecutive. Return whether more are left."""
+    """Delete one page of the rows that are older than the newest `most` rows. Return whether such rows are left."""
     ((first, last),) = connection.execute(f"SELECT (SELECT MIN(number) FROM {table}), {counter} FROM meta")  # noqa: S608
     if first is None or first > last - most:
         return False

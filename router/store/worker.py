@@ -1,4 +1,4 @@
-"""The store's thread with its only connection, and bounded calls to it from the event loop."""
+"""The store's thread, which has the only connection, and calls to it from the event loop, each with a time limit."""
 
 import asyncio
 import logging
@@ -117,7 +117,7 @@ class StoreWorker:
         return self._timer.seconds
 
     def abort(self) -> None:
-        """Abort the running statement, from any thread. The next attempt opens a new connection."""
+        """Abort the running statement. Any thread may call it. The next attempt opens a new connection."""
         connection = self._connection
         if connection is not None:
             connection.abort()
@@ -126,7 +126,8 @@ class StoreWorker:
         return await self.run_and_shape(do, lambda result: result)
 
     async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
-        """Run `do`, and return what `shape` makes of its result on the event loop before later results arrive."""
+        """Run `do` on the store's thread. Then run `shape` on its result, on the event loop and before the results of
+        later calls arrive. Return the result of `shape`."""
         if self.num_waiting >= _MAX_CALLS:
             raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
         answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()
@@ -159,7 +160,7 @@ class StoreWorker:
         failed: Callable[[Exception], None],
         settle: float = 0.0,
     ) -> StoreTask[T]:
-        """Run `do`, then call `done` or `failed` on the event loop. These calls follow the order of the tasks."""
+        """Run `do` on the store's thread, then `done` or `failed` on the event loop, in the order of the calls."""
 
         def report(task: Future[T]) -> None:
             if not task.cancelled():
@@ -195,7 +196,8 @@ class StoreWorker:
             task.set_result(result)
 
     def _attempt(self, task: StoreTask[T]) -> T:
-        """Try twice, because the connection may have broken without notice; retry a lost commit for longer."""
+        """Run the task. After a lost connection, try once more, because the connection may have broken unnoticed. After
+        a lost commit, try again until `settle_until`."""
         num_failed = 0
         lost: StoreCommitUnknown | None = None
         while True:
@@ -234,7 +236,7 @@ class StoreWorker:
 
 
 async def wait_at_most(future: "asyncio.Future[T]", seconds: float) -> bool:
-    """Wait, and return whether the future is done. The future is never cancelled."""
+    """Wait at most `seconds` for the future, without cancelling it. Return whether it is done."""
     await asyncio.wait({future}, timeout=max(0.0, seconds))
     return future.done()
 

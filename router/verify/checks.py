@@ -1,4 +1,5 @@
-"""Checks of Python syntax and of JSON. A child process reads code or JSON from standard input and writes its errors."""
+"""Checks of Python syntax and of JSON. `main` runs in a child process: it reads the texts from standard input and
+writes their errors to standard output."""
 
 import ast
 import json
@@ -119,7 +120,7 @@ def _validators() -> tuple[Any, Any]:
 
 
 def _is_multiple(value: float, divisor: float) -> bool:
-    """Whether the value is a multiple, with a tolerance that the library lacks: 0.3 is a multiple of 0.1."""
+    """Whether `value` is a multiple of `divisor`, with a tolerance that the library lacks: 0.3 is a multiple of 0.1."""
     if isinstance(value, int) and isinstance(divisor, int):
         return value % divisor == 0
     try:
@@ -130,7 +131,7 @@ def _is_multiple(value: float, divisor: float) -> bool:
 
 
 def check_schema(schema: Any, where: str = "the schema", depth: int = 0) -> None:
-    """Raises BadSchema with the location. Unsupported keywords are refused, never ignored."""
+    """Check a schema. Raises BadSchema, which names the place. Unsupported keywords are refused, never ignored."""
     if depth > MOST_SCHEMA_DEPTH:
         raise BadSchema(f"{where}: nested deeper than {MOST_SCHEMA_DEPTH} levels")
     for error in _validators()[0].iter_errors(schema):

@@ -69,7 +69,7 @@ _NEWER = re.compile(r"C\+\+2[3b]|c\+\+2[3b]|[Cc]\+\+26")
 _NEWER_NAMES = frozenset(
     ("expected", "unexpected", "print", "println", "generator", "mdspan", "flat_map", "flat_set", "byteswap")
 )
-_UNEXPECTED = "unexpected"  # C++98 has a function of this name, which the code would then call with wrong arguments
+_UNEXPECTED = "unexpected"  # C++98 has a function of this name: an older compiler reports a call with wrong arguments
 _NOT_IN_STD = re.compile(
     r"(?:no (?:member|template|type|template type) named )?'(?:std::)?(?P<name>\w+)' "
     r"(?:in namespace 'std'|is not a member of 'std'|has not been declared)"
@@ -93,7 +93,7 @@ class CompileError:
 
 
 def parse_compile_error(output: str, code: str) -> CompileError | None:
-    """Return the first error; None if the output contains none. Its text quotes only the answer, never another file."""
+    """Return the first error in the compiler's output, if any. Its text quotes only the answer, never another file."""
     found = _ERROR_LINE.search(output)
     if found is None:
         return None
@@ -113,7 +113,7 @@ def parse_compile_error(output: str, code: str) -> CompileError | None:
 
 
 def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
-    """Return the kind of error, and the undeclared name."""
+    """Return the kind of the error, and the undeclared name; empty for errors of other kinds."""
     if is_from_answer(message, output, code):
         return "wrong", ""
     used = used_std_names(_NEWER_NAMES, code)
@@ -127,14 +127,14 @@ def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
 
 
 def _header_error_kind(name: str) -> ErrorKind:
-    """Return "header" if a library may be missing here; "wrong" for a local path or an invented standard header."""
+    """Return "header" if a library may not be installed; "wrong" for a local path or an invented standard header."""
     if name.startswith("/") or ".." in name or not _HEADER_PATH.fullmatch(name):
         return "wrong"
     return "header" if name in NEWER_HEADERS or not _STANDARD_HEADER.fullmatch(name) else "wrong"
 
 
 def is_from_answer(message: str, output: str, code: str) -> bool:
-    """Whether a nonfatal error only repeats text of the code (`#error`), which can imitate any other error."""
+    """Whether the code itself sets the text of a nonfatal error, as with `#error`. Such a text can imitate others."""
     if _ATTRIBUTE.search(output):
         return True
     bare, shown = _without_comments(code), _normalized(message)
@@ -257,7 +257,7 @@ class CppVerifier:
 
 
 class _CompileSession:
-    """Compiles for one answer, with a total limit on CPU time and runs."""
+    """Runs the compiler for one answer, with limits on the total CPU time and the number of runs."""
 
     def __init__(self, verifier: CppVerifier) -> None:
         self._verifier = verifier
@@ -268,7 +268,7 @@ class _CompileSession:
         self.runs_left = _MOST_RUNS
 
     async def compile(self, form: CppForm, *, standard: str = STANDARD, bare: bool = False) -> CompileError | None:
-        """Return the error, if any. `bare` omits the headers. Raises _LimitExceeded and _CannotJudge."""
+        """Return the error, if any. `bare` omits the standard headers. Raises _LimitExceeded and _CannotJudge."""
         self.runs_left -= 1
         is_precompiled = self._verifier.headers.is_precompiled and standard == STANDARD
         header = None if bare else self._verifier.headers.header
@@ -283,7 +283,7 @@ class _CompileSession:
         if result.ending == "out_of_time":
             raise _CannotJudge(f"not compiled within {self._limits.clock_seconds:g} s: the machine is busy")
         if result.ending == "out_of_cpu" or self._cpu_left <= 0:
-            raise _LimitExceeded(f"compiling it takes more than {self._limits.cpu_seconds:g} s of CPU")
+            raise _LimitExceeded(f"compiling the answer takes more than {self._limits.cpu_seconds:g} s of CPU")
         if result.ending == "exited" and result.code == 0:
             return None
         if is_precompiled and not bare:
@@ -294,8 +294,8 @@ class _CompileSession:
         return error or CompileError("wrong", "the compiler failed without an error message")
 
     async def _check_headers(self, output: str) -> None:
-        """Repeat the self-test, once per answer, if the output contains no error or blames the precompiled headers; the
-        answer itself may have caused such output. Raises _CannotJudge if the test fails."""
+        """If the output suggests that the precompiled headers are damaged, repeat the self-test, at most once per
+        answer. Raises _CannotJudge if the test fails. If it succeeds, the answer itself has caused the output."""
         if self._is_tested or (parse_compile_error(output, "") is not None and not _PRECOMPILED.search(output)):
             return
         self._is_tested = True
@@ -329,8 +329,8 @@ async def _judge_unit(session: _CompileSession, unit: CppUnit) -> Verdict:
 
 
 async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[CompileError | None, bool]:
-    """Return None as soon as a form compiles; otherwise the first error, or a later one if both are about an undeclared
-    name. Also return whether that form wraps its statements."""
+    """Compile the forms of the unit in turn, until one compiles. Return the error (None on success, otherwise the first
+    one), and whether that form wraps its statements."""
     first: tuple[CompileError, bool] | None = None
     for form in forms_of_unit(unit):
         if session.runs_left <= 0:
@@ -342,6 +342,7 @@ async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[Compi
             error = await session.compile(form, bare=True)
         if error is None:
             return None, form.wraps
+        # Only a form with `using namespace std` shows which name is really undeclared.
         if first is None or (first[0].kind == error.kind == "undeclared" and not first[1]):
             first = error, form.wraps
         if error.kind == "header" or (error.kind == "wrong" and not form.wraps):
@@ -350,7 +351,7 @@ async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[Compi
 
 
 async def _compile_in_context(session: _CompileSession, unit: CppUnit, alone: CompileError) -> CompileError | None:
-    """Compile with the context. Return None on success, else the last error that the context did not cause."""
+    """Compile the unit with its context. Return None on success, else the last error that the context did not cause."""
     error = alone
     for form in forms_in_context(unit):
         if session.runs_left <= 0:

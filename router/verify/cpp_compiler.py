@@ -60,7 +60,7 @@ class CppCompiler:
         return self._program(("-fsyntax-only", f"-std={standard}", *before, "-o", "-", "-x", "c++", "-"), readable)
 
     def precompile(self, header: Path, out: str, writable: Path) -> SandboxedProgram:
-        """Return a program that writes the precompiled form of the header for `check`."""
+        """Return a program that precompiles the header for `check`."""
         if self.is_clang:
             act: tuple[str, ...] = (*_EMIT_PCH, f"-std={STANDARD}", "-o", out, "-x", "c++-header", str(header))
         else:
@@ -94,8 +94,8 @@ def find_compiler(wanted: str) -> str:
 
 
 def probe_compiler(driver: str) -> CppCompiler:
-    """Query the driver for the actual compiler and its arguments: the sandbox allows no second process. Raises
-    CompilerUnavailable."""
+    """Find out which compiler the driver runs, and with which arguments. The sandbox runs that compiler directly,
+    because it allows no second process. Raises CompilerUnavailable."""
     version = _run_driver([driver, "--version"]).partition("\n")[0]
     words = _command_in(_run_driver([driver, "-###", "-fsyntax-only", "-x", "c++", "-"]))
     _, _, after = _run_driver([driver, "-E", "-v", "-x", "c++", os.devnull]).partition(_SEARCH_LIST)
@@ -136,7 +136,7 @@ def _command_in(output: str) -> list[str]:
     for line in output.splitlines():
         if line.startswith(" ") and ("cc1plus" in line or '"-cc1"' in line):
             return shlex.split(line)
-    raise CompilerUnavailable("not a C++ compiler of the GCC or Clang family")
+    raise CompilerUnavailable("the compiler is not of the GCC or Clang family")
 
 
 def _without_pairs(words: list[str], named: tuple[str, ...]) -> list[str]:

@@ -147,7 +147,7 @@ def _leading_name(words: list[str]) -> tuple[str, list[str]]:
 
 
 def wrap_statements(pieces: list[CodePiece], number: int = 0) -> str:
-    """Put statements and the declarations after them into a function; the rest stays outside. Line numbers are kept."""
+    """Put all statements, and the declarations after the first statement, into a function. Line numbers are kept."""
     outside: list[str] = []
     inside: list[str] = []
     for piece in pieces:
@@ -249,7 +249,7 @@ def extract_cpp(text: str) -> list[CodeBlock]:
 
 
 def extract_units(question: str, answer: str) -> list[CppUnit]:
-    """Return one unit for each block that does not repeat the question. A unit may depend on earlier units."""
+    """Return a unit for each block of the answer that does not repeat the question. Units may use earlier ones."""
     question = question[:_MOST_QUESTION]
     asked = extract_cpp(question)
     repeated = "".join(question.split())
@@ -276,7 +276,7 @@ def _is_expendable(block: CodeBlock) -> bool:
 
 
 def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the forms in the order in which they are tried."""
+    """Yield the forms in which the unit is compiled, in the order in which they are tried."""
     if len(unit.code) > MOST_ARRANGED:
         yield CppForm(_ANSWER + unit.code, wraps=False)
         return
@@ -288,7 +288,7 @@ def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the unit after its context, without local includes: first without, then with `using namespace std`."""
+    """Yield the unit after its context, without local includes: first as it is, then after `using namespace std`."""
     context = wrap_local(unit.context, 1)
     code = wrap_local(unit.code, 0)
     for before in ("", _USING_STD):
@@ -296,7 +296,7 @@ def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_joined(units: Sequence[CppUnit]) -> Iterator[CppForm]:
-    """Yield all units as one program, headers first, `main` last: first without, then with `using namespace std`."""
+    """Yield all units as one program, headers first, `main` last: first as it is, then after `using namespace std`."""
     ordered = sorted(units, key=lambda unit: (not _HEADER.search(unit.code), unit.is_whole))
     parts = [wrap_local(unit.code, number) for number, unit in enumerate(ordered)]
     for before in ("", _USING_STD):

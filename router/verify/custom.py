@@ -48,7 +48,7 @@ class CustomVerifier:
             await self._end()
 
     async def _judge(self, question: str, answer: str) -> tuple[Outcome, str]:
-        """Return the verdict. A process that returns none is ended."""
+        """Return the verdict of the process. A process that gives no valid verdict is ended."""
         is_done = False
         seconds = self._limits.clock_seconds
         try:
@@ -127,7 +127,7 @@ class CustomVerifier:
 
 
 def check_custom_spec(module: str, attribute: str, base: Path | None) -> None:
-    """Raises ValueError for an invalid name or a missing module. The module is imported only in the child process."""
+    """Raises ValueError for an invalid name or a missing module. Only the child process imports the module."""
     for word in (*module.split("."), *attribute.split(".")):
         if not word.isidentifier():
             raise ValueError(f"{module}:{attribute} is not a valid verifier name: {word!r} is not a Python name")

@@ -1,6 +1,7 @@
-"""Child process of a custom verifier, with a supervisor process that ends all remaining processes of the verifier.
+"""Child process of a custom verifier: a supervisor. It forks a worker, which runs the verifier, and when the worker
+ends, it kills all processes that the worker has left behind.
 
-Standard input and output carry messages as lines of JSON. The verifier's output goes to standard error.
+Standard input and output carry messages as lines of JSON. What the verifier prints goes to standard error.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def _supervise(worker: int, signals: set[signal.Signals]) -> NoReturn:
-    """Wait until the worker ends or SIGTERM arrives, then kill all descendants; as a subreaper it inherits orphans."""
+    """Wait until the worker ends or SIGTERM arrives, then kill all descendants. Orphans become direct children."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

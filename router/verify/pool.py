@@ -55,8 +55,8 @@ class _OutputFlood(Exception):
 
 
 class FairQueue(Generic[_Item]):
-    """Waiting items by owner. The owner that has used the least time goes next, so that slow owners wait longest. An
-    owner that was idle starts with at least the time that the last chosen owner had used: it cannot save up time."""
+    """Waiting items by owner. The owner that has used the least time is next. The time of an owner that had no items is
+    raised to that of the owner chosen last, so that an owner gains nothing by a pause."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, deque[_Item]] = {}  # by owner; no deque is empty
@@ -175,7 +175,7 @@ def require_pipe(stream: _Stream | None) -> _Stream:
 
 
 async def end_process(process: Process) -> None:
-    """Terminate the process, which can then end its children, and kill the rest of its group."""
+    """Terminate the process, so that it can end its children first. Then kill what is left of its process group."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.terminate()

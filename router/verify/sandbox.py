@@ -84,7 +84,7 @@ def _child_order(mode: SandboxMode, program: SandboxedProgram, limits: SandboxLi
 
 
 def outermost_paths(paths: Sequence[str]) -> list[str]:
-    """Return the existing paths that are not inside another of the paths."""
+    """Return the existing paths, without those that are inside another of them."""
     outer: list[str] = []
     for path in sorted({os.path.normpath(path) for path in paths if Path(path).exists()}):
         if not any(path == other or path.startswith(f"{other}/") for other in outer):

@@ -1,8 +1,8 @@
 """The sandbox's child process: namespaces or Landlock, and seccomp.
 
 Runs as `python -I -S -c` and imports only the standard library. The first argument is the order, as JSON. The program
-inherits this process's standard input and writes to standard error. One line of JSON on standard output reports how it
-ended.
+inherits this process's standard input and writes to standard error. One line of JSON on standard output reports how the
+program ended.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class BpfInstruction(ctypes.Structure):
 
 
 def seccomp_program(machine: str) -> list[BpfInstruction]:
-    """Return the filter of system calls. Raises ValueError for an unknown machine."""
+    """Return the seccomp filter of system calls. Raises ValueError for an unknown machine."""
     refused = _ERRNO | errno.EPERM
     column = list(AUDIT_ARCHITECTURES).index(machine)
     program = [
@@ -77,7 +77,7 @@ def _return_for(number: int, what: int) -> list[BpfInstruction]:
 
 
 def _by_first_argument(number: int, allowed: BpfInstruction, otherwise: int) -> list[BpfInstruction]:
-    """Allow a call by the low half of its first argument: clone flags and process ids use no other bits."""
+    """Allow the call if `allowed` accepts the low half of its first argument; clone flags and pids need no more."""
     return [
         BpfInstruction(_EQUAL, 0, 4, number),
         BpfInstruction(_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -239,7 +239,7 @@ def _build_root(view: list[str], writable: str | None) -> None:
 
 
 def _bind_mount(path: str, place: str, flags: int = 0, *, read_only: bool = True) -> None:
-    """Mount the real path, resolving symbolic links."""
+    """Mount `path` at `place`, with symbolic links resolved."""
     true = os.path.realpath(path)
     if Path(true).is_dir():
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -290,7 +290,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Empty the ambient and bounding sets, so that the next program gains no capability even as root."""
+    """Empty the ambient and bounding capability sets, so that the program gains no capability even as root."""
     libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     for capability in range(_MOST_CAPABILITIES):
         if libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) and ctypes.get_errno() == errno.EPERM and os.geteuid() == 0:

@@ -39,8 +39,8 @@ _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
-    """Return verifiers by specialist; specialists with the same `verify` share one. Apart from custom verifiers, only
-    one process runs at a time. Raises ValueError with a message that states what is valid."""
+    """Return the verifier of each specialist; specialists with the same `verify` share one. At most one process runs at
+    a time, apart from custom verifiers. Raises ValueError for an invalid `verify`."""
     base = None if ensemble.source is None else ensemble.source.parent
     pool = VerifierPool()
     specs = sorted({specialist.verify for specialist in ensemble.specialists})
@@ -51,9 +51,9 @@ def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
 def open_verifier(
     spec: str, correctness: CorrectnessConfig, base: Path | None, pool: VerifierPool | None = None
 ) -> Verifier:
-    """Return the verifier for `spec`; `base` is the configuration's folder. Raises ValueError with a message that
-    states what is valid. If a valid verifier cannot work on this machine, the reason is logged, and its verdicts are
-    `unavailable`. The first C++ verifier starts a few short processes to probe the compiler."""
+    """Return the verifier for `spec`, the `verify` of a specialist; `base` is the configuration's folder. Raises
+    ValueError if `spec` is invalid; the message states what is valid. If the verifier cannot work on this machine, the
+    reason is logged, and its verdicts are `unavailable`."""
     if problem := verifier_problem(spec):
         raise ValueError(problem)
     pool = pool or VerifierPool()
@@ -197,7 +197,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _as_module(code: str) -> str:
-    """Dedent the code, and keep only the input of an interactive session."""
+    """Dedent the code. Of an interactive session (`>>>`), keep only the input."""
     lines = code.split("\n")
     if any(line.startswith(">>>") for line in lines):
         lines = [_PROMPT.sub("", line) for line in lines if _PROMPT.match(line)]
@@ -206,7 +206,7 @@ def _as_module(code: str) -> str:
 
 
 def extract_json(text: str) -> list[str]:
-    """Return the fenced JSON, one string per block; the whole answer if it begins like JSON or has no such block."""
+    """Return the JSON blocks of the answer; the whole answer if it begins with { or [, or has no JSON block."""
     stripped = text.strip().removeprefix("\ufeff")
     if stripped[:1] in ("{", "["):
         return [stripped]

@@ -32,7 +32,7 @@ async def test_an_old_program_does_not_change_newer_tables(shared_url: str) -> N
         pass
     async with opened(shared_url) as store:
         newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
-        reported = f"its schema has version {newer}, but this program supports at most version {known}: update octet"
+        reported = f"the schema has version {newer}, but this program supports at most version {known}: update octet"
         assert store.trouble.endswith(reported)
         with pytest.raises(StoreUnavailable, match="update octet"):
             await store.change("knob", "a", kept.version, {}, audit_row())
@@ -52,7 +52,7 @@ async def test_a_failed_migration_is_rolled_back(shared_url: str) -> None:
 async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> None:
     await keep(shared_url)
     async with opened(shared_url, ensemble="other") as store:
-        assert "belongs to the ensemble 'test'; 'other' needs its own database" in store.trouble
+        assert "the database belongs to ensemble 'test'; 'other' needs its own" in store.trouble
 
 
 async def test_all_documents_of_a_replaced_database_are_reported(shared_url: str) -> None:
