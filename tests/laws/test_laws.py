@@ -1,4 +1,4 @@
-"""The scheduler's laws (invariants) hold for 400 random histories, or a thousand in `make proofs`, and deliberate bugs
+"""The scheduler's laws (invariants) hold for 200 random histories, or a thousand in `make proofs`, and deliberate bugs
 break them."""
 
 import hashlib
@@ -15,7 +15,7 @@ from tests.simulation.laws.scheduler import LawBroken
 
 NUM_EVENTS = 500
 SEEDS = 1000
-QUICK_SEEDS = 400
+QUICK_SEEDS = 200
 SHARE = 50
 ONCE_BROKEN = (20775, 21042, 21719, 22157)
 """Further seeds, beyond the thousand, that once found a bug in the scheduler or in a law."""

@@ -273,6 +273,7 @@ def swap_with_a_loss(setup: SwapSetup, seconds: float, pause: float) -> dict[str
     }
 
 
+@pytest.mark.slow
 def test_every_answer_matches_the_digest_on_its_receipt(setup: SwapSetup) -> None:
     """With OCTET_SWAP_SECONDS=60 and OCTET_SWAP_PAUSE=2, adapters are swapped every two seconds for about a minute."""
     seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
