@@ -42,8 +42,8 @@ class CircuitBreaker:
         return state == "closed" or (state == "half_open" and not self._is_probing)
 
     def allow(self) -> bool:
-        """Whether a call may be sent now. While half-open, that call is the probe. The caller reports its result with
-        `succeeded`, `failed` or `gave_up`; a probe whose result is missing delays the next one by a cool-down."""
+        """Return whether a call may be sent now; while half-open, it is the probe. The caller reports its result with
+        `succeeded`, `failed` or `gave_up`. If the result of a probe is missing, the next one waits for a cool-down."""
         if not self.would_allow:
             return False
         if self._opened is not None:
@@ -72,7 +72,7 @@ class CircuitBreaker:
             self._opened = -inf
 
     def trip(self) -> None:
-        """Open immediately. An open breaker is unchanged; a half-open one opens for longer, as after a failed probe."""
+        """Open immediately. An open breaker is unchanged; a half-open one doubles its cool-down."""
         state = self.state
         if state == "open":
             return
@@ -92,8 +92,8 @@ _ItemT = TypeVar("_ItemT")
 def filter_ejected(
     items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
 ) -> list[_ItemT]:
-    """Return the items that are neither closed nor broken; if there are none, the broken ones, which may have
-    recovered. If all are closed, return all, although they will most likely refuse. Empty only if `items` is empty."""
+    """Return the items that are neither closed (taking no requests) nor broken. If there are none, return the broken
+    items that are not closed, which may have recovered. If all items are closed, return all of them."""
     serving = [item for item in items if not is_closed(item)]
     healthy = [item for item in serving if not is_broken(item)]
     return healthy or serving or list(items)
@@ -123,7 +123,7 @@ def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> Co
 
 @dataclass(frozen=True, slots=True)
 class BreakerRecord:
-    """The stored state of one breaker. Times are unix seconds."""
+    """The stored state of one correctness breaker. Times are Unix seconds."""
 
     state: BreakerState = "closed"
     since: float = 0.0
@@ -164,12 +164,12 @@ class BreakerTransition:
 def advance_breaker(
     record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
 ) -> tuple[BreakerRecord, BreakerTransition | None]:
-    """Return the record updated with the counts of the last `rules.window` seconds, and the transition if one is due.
-    Without a floor, or with too few samples, the record is unchanged.
+    """Update the record with the counts of the last `rules.window` seconds. Return the new record, and the transition
+    if one is due. Without a floor, or with too few samples, the record is unchanged.
 
-    A gap without checks, or with too few samples, counts as part of a breach or recovery if the rate was on the same
-    side of the floor before and after it, unless the breach or recovery began too long ago (see `_begun`). Applying the
-    same counts twice has no further effect."""
+    A gap without checks, or with too few samples, does not interrupt a breach or a recovery if the rate is on the same
+    side of the floor before and after the gap. If the breach or recovery began too long ago, it starts again (see
+    `_begun`). Applying the same counts twice has no further effect."""
     rate = counts.rate
     if rules.floor is None or rate is None or counts.total < rules.min_samples:
         return record, None
@@ -182,8 +182,8 @@ def advance_breaker(
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
-    """Return the record of a breaker that an operator holds until its release. While it is held open, the lane gets
-    only shadow traffic; while it is held closed, the lane serves. The underlying state keeps updating."""
+    """Return the record with an operator's hold, which lasts until `release_breaker`. While the breaker is held open,
+    the lane gets only shadow traffic; while it is held closed, the lane serves. The underlying state keeps updating."""
     return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
 
 
@@ -192,8 +192,7 @@ def release_breaker(record: BreakerRecord) -> BreakerRecord:
 
 
 def may_serve(record: BreakerRecord) -> bool:
-    """Whether the lane may serve. Unless it is held closed, a recovering lane gets only shadow traffic until its pass
-    rate has stayed at or above the floor for a whole window."""
+    """Whether the lane may serve callers. An operator's hold overrides the state; a recovering lane does not serve."""
     return record.hold == "closed" if record.hold else record.state == "closed"
 
 
@@ -225,9 +224,8 @@ def _timed(record: BreakerRecord, is_below: bool, now: float, rules: Correctness
 
 
 def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
-    """Return when the current condition began, or now if that time cannot be used. A check is expected at least once
-    per window, so a start longer ago than the wait (or the window, if longer) plus a window means that checks were
-    missed. A start more than a window in the future comes from a wrong clock."""
+    """Return `since`, the start of a breach or recovery, or `now` if `since` is missing or implausible. A start too
+    long ago means that the checks, at least one per window, were missed. A start far in the future is a clock error."""
     if since is None or now - since > max(wait, rules.window) + rules.window or since - now > rules.window:
         return now
     return since

@@ -1,4 +1,4 @@
-"""Rolling windows and budgets."""
+"""Rolling windows of counts, and the budgets for retries and shadows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -35,9 +35,9 @@ def bucket_seconds(span: float) -> int:
 
 
 class RollingWindow:
-    """Counts of the last `span` seconds in buckets of `grain` seconds. A bucket is counted until its start is `span`
-    seconds old, so nothing older is counted. A bucket up to `span` seconds in the future is counted too: it comes from
-    another clock, or from this one before it was set back. Buckets further in the future are dropped."""
+    """Counts of the last `span` seconds, in buckets of `grain` seconds. A bucket is dropped once its start is more than
+    `span` seconds old. A bucket up to `span` seconds in the future is counted, because clocks differ and may be set
+    back; a bucket further in the future is dropped."""
 
     def __init__(self, span: float, grain: int | None = None) -> None:
         if not (isfinite(span) and span > 0):
@@ -125,13 +125,11 @@ def restore_record(kind: type[_RecordT], body: Mapping[str, Any], name: str) -> 
 class RetryBudget:
     """Limits retries in proportion to traffic, so that they cannot overload a failing specialist.
 
-    Answers fill one bucket, up to a fixed burst. Arriving requests fill a second one, up to a share of the requests in
-    flight: if a replica fails with many requests in flight, many may be retried. At any time retries <= burst + ratio *
-    answered + share * entered."""
+    Each answer earns `ratio` of a retry, saved up to `burst`. In addition, each arriving request earns `share` of a
+    retry, saved up to `share` of the requests in flight: if a replica fails with many requests in flight, many of them
+    can be retried. At any time retries <= burst + ratio * answered + share * entered."""
 
     def __init__(self, burst: float, ratio: float, share: float) -> None:
-        """Allow bursts of at most `burst` retries; every answer earns `ratio` of a retry. In addition, `share` of the
-        requests in flight may be retried."""
         if min(burst, ratio, share) < 0:
             raise ValueError(f"burst, ratio and share must not be negative, got {burst:g}, {ratio:g} and {share:g}")
         self._burst = burst
@@ -168,8 +166,8 @@ _WHOLE = 1_000_000  # credit for one shadow: an integer, so that shares add up w
 
 
 class ShadowBudget:
-    """Limits shadows to a share of the traffic. It starts with credit for one shadow and saves credit for at most as
-    many as may be in flight. At any time counted shadows <= 1 + share * answered."""
+    """Limits shadows to `share` of the answered requests. The budget starts with credit for one shadow and saves credit
+    for at most `max_inflight` shadows. At any time counted shadows <= 1 + share * answered."""
 
     def __init__(self, share: float, max_inflight: int) -> None:
         """`share` is the maximum number of shadows per answered request."""
@@ -186,8 +184,8 @@ class ShadowBudget:
         self._parts = min(self._parts + round(self._share * _WHOLE), self._cap)
 
     def take(self, *, counted: bool = True) -> bool:
-        """Return whether a shadow may be sent now; if so, it is in flight until `done`. Shadows of fresh and of demoted
-        lanes are not `counted` against the share, because their results are needed."""
+        """Return whether a shadow may be sent now. If so, it is in flight until `done`. Only `counted` shadows use
+        credit; those of fresh and of demoted lanes do not, because their results are needed."""
         if self.inflight >= self._max_inflight or (counted and self._parts < _WHOLE):
             return False
         self.inflight += 1

@@ -1,7 +1,7 @@
 """Escalation of a specialist that refuses too many requests for too long.
 
-First its shadow threshold rises, so that more low-confidence requests go to second choices; then the priority floor
-rises, so that low priorities are refused. Once the load is calm, the steps are undone in reverse order."""
+First its shadow threshold rises, so that more low-confidence requests go to their second choice; then the priority
+floor rises, so that low priorities are refused. Once the load is calm, the steps are undone in reverse order."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +17,7 @@ _MAX_REGRETS = 4  # the wait for a step back doubles at most this many times
 
 @dataclass(frozen=True, slots=True)
 class EscalationLadder:
-    """The stored state of one specialist's escalation. Times are unix seconds."""
+    """The stored state of one specialist's escalation. Times are Unix seconds."""
 
     level: int = 0
     since: float = 0.0
@@ -51,12 +51,12 @@ class EscalationMove:
 
 
 def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig) -> int:
-    """The number of levels that change something for an intent with this configuration."""
+    """The number of levels at which the threshold or the floor of an intent with these configured values rises."""
     return _threshold_steps(base_threshold, rules) + _floor_steps(base_floor, rules)
 
 
 def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: EscalationConfig) -> tuple[float, int]:
-    """Return the configured threshold and floor, raised according to the level, at most to their maxima."""
+    """Return the threshold and the floor at this level: the configured values, raised up to the maxima in `rules`."""
     num_steps = _threshold_steps(base_threshold, rules)
     threshold, floor = base_threshold, base_floor
     if level >= num_steps > 0:
@@ -71,7 +71,7 @@ def knobs_at_level(level: int, base_threshold: float, base_floor: int, rules: Es
 def advance_ladder(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, top: int
 ) -> tuple[EscalationLadder, EscalationMove | None]:
-    """Return the ladder updated with the counts of the last `rules.sustain` seconds, and the move if there is one. The
+    """Update the ladder with the counts of the last `rules.sustain` seconds. Return it, and the move if one is due. The
     counts are requests accepted (good) or refused for lack of capacity (bad). The level never exceeds `top`, the
     largest number of levels of any intent of the specialist. Applying the same counts twice has no further effect."""
     limit = top if rules.enabled else 0
@@ -119,7 +119,7 @@ def _is_calm(counts: Counts, rules: EscalationConfig) -> bool:
 def _timed(
     ladder: EscalationLadder, counts: Counts, now: float, rules: EscalationConfig, limit: int
 ) -> EscalationLadder:
-    """Return the ladder with its timers updated for these counts. Between overload and calm, both timers are reset."""
+    """Return the ladder with its timers updated. If there is neither overload nor calm, both timers are reset."""
     hot_since = calm_since = None
     if _is_hot(counts, rules):
         if ladder.level < limit:
@@ -130,7 +130,7 @@ def _timed(
 
 
 def _begun(since: float | None, now: float, wait: float) -> float:
-    """Return when the condition began, or now if that is further in the future than the wait (a wrong clock)."""
+    """Return when the overload or calm began; `now` if it begins now, or if `since` is wrong: too far in the future."""
     return now if since is None or since - now > wait else since
 
 
@@ -156,9 +156,9 @@ def _moved(
 
 
 def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
-    """Return how many steps back were soon undone. A load that is too high on one level and calm on the next would make
-    the ladder oscillate: each such step back delays the next. Two steps back in a row, or a step back that lasts, reset
-    the count."""
+    """Return how many steps back, to a lower level, soon had to be undone. Each of them doubles the wait for the next
+    one: a load that is too high on one level and calm on the next would otherwise make the ladder oscillate. Two steps
+    back in a row, or a step back that lasts, reset the count."""
     if not is_up:
         return 0 if ladder.fell else ladder.regrets
     if not ladder.fell:

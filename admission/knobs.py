@@ -73,7 +73,7 @@ class KnobSource:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveKnobs:
-    """The knobs of one intent and one specialist."""
+    """The knobs in force for one intent and one specialist, and their sources."""
 
     threshold: float
     floor: int
@@ -84,7 +84,7 @@ class EffectiveKnobs:
 
     @property
     def by(self) -> str:
-        """The source of the more recent setting."""
+        """The source of the knob that was set more recently."""
         return max(self.threshold_turn, self.floor_turn, key=lambda turn: turn.since).by
 
     def setting(self, knob: Knob) -> tuple[float, KnobSource]:

@@ -75,7 +75,7 @@ _DOUBT = 0.001  # a result that is less likely than this is not due to chance
 
 @dataclass(frozen=True, slots=True)
 class QualityBar:
-    """The pass rate below which a fresh lane is rolled back, and its origin."""
+    """The pass rate below which a fresh lane is rolled back, and a description of it."""
 
     rate: float
     text: str
@@ -84,7 +84,7 @@ class QualityBar:
 def quality_bar(
     measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
-    """Return the higher of the floor and the rate of `measure` less a margin; None if neither is known."""
+    """Return the higher of the floor and the pass rate of `measure` minus `rules.worse`; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
     if reference.rate is not None and reference.total >= rules.min_samples:
@@ -98,8 +98,8 @@ def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
 
 
 def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> str:
-    """Return why a lane is rolled back; empty if it is not. With at least `rules.min_samples` samples the rate decides;
-    with fewer (at least `_FEWEST`), the breach must be statistically certain."""
+    """Return why a lane is rolled back; empty if it is not. With at least `rules.min_samples` samples, the pass rate
+    decides. With fewer, but at least `_FEWEST`, the rate must be below the bar beyond doubt."""
     if not rules.roll_back or bar is None or counts.total < _FEWEST:
         return ""
     if counts.total >= rules.min_samples:
@@ -178,8 +178,9 @@ class SpecialistLanes:
     def load(
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
     ) -> tuple["SpecialistLanes", LaneMove]:
-        """Return the lanes with a new candidate on the serving model or on `revision`; a former one is retired. Raises
-        LaneError if this content already serves or is the candidate, or if a `load_name` has different content."""
+        """Return the lanes with these adapters as the new candidate, on the serving model or on `revision`. A former
+        candidate is retired. Raises LaneError if this content already serves or is the candidate, or if a lane on the
+        replicas uses the same `load_name` for different content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
@@ -190,7 +191,7 @@ class SpecialistLanes:
         return book._with(lane), LaneMove(now, "load", lane.number, before, f"{lane} candidate", by, why)
 
     def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Let the candidate serve. Raises LaneError if there is none, or if its name is not `name`."""
+        """Let the candidate serve. Raises LaneError if there is none, or if `name` is given and is not its name."""
         candidate = self.candidate
         if candidate is None:
             raise LaneError(f"{self.specialist} has no candidate to promote; load an adapter first")
@@ -203,7 +204,7 @@ class SpecialistLanes:
         if self.candidate is not None:
             return self._drop(self.candidate, by, why, now)
         if self.previous is None:
-            raise LaneError(f"{self.specialist} has neither a candidate nor a lane before {self.serving} to return to")
+            raise LaneError(f"{self.specialist} has neither a candidate to drop nor a previous lane to return to")
         return self._return_to(self.previous, by, why, now)
 
     def give_up(self, why: str, now: float) -> tuple["SpecialistLanes", LaneMove] | None:
@@ -212,15 +213,16 @@ class SpecialistLanes:
         return None if self.previous is None else self._return_to(self.previous, BY_POLICY, why, now)
 
     def evidence_from(self) -> dict[int, float]:
-        """Return, by lane, the time from which evaluated answers count for `judge`: for a fresh serving lane, when it
-        began to serve; for the others, 0."""
+        """Return, by lane number, the time from which evaluated answers count for `judge`: the beginning of service for
+        a fresh serving lane, 0 for the others."""
         held = [lane for lane in self.lanes if lane.status in HELD_STATES]
         return {lane.number: lane.since if lane.fresh and lane.status == "serving" else 0.0 for lane in held}
 
     def judge(
         self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
     ) -> tuple["SpecialistLanes", LaneMove | None]:
-        """Judge the lanes by their counts, the serving one first. Return them after at most one move, and that move."""
+        """Judge the serving lane, then the candidate, by their counts. Return the lanes, and the move if one was
+        made."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
@@ -281,7 +283,7 @@ class SpecialistLanes:
             if is_same and lane.status in ("serving", "candidate"):
                 raise LaneError(f"{lane} of {self.specialist} already has this content and is {lane.status}")
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
-                raise LaneError(f"{lane} of {self.specialist} has the same name on the replicas but different content")
+                raise LaneError(f"{lane} of {self.specialist} has a different adapter of the same name on the replicas")
 
     def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
         """Return why the candidate is promoted by policy; empty if it is not."""
@@ -328,7 +330,8 @@ class SpecialistLanes:
         )
 
     def _with(self, lane: LaneRecord) -> "SpecialistLanes":
-        """Replace the lane, or add it at the end. If there are too many, drop the oldest that no replica holds."""
+        """Replace the lane, or add it at the end. If there are too many, drop the oldest lanes that no replica
+        holds."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
         gone = [number for number, each in by_number.items() if each.status not in HELD_STATES]
         for number in gone[: max(0, len(by_number) - _MAX_LANES)]:
@@ -339,8 +342,8 @@ class SpecialistLanes:
 def configure_lanes(
     book: SpecialistLanes | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
 ) -> tuple[SpecialistLanes, LaneMove | None]:
-    """Return the lanes for this configuration, and the move if a lane began. The first lane ever is trusted: the
-    operator chose it. If the model or the configured adapters have changed, a fresh lane begins to serve, and lanes
+    """Return the lanes for this configuration, and the move if a lane began. The very first lane is trusted, because
+    the operator chose it. If the model or the configured adapters have changed, a fresh lane begins to serve, and lanes
     that cannot coexist with it are retired. Otherwise all lanes stay, including promoted ones."""
     origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:
@@ -356,7 +359,8 @@ def configure_lanes(
 
 
 def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
-    """Make the serving lane the previous one. Retire the former previous lane and all that clash with `coming`."""
+    """Retire the previous lane and all lanes that cannot coexist with `coming`. If the serving lane can coexist with
+    it, it becomes the previous lane."""
     for lane in book.lanes:
         gone = lane.revision != coming.revision or has_name_clash(lane, coming.adapters)
         if lane.status == "previous" or (lane.status in HELD_STATES and gone):

@@ -5,7 +5,7 @@ The scheduler decides real steps with these deterministic rules, and the admissi
 1. Rank: the order in which requests wait, enter and are served.
 2. Victims: which running request is preempted, and which booked request is shed for a more important one.
 3. Chunks: how many prompt tokens a step takes, and when the decoding requests are owed their steps.
-4. Holding: when a chunk waits because a decoding request would miss its deadline behind it.
+4. Holding: when a chunk waits because a decoding request would otherwise miss its deadline.
 5. Turns: which prompts share the next chunk, and which adapter stack decodes next.
 """
 
@@ -29,14 +29,14 @@ MAX_OVERTAKE_SECONDS = 30.0
 
 
 def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
-    """Return the rank. `deadline` is the nearest one; `index` is the order of submission. A request is due at its
-    deadline, or `MAX_OVERTAKE_SECONDS` after its arrival if that comes first."""
+    """Return the rank. `deadline` is the request's nearest deadline; `index` is the order of submission. A request is
+    due at its deadline, or `MAX_OVERTAKE_SECONDS` after its arrival if that comes first."""
     latest = arrival + MAX_OVERTAKE_SECONDS
     return -priority, latest if deadline is None else min(deadline, latest), arrival, index
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the request is served by rank, not in turns: with so little time, turns would make all requests late."""
+    """Whether the deadline is so near that prompts are computed by rank alone: turns would make all of them late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -48,8 +48,8 @@ def earliest_deadline(*deadlines: float | None) -> float | None:
 
 
 def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float = 0) -> tuple[float, ...]:
-    """Return the sort key of a victim. Preempted first are the lowest priority, then pure attention before hybrid
-    models, the newest, and the cheapest to restore."""
+    """Return the sort key of a victim. Preempted first is the lowest priority; then, in this order, pure attention
+    before hybrid models, the newest, and the cheapest to restore."""
     negative_priority, _, arrival, index = rank
     return -negative_priority, has_state, -arrival, num_computed, -index
 
@@ -59,8 +59,8 @@ def may_preempt(rank: Rank, victim: Rank) -> bool:
 
 
 def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: bool) -> tuple[float, ...]:
-    """Return the sort key for shedding or suspending. Shed first are shadows, then the lowest priority, requests
-    without a deadline, those without output, and the newest."""
+    """Return the sort key for shedding or suspending. Shed first are shadows; then, in this order, the lowest priority,
+    requests without a deadline, requests without output, and the newest."""
     negative_priority, _, arrival, index = rank
     return not is_shadow, -negative_priority, has_deadline, has_output, -arrival, -index
 
@@ -72,17 +72,18 @@ MAX_IDLE_CHUNKS = 2
 
 
 def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decodes: bool, holds: bool) -> int:
-    """Return the maximum number of prompt tokens in the next step; `num_chunked` tokens of the current chunk were
-    computed since the last decode steps. While requests decode, a step delays them by at most the rest of a chunk.
-    Otherwise a step may be longer, but not by much if the scheduler holds prompts for deadlines (`holds`)."""
+    """Return the maximum number of prompt tokens in the next step. While requests decode (`decodes`), this is the rest
+    of the current chunk, of which `num_chunked` tokens have been computed. Otherwise a step may be longer, but only up
+    to `MAX_IDLE_CHUNKS` chunks if the scheduler holds prompts back for deadlines (`holds`)."""
     if decodes:
         return chunk - num_chunked
     return min(max_step_tokens, MAX_IDLE_CHUNKS * chunk) if holds else max_step_tokens
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request takes a step before the next prompt token: after a whole chunk of prompt tokens,
-    or if no prompt is left. A step computes prompts of one adapter stack, so several steps may fill a chunk."""
+    """Whether every decoding request must take a step before the next prompt token: after a whole chunk of prompt
+    tokens, or if no prompt is left. A step computes prompts of only one adapter stack, so several steps may fill a
+    chunk."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -96,7 +97,7 @@ DecodingRequest = tuple[Rank, float | None, float]
 
 @dataclass(slots=True)
 class PrefillHold:
-    """Holds chunks back while a decoding request of better rank than the prompt would otherwise miss its deadline."""
+    """Holds a prompt's chunks back while a decoding request of better rank would otherwise miss its deadline."""
 
     chunk_seconds: float  # the expected time of a chunk
     round_seconds: float = 0.0  # the time of a decode step, as a moving average; 0 until measured
@@ -110,9 +111,9 @@ class PrefillHold:
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
-        """Return the seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks`
-        left; negative if one holds it already, infinite if none can. A request that is late even without chunks holds
-        no prompt. `num_rounds` decode steps are done."""
+        """Return the seconds that chunks may take before a decoding request holds the prompt back; negative if one
+        already does, infinite if none can. A request that is late even without chunks holds no prompt back.
+        `num_chunks` of the prompt are left, and `num_rounds` decode steps are done."""
         chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:
             return inf
@@ -145,9 +146,9 @@ ItemT = TypeVar("ItemT", bound=Ranked)
 
 
 class PrefillTurns(Generic[ItemT]):
-    """Requests with prompts left to compute. The best rank goes first, except that a prompt passed over `age_bound`
-    times goes before it. A chunk holds prompts of one adapter stack. If the first request of a stack is urgent, the
-    stack is ordered by rank alone and its prompts do not age."""
+    """Requests with prompts left to compute. A chunk holds prompts of one adapter stack. The best rank goes first,
+    unless a prompt was passed over `age_bound` times. If the first request of a stack is urgent, the stack is ordered
+    by rank alone, and a turn of the stack counts for all its prompts."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -214,7 +215,7 @@ class PrefillTurns(Generic[ItemT]):
             self._last_served[item] = self._ticks
 
     def sharing(self) -> list[ItemT]:
-        """The prompts that get turns in the long run, by rank; of a stack ordered by rank alone, only the first."""
+        """The prompts that get turns in the long run, by rank. A stack that is ordered by rank alone has only one."""
         if len(self._stack_sizes) == 1:
             return self.by_rank[:1] if self.by_rank[0].is_urgent else self.by_rank
         heads = {item.stack: item for item in reversed(self.by_rank)}
@@ -238,7 +239,7 @@ class PrefillTurns(Generic[ItemT]):
 
 class DecodeTurns(Generic[ItemT]):
     """Adapter stacks with requests to decode. The current stack continues until another has waited `age_bound` steps.
-    After a chunk of prompt tokens every stack takes a step, so none waits for two chunks."""
+    After a chunk of prompt tokens, every stack takes a step before the next chunk."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound

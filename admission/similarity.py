@@ -10,9 +10,9 @@ _MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^`{|}~"
 
 
 def similarity(a: str, b: str) -> float:
-    """Return 0 for no token in common, up to 1 for the same tokens in the same order, ignoring case and spacing. This
-    is Dice's coefficient over tokens and pairs of neighbours: a changed name affects both, a changed order only the
-    pairs. It is symmetric, and its cost is linear in the number of compared characters, which is bounded."""
+    """Return a number from 0 (no token in common) to 1 (the same tokens in the same order), ignoring case and spacing.
+    It is Dice's coefficient over tokens and pairs of neighbouring tokens: a changed token affects both, a changed order
+    only the pairs. The cost is linear in the number of compared characters, which is limited."""
     mine, yours = _tokens(a), _tokens(b)
     if mine == yours:
         return 1.0

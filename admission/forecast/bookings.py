@@ -116,7 +116,7 @@ class BookedRequest:
         # Tokens to compute before the next one can be sampled; 0 while the request decodes.
         self.prompt_left = booking.prompt_tokens - hit_tokens
         self.holder = holder
-        # Prompt tokens in blocks of the holder, and pool slots that the request fills once its prompt is computed.
+        # `shared`: prompt tokens in the holder's blocks. `slots`: pool slots for the prompt tokens that are not shared.
         self.shared: float = 0 if holder is None else min(hit_tokens, booking.shared_tokens)
         self.slots: float = booking.prompt_tokens - self.shared
         self.expected_left = 0.0  # answer tokens still expected
@@ -133,7 +133,7 @@ class BookedRequest:
         self.slots = num_tokens - self.shared
 
     def preempt(self) -> None:
-        """Mark the request preempted. Its tokens are likely to be found in the cache, except for the last block."""
+        """Mark the request preempted. Its computed tokens are expected to be in the cache when it runs again."""
         self.is_running = False
         self.was_preempted = True
         self.recheck_at = -inf
@@ -169,7 +169,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this may be shed for the other: a shadow for a caller's request, or a lower priority for a higher."""
+        """Whether this may be shed for `other`: a shadow for a caller's request, a lower priority for a higher one."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)
@@ -185,8 +185,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Let the sharer share at most `most` tokens with the holder. Return the number of additional slots that the sharer
-    fills, for tokens that it no longer shares."""
+    """Set the holder of the sharer's shared blocks, and share at most `most` tokens with it. The sharer fills its own
+    slots for any further tokens; return their number."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -195,8 +195,8 @@ def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float)
 
 
 def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iterable[SharesBlocks]) -> SharerT:
-    """Transfer the blocks of a leaving request to the heir that shares most of them. Return that heir; from now on all
-    sharers share with it."""
+    """Transfer the blocks of `leaver` to the heir that shares most of them, and return that heir. All sharers now share
+    with the heir."""
     heir = max(heirs, key=lambda each: each.shared)
     for each in sharers:
         if each is not heir:
@@ -274,7 +274,7 @@ class BookedRequests:
         self._leave(request)
 
     def resume(self, key: str) -> None:
-        """Move the request to the running ones if the scheduler has not stopped it yet, otherwise to the queue."""
+        """Move the request back to the running ones if the scheduler has not stopped it yet, otherwise to the queue."""
         request = self._active[key] = self._suspended.pop(key)
         if request.is_running:
             self._seat(request)
@@ -325,8 +325,8 @@ class BookedRequests:
         return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
 
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Transfer the blocks that other requests share with the leaver to a running sharer. If none runs, they share
-        with the leaver's own holder; without one, the blocks stay cached, and the first sharer to start holds them."""
+        """Make a running sharer the holder of the leaver's blocks. If no sharer runs, the sharers share with the
+        leaver's own holder. If it has none, its blocks stay cached until a sharer starts (see `_hold_cached`)."""
         sharers = self._sharers(leaver)
         if running := [each for each in sharers if each.booking.key in self._running]:
             pass_on_blocks(leaver, running, sharers)
@@ -335,16 +335,16 @@ class BookedRequests:
                 share_blocks(each, leaver.holder, leaver.shared)
 
     def _hold_cached(self, request: BookedRequest) -> None:
-        """If the holder of the shared blocks no longer runs, let this request hold them."""
+        """If the holder of the request's shared blocks no longer runs, make the request their holder."""
         holder = request.holder
         if holder is not None and holder.booking.key not in self._running:
             pass_on_blocks(holder, [request], self._sharers(holder))
 
 
 class SimulationStart(NamedTuple):
-    """The state in which the simulation begins: the end of the step in flight. Deadlines must hold even if everything
-    takes `slowdown` times as long. The factor affects how long the scheduler holds prompts back for deadlines; it does
-    not change the prices."""
+    """The state in which a simulation begins, at the end of the step in flight. `slowdown` is a safety factor: when the
+    simulated scheduler decides whether to hold a prompt back for a deadline, it assumes that all work takes `slowdown`
+    times as long. The prices stay the same."""
 
     now: float = 0.0  # on the clock of the deadlines
     delay: float = 0.0  # seconds until the step in flight ends
@@ -382,7 +382,7 @@ class WorkRate:
         self._sums[priority] = self._sums.get(priority, 0.0) + seconds
 
     def from_priority(self, now: float, least: int | None) -> float:
-        """The rate of this priority and higher ones; the rate of all priorities if `least` is None."""
+        """The rate of the priority `least` and higher ones; the rate of all priorities if `least` is None."""
         self._fade(now)
         return sum(work for each, work in self._sums.items() if least is None or each >= least) / self._memory
 
@@ -421,7 +421,7 @@ class ExpectedDemand:
             self._rows += num_rows * seconds
 
     def load(self, now: float, priority: int | None = None) -> float:
-        """Seconds of work requested per second, at this priority and higher ones; at all priorities if None."""
+        """Seconds of work requested per second, from this priority upwards; of all priorities if `priority` is None."""
         return self._asked.from_priority(now, priority)
 
     def arrivals(self, now: float, priority: int | None = None) -> ExpectedArrivals:
@@ -442,6 +442,6 @@ class ExpectedDemand:
         return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
 
     def _higher(self, now: float, priority: int) -> float:
-        """The share of time that admitted work of higher priorities takes, limited to the share in demand now."""
+        """The share of time that admitted work of higher priorities takes, at most the share that they demand now."""
         admitted = self._admitted.from_priority(now, priority + 1)
         return min(_MAX_HIGHER, admitted, self.load(now, priority + 1))

@@ -57,11 +57,11 @@ _STALE_SECONDS = 5.0  # a measurement older than this may no longer be true
 
 
 class AdmissionController:
-    """Keeps the bookings of all live requests and decides on each new one.
+    """Keeps the bookings of all live requests and decides on each new one. Used by one thread; reads no clock.
 
-    A request is admitted if it meets its own deadline and makes no booked request late, except for lower priorities: as
-    few of them as necessary are displaced, and only if that is enough. A displaced request with time to spare is
-    suspended until it would delay no other; the rest are shed. Owned by one thread; reads no clock."""
+    A request is admitted if it would meet its own deadline and make no booked request late. Otherwise, requests of
+    lower priority may be displaced: as few as possible, and only if that is enough. A displaced request is shed, or
+    suspended if it has time to spare. It is resumed when it would no longer delay others."""
 
     def __init__(
         self,
@@ -201,8 +201,8 @@ class AdmissionController:
         return self._admit(request, forecast, crowded_out + shed + shadows, suspended, quiet)
 
     def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
-        """Return the arrivals to allow for. The highest priority in demand must meet its deadline despite all arrivals.
-        Lower ones are refused in favour of higher ones only if those arrive steadily: a burst may end soon."""
+        """Return the arrivals to expect when the request's deadline is checked. The highest priority in demand allows
+        for all arrivals. A lower priority allows only for steady arrivals of higher ones: a burst may end soon."""
         if not len(forecast.bookings):
             return NO_ARRIVALS
         if self.demand.is_topmost(forecast.now, request.priority):
@@ -211,8 +211,8 @@ class AdmissionController:
         return ExpectedArrivals(higher=_KEPT_FOR_HIGHER * share)
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
-        """Whether to admit the request only to measure again: refused requests take no steps, so prices would never
-        change. An idle replica without a recent measurement admits a request that is on time at the best prices."""
+        """Whether to admit a request only to measure prices again, since a replica that refuses everything runs no
+        steps. The replica must be idle and its last measurement old, and the request on time at the best prices."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
             return False
@@ -224,7 +224,7 @@ class AdmissionController:
     def _shadows_in_the_way(
         self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return the shadows that must be shed so that the request can run. If the other shadows would make any request
+        """Return the shadows to shed so that the request can run. If the remaining shadows would still make a request
         late, return all shadows."""
         if not self.bookings.num_shadows or request.booking.shadow:
             return ()
@@ -244,7 +244,7 @@ class AdmissionController:
         suspended: tuple[str, ...] = (),
         quiet: EstimateBound | None = None,
     ) -> Admit:
-        """`quiet` is the bound without arrivals, if it was computed before."""
+        """`quiet` is the estimate without further arrivals, if it was computed before."""
         now, leaving = forecast.now, shed + suspended
         if quiet is None:
             quiet = estimate_bound(forecast.simulate(request, leaving, until=request), request)
@@ -284,8 +284,8 @@ class AdmissionController:
         return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
 
     def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
-        """Seconds until a displaced request may be retried with its original time limit. If all places are taken, at
-        least the seconds until one is free."""
+        """Seconds until a displaced request may be retried with its original time limit. If all places are taken, the
+        retry also waits until one is free."""
         forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
         if forecast is None:
             return None
@@ -346,7 +346,7 @@ class AdmissionController:
             request.preempt()
 
     def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
-        """`whole` means that the answer is complete: the model ended it or, if `cut`, it reached `max_tokens`."""
+        """`whole`: the answer is complete because the model ended it or, if `cut`, because it reached `max_tokens`."""
         request = self.bookings.remove(key)
         if request is None:
             return
@@ -360,7 +360,7 @@ class AdmissionController:
         self.bookings.remove(key)
 
     def report_step(self, shape: StepShape, seconds: float, num_rows: int, pace: StepPace, now: float) -> None:
-        """`seconds` counts from the end of the previous step if there was no pause between them."""
+        """`seconds` counts from the end of the previous step or, after a pause, from the start of this step."""
         self.estimator.add(shape, seconds)
         self._measured_at = now
         self._pace = pace
@@ -376,8 +376,8 @@ class AdmissionController:
 
     def sweep(self, now: float) -> QueueSweep:
         """Return the changes that are due. Preempted shadows are shed. Requests that make a more important one late are
-        shed or suspended; those that can no longer meet their deadlines are shed. If no deadline requires a change,
-        suspended requests are resumed. The bookings are already updated, except for requests to be shed."""
+        shed or suspended; otherwise, waiting requests that cannot meet their deadlines are shed. If no deadline
+        requires a change, suspended requests are resumed. The bookings already show suspended and resumed requests."""
         self._has_suspended = False
         unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
         forecast = self.forecast(now)
@@ -394,9 +394,8 @@ class AdmissionController:
         return sweep._replace(shed=unseated + sweep.shed)
 
     def _resume(self, forecast: Forecast) -> QueueSweep:
-        """Resume suspended requests, best rank first, as long as they would be admitted; shed those that can no longer
-        meet their deadlines. If a request without a deadline would not be admitted, later ones with a deadline are
-        still tried."""
+        """Resume suspended requests that would be admitted now, best rank first, and shed those that can no longer meet
+        their deadlines."""
         shed = tuple(each.booking.key for each in self.bookings.suspended if is_hopeless(each, forecast))
         resumed: tuple[str, ...] = ()
         num_tried, only_timed = 0, False
@@ -415,7 +414,7 @@ class AdmissionController:
                     continue
                 if request.has_deadline:
                     break
-                only_timed = True
+                only_timed = True  # later requests with a deadline are still tried
                 continue
             if found is not None and (found.displaced or found.suspended):
                 self._displace(found)

@@ -57,14 +57,14 @@ class StepInFlight:
 
 
 class StepPace(NamedTuple):
-    """The chunk size and the holding of prompts that the scheduler currently uses."""
+    """The scheduler's current chunk size, and its rule for holding prompts back."""
 
     chunk: int  # prompt tokens in a step while requests decode
     hold: PrefillHold | None = None  # None if the scheduler holds no prompts back
 
 
 class RecentValues:
-    """The most recent values, at most `most`, and their quantiles."""
+    """The last `most` values, and their quantiles."""
 
     def __init__(self, most: int) -> None:
         self._values: deque[float] = deque(maxlen=most)
@@ -97,8 +97,8 @@ _MARGINS = (0.02, 0.5)
 
 
 class Estimator:
-    """Learns the prices of prefill steps and of decode steps from measurements. Starts from a calibration, or without
-    prices until a few steps of each kind have been measured."""
+    """Learns the prices of prefill steps and of decode steps from measured steps. Prices are known from the start with
+    a calibration, otherwise after a few steps of each kind."""
 
     def __init__(self, calibrated: StepPrices | None = None) -> None:
         self._fits = {
@@ -134,7 +134,7 @@ class Estimator:
         return StepPrices(*prefill, *decode, self._switch)
 
     def add(self, shape: StepShape, seconds: float) -> None:
-        """Record a step that took `seconds`, counted from the end of the previous step if there was no pause."""
+        """Record a step. `seconds` counts from the end of the previous step or, after a pause, from its own start."""
         if seconds <= 0:
             return
         prices = self.prices
@@ -171,7 +171,8 @@ class Estimator:
 
     @property
     def margin(self) -> float:
-        """The share by which work may exceed its forecast."""
+        """The safety margin: the share of the measured time by which steps exceeded their forecast. It is the 90th
+        percentile over recent stretches of steps, within `_MARGINS`."""
         measured = self._stretches.quantile(0.9)
         least, most = _MARGINS
         return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)
@@ -187,11 +188,11 @@ _SUBSETS = [subset for size in (3, 2, 1) for subset in combinations(range(3), si
 
 
 class PriceFit:
-    """Fits prices by non-negative least squares of relative errors, in which old steps lose weight. Prices that the
-    steps cannot determine, because all had the same shape, stay at the prior."""
+    """Fits prices by non-negative least squares of relative errors; old steps gradually lose weight. Prices that the
+    steps cannot determine, because all steps had the same shape, stay close to the prior."""
 
     def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.98, trust: float = 0.02) -> None:
-        """`units` are usual sizes of the three features. The prior weighs as much as `trust` measurements."""
+        """`units` are typical values of the three features. The prior weighs as much as `trust` measurements."""
         self._units = units
         self._keep = keep
         self._trust = trust
@@ -204,7 +205,7 @@ class PriceFit:
 
     @property
     def prices(self) -> Vector | None:
-        """None without a prior and without measurements."""
+        """None if there is neither a prior nor a measurement."""
         if self._is_stale:
             self._is_stale = False
             self._prices = self._solve()
@@ -240,7 +241,7 @@ class PriceFit:
         return (best[0] / units[0], best[1] / units[1], best[2] / units[2])
 
     def _first_guess(self, usual: float) -> Vector:
-        """Return prices for steps of equal shape: half of the time for the step itself, half for its tokens."""
+        """Return initial prices that attribute half of the usual time to the step itself and half to its tokens."""
         step, tokens, _ = self._matrix[0]
         return (usual / 2, usual / 2 * step / (tokens * self._units[1]), 0.0)
 
@@ -290,13 +291,14 @@ _EVERY = 8  # answers between two updates of the estimate
 
 class AnswerLengths:
     """Learns the lengths of answers. An answer that was cut, by `max_tokens` or otherwise, would have been longer by an
-    unknown amount: it counts as a survivor at that length (the Kaplan-Meier estimate).
+    unknown amount, so its length is treated as censored (the Kaplan-Meier estimate).
 
-    `max_tokens` is the longest an answer may be, and rarely its length. A deadline is judged by the 90th percentile of
-    lengths, a wait by their mean. Until the model has ended enough answers, each is expected to continue for a
-    modest number of tokens; beyond the longest answer seen, only `max_tokens` is known. Cuts have a separate window,
-    and cuts shorter than the shortest complete answer, which carry no information, are not kept. A large number of cuts
-    therefore cannot displace the learnt lengths."""
+    A deadline is judged by the 90th percentile of lengths, a wait by their mean. Until the model has ended enough
+    answers, each answer is expected to continue for a modest number of tokens. An answer that is longer than all
+    complete ones is expected to reach `max_tokens`.
+
+    Cut answers have a separate window, so that many of them cannot displace the complete ones. Cut answers that are
+    shorter than the shortest complete one carry no information and are not kept."""
 
     def __init__(self) -> None:
         self._ends: deque[int] = deque(maxlen=_MOST)
@@ -329,7 +331,7 @@ class AnswerLengths:
         return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
 
     def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
-        """The length that `share` of the answers that already have `so_far` tokens do not exceed."""
+        """The length that is not exceeded by `share` of the answers with at least `so_far` tokens; at most `most`."""
         if not self._at:
             return min(most, so_far + _MODEST)
         alive = self._survivors(so_far)
@@ -392,7 +394,8 @@ class EstimateBound(NamedTuple):
 
 
 class AnswerEstimate(NamedTuple):
-    """An estimate between two bounds: no further request arrives, or as many as are in demand."""
+    """An estimate between two bounds. `quiet` assumes that no further request arrives, `busy` that requests keep
+    arriving at the present rate."""
 
     made_at: float
     load: float  # seconds of requested work per second
@@ -416,14 +419,15 @@ class AnswerEstimate(NamedTuple):
 
 
 class LoadCorrection:
-    """Learns how close answers came to the busy bound, by load and by expected time to the end: near the end, fewer
-    requests can still overtake."""
+    """Learns where answer times lie between the quiet and the busy bound, by load and by expected duration: a short
+    answer can be overtaken by fewer requests."""
 
     def __init__(self) -> None:
         self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
 
     def share(self, load: float, horizon: float) -> float:
-        """Return the median share of similar answers or, if there are too few, the overload scaled by the horizon."""
+        """Return the expected position between the bounds: the median of similar answers or, if there are too few, a
+        guess from the load and the horizon."""
         seen = self._of(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:

@@ -1,4 +1,4 @@
-"""The forecast times of all booked requests if a request is admitted or displaced, and the requests to displace."""
+"""Forecasts the times of all booked requests if a request is admitted or displaced, and finds requests to displace."""
 
 from bisect import insort
 from collections.abc import Collection
@@ -97,8 +97,8 @@ class Forecast:
         arrivals: ExpectedArrivals = NO_ARRIVALS,
         until: BookedRequest | None = None,
     ) -> Simulation:
-        """Simulate the bookings with `extra` and without `without`, until the outcome of `until` (None: every outcome)
-        is known. An earlier simulation of the same requests is continued."""
+        """Simulate the bookings, with `extra` added and `without` left out, until the outcome of `until` (None: every
+        outcome) is known. An earlier simulation of the same requests is continued."""
         without = frozenset(without)
         key = (extra, without, arrivals.rows, arrivals.prefill)
         if key in self._simulations:
@@ -121,14 +121,15 @@ class Forecast:
         return self.simulate()
 
     def slack_alone(self, request: BookedRequest, since: float = 0.0) -> float:
-        """Seconds to spare before its deadline if the request has the replica to itself after `since` seconds; negative
-        if it is late even then."""
+        """Seconds to spare before the request's deadline if it has the replica to itself after `since` seconds;
+        negative if it is late even then."""
         if not request.has_deadline:
             return inf
         return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
 
     def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
-        """Return the times of the request alone, scaled by `factor`; `end` is `first` unless the length is exact."""
+        """Return the times of the request if it has the replica to itself, multiplied by `factor`. If the answer's
+        length is not known exactly, `end` equals `first`."""
         pace, booking = self._pace, request.booking
         most, holds = self._capacity.max_step_tokens, pace.hold is not None
         tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
@@ -143,7 +144,7 @@ class Forecast:
         return ForecastTimes(first * factor, end * factor)
 
     def _own_times(self, timeline: Simulation, request: BookedRequest, higher: float) -> ForecastTimes:
-        """Return the new request's times, with the margin; `higher` is the share of time for higher priorities."""
+        """Return the new request's times with the margin. `higher` is the share of time that higher priorities take."""
         factor = (1 + self.margin) / (1 - higher)
         grace = self.grace if len(self.bookings) else 0.0
         first = timeline[request].first_at
@@ -151,8 +152,8 @@ class Forecast:
         return ForecastTimes(first * factor + grace, end * factor + grace)
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
-        """Whether the first token decides if the deadline of the whole answer is met: nothing is known about the
-        length, or the request is alone and its answer may be short, so that refusing it helps no other request."""
+        """Whether the deadline of the whole answer is checked at the first token: if nothing is known about the length,
+        or if no other request is booked and the answer may be short, so that a refusal would help no other request."""
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
@@ -165,8 +166,7 @@ class Forecast:
 
     def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
         """Return the requests that the new one pushes past their deadlines. A request that would certainly be late
-        anyway is not counted. If that is uncertain, because it would be late or on time by less than the margin, it
-        must not be delayed any further."""
+        anyway is not counted. A request that may be late anyway, within the margin, counts if it is delayed further."""
         delayed = []
         for request in [each for each in self._timed if each.booking.key not in without]:
             times = _long_times(timeline, request)
@@ -208,8 +208,8 @@ class Forecast:
         return request.prompt_left * self._prices.prefill_token + request.expected_left * self._prices.decode_token
 
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
-        """Judge the new request's deadline with the expected arrivals, and the deadlines of all others with the known
-        requests only: their own checks left room for arrivals, and the new request is such an arrival."""
+        """Check the new request's deadline with the expected arrivals, and the deadlines of booked requests without
+        them. When those were admitted, room was left for arrivals, of which the new request is one."""
         without = frozenset(without)
         own_late = -inf
         missed: DeadlineKind = "end"
@@ -255,11 +255,11 @@ _RETRY_SPREAD = 0.25  # the share of the retry time over which the retries of re
 
 
 def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
-    """Seconds until the obstacle has passed; None if it never would.
+    """Seconds until a refused request should be retried; None if it would be late even alone.
 
-    A request that would delay others waits until the last of them has ended. A request that would be late itself waits
+    A request that would delay others waits until the last of them has ended. A request that would itself be late waits
     until a fraction of the others has ended: its lateness divided by the delay that they cause. Simulating later
-    moments would take longer than the rest of a decision (docs/performance.md)."""
+    moments instead would take longer than the rest of a decision (docs/performance.md)."""
     spare = forecast.slack_alone(request)
     if spare < 0:
         return None
@@ -274,8 +274,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
-    """Seconds until this fraction of the booked requests has ended. A request in line waits for their work, which
-    shrinks steadily; a running request shares its steps with them until they end."""
+    """Seconds until `part` of the booked requests has ended. While a request is in line, their remaining work counts,
+    which shrinks steadily. While it runs, their number counts, because all running requests share the steps."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -284,7 +284,7 @@ def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> fl
 
 
 def add_jitter(seconds: float | None, draw: float) -> float | None:
-    """Lengthen the time by a random part of `_RETRY_SPREAD`; `draw` is in [0, 1)."""
+    """Lengthen the time by up to `_RETRY_SPREAD` of it; `draw` is a random number in [0, 1)."""
     if seconds is None:
         return None
     return min(seconds, MAX_RETRY_SECONDS / (1 + _RETRY_SPREAD)) * (1 + _RETRY_SPREAD * draw)
@@ -343,8 +343,8 @@ class Displacement(NamedTuple):
         return chosen
 
     def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
-        """Return the candidates to displace next: the requests that would be late, if their lateness is the only
-        obstacle, otherwise those that begin before the new request is done."""
+        """Return the requests to displace next. If only the lateness of lower requests is an obstacle, these are the
+        late ones; otherwise, they are those that begin before the new request is done."""
         late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
         if check.own_late <= 0 and len(late) == len(check.delayed):
             return [each for each in lower if each in late] or lower
@@ -388,7 +388,7 @@ def shadows_to_displace(
 def split_departures(
     keys: tuple[str, ...], bookings: BookedRequests, forecast: Forecast
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys to shed and the keys to suspend. Shadows, and requests without enough time, are shed."""
+    """Return the keys to shed and the keys to suspend. Shadows, and requests that cannot afford to wait, are shed."""
 
     def can_wait(request: BookedRequest | None) -> bool:
         if request is None or request.booking.shadow:
@@ -404,7 +404,7 @@ class QueueSweep(NamedTuple):
 
     shed: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()  # suspended in the bookings already
-    beneficiary: str = ""  # the request for which they are suspended
+    beneficiary: str = ""  # the request for which others are shed or suspended
     resumed: tuple[str, ...] = ()  # resumed in the bookings already
     hopeless: frozenset[str] = frozenset()
     """Requests that seem unable to meet their deadlines. A step may have stalled, so they are shed one sweep later."""
@@ -413,9 +413,9 @@ class QueueSweep(NamedTuple):
 def sweep_queue(
     forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
 ) -> QueueSweep:
-    """Return the changes that rescue the best-ranked late request that can be helped. If there is none, shed requests
-    that were hopeless at the previous sweep and still are. A request is hopeless if it cannot meet a deadline even with
-    all times multiplied by `least_factor`; unless its answer's length is exact, its first token counts as the end."""
+    """Return the changes that rescue the best-ranked late request that can be helped. If no request can be helped,
+    return the waiting requests to shed: those that are hopeless and already were at the previous sweep. A request is
+    hopeless if it would miss a deadline even with all times multiplied by `least_factor`."""
     rescue = find_rescue(forecast, bookings)
     if rescue is not None:
         beneficiary, displaced = rescue
@@ -423,6 +423,7 @@ def sweep_queue(
     timeline, hopeless = forecast.unchanged, []
     for request in bookings.line:
         outcome = timeline[request]
+        # If the answer's length is not known exactly, the time of the first token is used instead of the end.
         end = outcome.finish_at if request.booking.exact else outcome.first_at
         if forecast.slack(request, ForecastTimes(outcome.first_at * least_factor, end * least_factor)) < 0:
             hopeless.append(request.booking.key)
@@ -431,7 +432,7 @@ def sweep_queue(
 
 def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
     """Whether a suspended request can no longer meet its deadline. A request with time to spare is not checked at every
-    sweep: with many suspended requests, that would be most of the work."""
+    sweep, because checking many suspended requests would take most of the sweep's time."""
     if forecast.now < request.recheck_at:
         return False
     slack = forecast.slack_alone(request, SWEEP_SECONDS)
@@ -454,7 +455,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of lower requests that begin before `request` ends, then of those that replace them."""
+    """Return the keys of lower requests that begin before `request` ends, then of those that would replace them."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))
@@ -474,7 +475,7 @@ def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str
     if not keys:
         return []
     times = times_without(len(keys))
-    if forecast.late_by(request, times) > 0:  # late within the margin; it may still meet the deadline
+    if forecast.late_by(request, times) > 0:  # if only by the margin, it may still meet its deadline
         return keys if forecast.slack(request, times) >= 0 else []
     count = 1
     while count < len(keys) and forecast.late_by(request, times_without(count)) > 0:

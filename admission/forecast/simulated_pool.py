@@ -10,7 +10,7 @@ _EPSILON = 1e-9
 
 class SimulatedRequest:
     """A request in the simulation, and its outcome: seconds from now until it begins, has its first token, and ends an
-    answer of expected length; and the rounds until that end."""
+    answer of expected length. `end_round` counts the rounds until that end."""
 
     begun_at = first_at = finish_at = inf
     end_round = 0.0
@@ -37,8 +37,8 @@ class SimulatedRequest:
 
 
 class SimulatedPool:
-    """Counts whole blocks, as the real pool does. From the start, a prompt has blocks for all its tokens and the next
-    one; a decoding request takes another block when its last one is full."""
+    """Counts whole blocks, as the real pool does. From the start, a prompt has blocks for all its tokens and for the
+    first answer token. A decoding request takes another block when its last one is full."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SimulatedPool:
         self._jobs, self._prompts, self._decoding = jobs, prompts, decoding
         self._block_size, self._num_blocks = capacity.block_size, capacity.num_blocks
         self._entry_blocks = capacity.num_blocks - capacity.headroom
-        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # the present holder, by the first holder
+        self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # the present holder of blocks, by their first holder
         self.used_slots = 0.0
         self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
@@ -68,7 +68,7 @@ class SimulatedPool:
         return self._count_blocks(rounds) <= num_free
 
     def rounds_in_pool(self, rounds: float, count: float) -> float:
-        """Return for how many of the `count` rounds that follow the first `rounds` there are enough blocks."""
+        """Return for how many of the next `count` rounds there are enough blocks; `rounds` rounds are done."""
         num_rows = len(self._decoding)
         num_seated = num_rows + len(self._prompts)
         most = (self.used_slots + count * num_rows) / self._block_size + num_seated * self._beyond_full
@@ -102,7 +102,7 @@ class SimulatedPool:
             self.used_slots += sum(each.slots for each in sharers) - before
 
     def share_blocks(self, job: SimulatedRequest) -> None:
-        """Let the request share blocks with their holder. If no holder runs, it takes them from the cache."""
+        """Let the request share blocks with their holder. If no holder runs, the request becomes the holder."""
         holder, shared = self._find_holder(job)
         self.used_slots += share_blocks(job, holder, shared)
         if holder is not None:
@@ -111,7 +111,7 @@ class SimulatedPool:
             self._heirs[job.request.holder] = job
 
     def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the running holder of the blocks that `sharer` shares, and their tokens; (None, 0) if none runs."""
+        """Return the running holder of the blocks that `sharer` shares, and the shared tokens; otherwise (None, 0)."""
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)

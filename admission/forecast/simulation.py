@@ -1,8 +1,8 @@
 """The known work, simulated to its end under the scheduling policy.
 
-The simulation jumps from event to event instead of from step to step: a prompt ends, an answer ends, a request enters.
-A round is one decode step of every adapter stack. The distant future is approximated: turns of long prompts become
-shares of the chunks, and the far end of the queue becomes a steady stream of requests.
+The simulation jumps from event to event (a prompt ends, an answer ends, a request enters), not from step to step. A
+round is one decode step of every adapter stack. The distant future is approximated: long prompts get shares of the
+chunks instead of turns, and the far end of the queue becomes a steady stream of requests.
 """
 
 from bisect import bisect_left
@@ -40,7 +40,7 @@ _get_preemption_order = attrgetter("request.preemption_order")
 
 
 class Simulation:
-    """Simulates until the requested outcome is known: when each request begins, has its first token and ends."""
+    """Simulates when each request begins, has its first token and ends."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Simulation:
                 self._pool.share_blocks(job)
 
     def run(self, until: BookedRequest | None = None) -> "Simulation":
-        """Run to the end, or until all outcomes of `until` are known."""
+        """Run to the end, or until all times of `until` are known."""
         target = None if until is None else self[until]
         while not self._is_over:
             if self._may_enter:
@@ -147,7 +147,7 @@ class Simulation:
         return True
 
     def _owes_round(self) -> bool:
-        """Whether a round must follow the last prompt tokens; if so, it is taken next."""
+        """Return whether a round must follow the last prompt tokens. If so, the caller takes it next."""
         if not policy.owes_decode(self._chunk, self._num_chunked, more_prompts=bool(self._prompts)):
             return False
         self._num_chunked = 0
@@ -176,7 +176,7 @@ class Simulation:
             self._lowest = job.rank[0]
 
     def _enter(self) -> None:
-        """Let requests run in queue order while places and slots are free or lower priorities can be preempted."""
+        """Start requests in queue order while places and slots are free or lower priorities can be preempted."""
         self._may_enter = False
         while self._next < len(self._line):
             job = self._line[self._next]
@@ -195,7 +195,8 @@ class Simulation:
             self._turns.add(job)
 
     def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first victim unless `head` is given and may not preempt it. Return whether it was preempted."""
+        """Preempt the first running request in preemption order, unless `head` is given and may not preempt it. Return
+        whether a request was preempted."""
         victim = min(self._seated(), key=_get_preemption_order)
         if head is not None and not may_preempt(head.rank, victim.rank):
             self._lowest = victim.rank[0]
@@ -221,14 +222,14 @@ class Simulation:
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
-        """Return `PrefillHold.margin` for the prompt now; infinite if no request can hold it."""
+        """Return `PrefillHold.margin` for the prompt now; infinite if no decoding request can hold it back."""
         if self._hold is None or not self._timed:
             return inf
         now, num_chunks = self._start.now + self._now * self._slowdown, ceil(prompt.left / self._chunk)
         return self._hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
 
     def _rounds_held(self, prompt: SimulatedRequest, count: float) -> float:
-        """Return how many of `count` rounds are taken before the held prompt continues."""
+        """Return how many of the next `count` rounds are taken before the held prompt continues."""
         if self._hold is None or count <= 1:
             return count
         hold, num_stacks, seconds = self._hold, len(self._stacks), self._round_seconds(1.0, after_chunk=False)
@@ -246,7 +247,7 @@ class Simulation:
         return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
     def _take_chunks(self, prompts: Sequence[SimulatedRequest], margin: float) -> None:
-        """Simulate one chunk; or several, with a round after each, if no prompt ends or is held meanwhile."""
+        """Simulate one chunk, or several with a round after each if no prompt ends or is held back meanwhile."""
         most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
         tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
         first = self._prompts[0]
@@ -364,7 +365,7 @@ class Simulation:
         return seconds if self._prompts else seconds * self._stretch
 
     def _stop_decoding(self, job: SimulatedRequest) -> float:
-        """Free what the decoding request holds. Return the tokens generated since it began to decode."""
+        """Free what the decoding request holds. Return the number of tokens generated since it began to decode."""
         num_grown = self._rounds - job.since
         self._context -= job.size + num_grown
         self._timed.pop(job, None)
@@ -375,8 +376,8 @@ class Simulation:
         return num_grown
 
     def _stream_rest(self) -> None:
-        """Approximate the rest of the line as a stream: each request begins when the work before it is done, and as
-        many requests as run now share each round."""
+        """Approximate the rest of the line as a stream: each request begins when the work before it is done, and the
+        number of requests that share a round stays as it is now."""
         rest, prices, now, rounds = self._line[self._next :], self._prices, self._now, self._rounds
         num_rows, num_stacks = len(self._decoding) + len(self._prompts), max(1, len(self._stacks))
         look_back = self._context / max(1, len(self._decoding))
