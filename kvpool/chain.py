@@ -1,4 +1,4 @@
-"""Prefix keys: a block's key names its tokens, all tokens before them, and the lane that computed them."""
+"""Prefix keys: a block's key identifies its tokens, all tokens before them, and the lane that computed them."""
 
 import sys
 from array import array

@@ -120,8 +120,8 @@ class BlockPool:
         resumable: Callable[[BlockKey], bool] | None = None,
     ) -> AdmissionPlan:
         """Plan a table of `num_tokens` slots for `chain`, leaving `headroom` blocks free, without changing the pool.
-        The hit never covers the chain's last token, which must be computed to sample the next one. With `resumable`,
-        the hit ends only after a block whose key that function accepts."""
+        The cached blocks that are reused (the hit) never cover the chain's last token, which must be computed to sample
+        the next one. If `resumable` is given, the hit ends after a block whose key that function accepts."""
         if headroom < 0:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
@@ -174,7 +174,7 @@ class BlockPool:
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Extend the table to `num_tokens` slots. Raises PoolExhausted, adding no block, if too few are free."""
+        """Extend the table to `num_tokens` slots. Raises PoolExhausted and adds no block if too few are free."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):
@@ -284,9 +284,9 @@ class BlockPool:
 
 
 class RecentlyEvicted:
-    """Remembers keys of evicted blocks, to distinguish an evicted block from one that was never cached: at least the
-    last `capacity` keys and fewer than twice as many, in constant time for each key. It keeps two generations: when the
-    younger one is full, it replaces the older one."""
+    """Remembers the keys of recently evicted blocks, to distinguish an evicted block from one that was never cached. It
+    keeps two generations: when the younger one has `capacity` keys, it replaces the older one. At least the last
+    `capacity` evictions are therefore known."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

@@ -1,4 +1,4 @@
-"""How many replicas a trace needs: simulates it, compares it with the objectives, and searches for the fewest."""
+"""Finds how many replicas a trace needs: simulates it, checks the objectives, and searches for the fewest replicas."""
 
 import asyncio
 from collections import defaultdict
@@ -57,7 +57,7 @@ class SpecialistFigures:
         return "; ".join(self.misses) or ("met" if self.is_promising else "no objectives")
 
     def records(self) -> list[BenchRecord]:
-        """Return the figures as records of a single run, without a spread."""
+        """Return the figures as records of a single run."""
         found = [(name, "", float(getattr(self, name))) for name in ("replicas", "requests", "refused", "failed")]
         times = zip(("TTFT p50", "TTFT p95", "TTFT p99", "ITL p95"), (*self.ttft, self.itl[1]), strict=True)
         found += [(metric, "ms", 1000 * seconds) for metric, seconds in times]
@@ -126,8 +126,9 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Find the fewest replicas of each specialist, for all at once: by doubling, then by bisection. Specialists share
-    load, so the result is simulated as a whole and increased where it fails. Raises NotEnough if `most` are too few."""
+    """Find the fewest replicas of each specialist by doubling, then by bisection, for all specialists at once. They
+    affect each other, so the result is simulated as a whole, and specialists that miss an objective get another
+    replica. Raises NotEnough if `most` replicas of a specialist are too few."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []
     while any(enough[name] - too_few[name] > 1 for name in names):
@@ -198,7 +199,7 @@ class SimulationRun:
         return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
 
     def records(self) -> list[BenchRecord]:
-        """Return the figures as records of a single run, without a spread."""
+        """Return the figures as records of a single run."""
         found = [record for figures in self.figures.values() for record in figures.records()]
         whole = (
             ("busiest router", "% of a core", 100 * max(self.router_shares)),
@@ -236,8 +237,8 @@ def play(
 async def _play(
     cluster: SimulatedCluster, requests: Sequence[TraceRequest], report: Report
 ) -> tuple[list[SimulatedAnswer], BusyTimes, BusyTimes]:
-    """Return the answers, and the busy times just before the first and just after the last request is sent. Callers do
-    not wait for each other."""
+    """Send each request at its time, whether or not earlier ones were answered. Return the answers, and the busy times
+    just before the first and just after the last request is sent."""
     await cluster.start()
     loop = asyncio.get_running_loop()
     first = cluster.busy_times()

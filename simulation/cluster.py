@@ -107,7 +107,7 @@ class Machine:
 
 
 class TimedEngine:
-    """An engine that takes the time of the cost model and computes nothing."""
+    """An engine that computes nothing and takes as long as the cost model says."""
 
     def __init__(self, cost: CostModel, clock: Clock) -> None:
         self._cost = cost
@@ -124,7 +124,7 @@ class TimedEngine:
 
 
 class BusyTimes(NamedTuple):
-    """Busy seconds until `time`."""
+    """Seconds for which engines and routers were busy, from the start of the simulation to `time`."""
 
     time: float
     engines: dict[str, float]  # simulated seconds, summed over the replicas of each specialist
@@ -194,7 +194,6 @@ class SimulatedCluster:
             await self.loop.create_task(router.close(), context=process.context.copy())
 
     def busy_times(self) -> BusyTimes:
-        """Return the busy times since the cluster was created."""
         engines = {
             name: sum(each.replica.engine.busy_seconds for each in machines if each.replica is not None)
             for name, machines in self._machines.items()

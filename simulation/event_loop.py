@@ -19,8 +19,8 @@ State = Literal["up", "stopped", "dead"]
 
 
 class Process:
-    """A simulated process. Its callbacks run while it is up, wait while it is stopped, and never run once it is dead.
-    As after kill -9, no handler sees its end and no `finally` block runs."""
+    """A simulated process. Its callbacks run while it is up, wait while it is stopped, and never run once it is dead. A
+    process dies as after kill -9: no handler notices it, and no `finally` block runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,13 +28,13 @@ class Process:
         self._held: list[TimerHandle] = []
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._dropped: list[object] = []
-        """Keeps the callbacks of the dead process: collecting them would run their `finally` blocks."""
+        """Keeps the callbacks of the dead process: garbage-collecting them would run their `finally` blocks."""
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
     def takes(self, handle: TimerHandle) -> bool:
-        """Return whether the callback may run now. If not, keep it until the process resumes, or for good if it is
-        dead."""
+        """Return whether the callback may run now. Otherwise, keep the callback: until a stopped process resumes, or
+        for good if the process is dead."""
         if self.state == "up":
             return True
         (self._held if self.state == "stopped" else self._dropped).append(handle)
@@ -100,9 +100,9 @@ class _Due(TimerHandle):
 
 
 class HeapLoop(asyncio.BaseEventLoop):
-    """Callbacks run in the order of their times, and those due at the same time in the order in which they were
-    scheduled: the same callbacks give the same history. Work for threads is done on the loop. Only asyncio's futures
-    and tasks are used, not its loop."""
+    """Runs callbacks in simulated time, in the order in which they are due. Callbacks due at the same time run in the
+    order in which they were scheduled, so that the same callbacks give the same history. Work for threads runs on the
+    loop. Of asyncio, only futures and tasks are used, not the loop."""
 
     def __init__(self, start: float = 1000.0) -> None:
         """`start` is not zero, so that code that assumes zero fails."""
@@ -165,7 +165,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         task.add_done_callback(lambda _: self.stop())
         self.run_forever()
         if not task.done():
-            raise LoopStuck(f"{task!r:.200} waits, and no event is left after {self.num_events} events")
+            raise LoopStuck(f"no event is left after {self.num_events} events, but {task!r:.200} still waits")
         return task.result()
 
     def run_forever(self) -> None:
@@ -206,7 +206,7 @@ class HeapLoop(asyncio.BaseEventLoop):
             self.cpu_seconds[name] = self.cpu_seconds.get(name, 0.0) + spent
 
     def count_collection(self, phase: str, _: object) -> None:
-        """Add up the CPU time of garbage collections; for `gc.callbacks`."""
+        """Add up the CPU time of garbage collections, as a callback in `gc.callbacks`."""
         self.collected_seconds += time.process_time() * (1 if phase == "stop" else -1)
 
     def _next_moment(self) -> bool:
@@ -276,7 +276,7 @@ class LoopClock:
 
 
 class EngineClock:
-    """The clock of an engine. `sleep` only adds up the time; `take` returns it for the simulation to let it pass."""
+    """The clock of an engine. `sleep` only adds up the time; `take` returns the sum, which the simulation lets pass."""
 
     def __init__(self, loop: HeapLoop) -> None:
         self.now = loop.time

@@ -103,7 +103,7 @@ class Port:
         self._generic.extend(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Does nothing: these handlers are registered already."""
+        """Does nothing: `add_generic_rpc_handlers` gets the same handlers."""
 
     def find(self, method: str) -> Any:
         """Return the grpc.RpcMethodHandler; None if the method is not served."""
@@ -126,7 +126,7 @@ class Address:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are accepted, even for a stopped process."""
+        """Whether connections are accepted. A stopped process still accepts them."""
         return self.process is not None and self.process.state != "dead"
 
 

@@ -58,7 +58,7 @@ def adapter_digest(name: str) -> str:
 
 
 class SimCodec(VocabularyCodec):
-    """Encodes printable text faster than the tokenizer does, and conversations without another process."""
+    """Encodes printable text faster than the tokenizer does, and renders conversations without another process."""
 
     def __init__(self) -> None:
         vocabulary = sim_vocabulary()
@@ -84,7 +84,7 @@ class SimCodec(VocabularyCodec):
 
 @lru_cache(maxsize=1)
 def sim_codec() -> SimCodec:
-    """Return the codec, which is shared between runs: neither it nor its grammars hold the state of a run."""
+    """Return the codec that all runs share: neither it nor its grammars hold the state of a run."""
     return SimCodec()
 
 
@@ -122,7 +122,7 @@ class EnginePump(EngineThread):
         return True
 
     def _look(self) -> None:
-        """Schedule a reading of the inbox, unless a step is running: its end schedules one."""
+        """Schedule the next reading of the inbox. While a step runs, do nothing: its end schedules a reading."""
         if self._is_stepping or self._dead:
             return
         if self._next is not None:

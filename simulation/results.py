@@ -54,8 +54,8 @@ def share_stolen(before: CpuTicks | None, after: CpuTicks | None) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class BenchRecord:
-    """One figure of `system`: "octet", the name of a peer, or "limit" for a bound that no system can beat. `value` is
-    the median of the runs, `low` and `high` are their 10th and 90th percentiles."""
+    """One measured figure. `system` is "octet", the name of a peer, or "limit" for a bound that no system can beat.
+    `value` is the median of the runs; `low` and `high` are their 10th and 90th percentiles."""
 
     bench: str
     case: str

@@ -91,7 +91,7 @@ class LengthShape(NamedTuple):
 
 
 def read_azure(path: Path) -> list[LengthShape]:
-    """Read an Azure trace. The first request has the average gap, as if it followed the last. Raises TraceError for a
+    """Read an Azure trace. The first request has no predecessor and gets the average gap. Raises TraceError for a
     malformed line, and for a trace of fewer than two requests."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
@@ -133,7 +133,7 @@ class Arrival:
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
-    """Read JSON lines in Mooncake's format or CSV in Azure's, as detected. Raises TraceError for an invalid file."""
+    """Read a trace of either format: Mooncake's JSON lines or Azure's CSV. Raises TraceError for an invalid file."""
     with path.open("rb") as file:
         is_json = file.read(64).lstrip().startswith(b"{")
     if is_json:
@@ -220,7 +220,7 @@ def assign_specialists(demand: Sequence[TraceRequest], mix: Mapping[str, float],
 
 
 def fit_to_context(request: TraceRequest, context: int) -> TraceRequest:
-    """Cut a request to fit the context: the answer to at most half of it, then the end of the prompt."""
+    """Cut a request to fit the context: the answer to at most half of the context, then the end of the prompt."""
     answer = min(request.answer_tokens, max(1, context // 2))
     room, prompt = context - answer, list(request.prompt)
     while sum(prompt) > room:
