@@ -149,7 +149,7 @@ def add_doors(benches: Commands) -> None:
 
         return publish(arguments, measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
 
-    add_bench(benches, "doors", DOORS, "gRPC and HTTP, also with many idle connections", "shorter ones", 5, run)
+    add_bench(benches, "doors", DOORS, "TTFT over gRPC and HTTP, also with idle connections", "shorter ones", 5, run)
 
 
 def add_overview(benches: Commands) -> None:

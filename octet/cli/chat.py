@@ -247,19 +247,19 @@ def _exit(session: ChatSession, _: str) -> str:
     return ""
 
 
-_SPECIALIST_ABOUT = "show or set the only specialist that may answer; - for any"
+_SPECIALIST_ABOUT = "show or set the only specialist that may answer; `-` allows all"
 SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "help": SlashCommand("/help", "list these commands", lambda *_: f"{_format_slash_commands()}\n{_KEY_HELP}"),
     "reset": SlashCommand("/reset", "start a new conversation", _reset),
-    "system": SlashCommand("/system [TEXT]", "show or set the system message; - for none", _system),
+    "system": SlashCommand("/system [TEXT]", "show or set the system message; `-` removes it", _system),
     "why": SlashCommand("/why", "show the receipt of the last answer", _why),
     "save": SlashCommand("/save FILE", "save the conversation as JSON", _save),
     "specialist": SlashCommand("/specialist [NAME]", _SPECIALIST_ABOUT, _specialist),
     "exit": SlashCommand("/exit", "end the chat", _exit),
 }
 _HELP = f"""
-Each answer is printed as it streams, followed by one line: which specialist gave
-it, with which confidence and why, how much of the prompt was cached, and the speed.
+Each answer is printed as it streams. The line after it shows the specialist, its
+confidence, the reason, how much of the prompt was cached, and the speed.
 
 {_format_slash_commands("  ")}
 

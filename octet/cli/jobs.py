@@ -38,7 +38,7 @@ def add_jobs_command(commands: Commands) -> None:
     add_option(submit, "--idempotency-key", "KEY", "submitting twice with the same key makes one job")
     submit.set_defaults(request_id=None)
     listing = _add_verb(verbs, "list", "list your jobs, newest first", _list)
-    add_option(listing, "--limit", "N", "at most N; default: the router's limit", int)
+    add_option(listing, "--limit", "N", "at most N; default: 50", int)
     add_option(listing, "--before", "ID", "only jobs older than this one", default="")
     get = _add_verb(verbs, "get", "show a job and its answer so far", _get)
     cancel = _add_verb(verbs, "cancel", "cancel a job; an ended job does not change", _cancel)

@@ -41,9 +41,9 @@ def add_keys_command(commands: Commands) -> None:
     new.add_argument("--role", required=True, choices=ROLES, help="call: send requests; operate: also make changes")
     option = partial(add_option, new)
     option("--requests-per-minute", "N", "default: no limit", int)
-    option("--tokens-per-minute", "N", "of prompts and answers; default: no limit", int)
+    option("--tokens-per-minute", "N", "tokens of prompts and answers; default: no limit", int)
     option("--concurrency", "N", "requests at once; default: no limit", int)
-    option("--tenant", "NAME", "tenant whose cache and receipts it shares (default: its name)")
+    option("--tenant", "NAME", "tenant whose cache and receipts the key shares (default: the key's name)")
     option("--expires", "DATE", "2027-01-31, or 2027-01-31T12:00:00Z; UTC")
     _add_verb(verbs, "list", "list all keys, without their secrets", _list)
     about = "revoke a key; running requests finish, event streams are closed"
@@ -52,7 +52,7 @@ def add_keys_command(commands: Commands) -> None:
 
 def _add_verb(verbs: Any, name: str, about: str, act: KeysCommand) -> argparse.ArgumentParser:
     parser = add_parser(verbs, name, about)
-    add_option(parser, "--file", "FILE", f"default: {KEYS_VARIABLE}, if it is a path, or {_DEFAULT_FILE}", Path)
+    add_option(parser, "--file", "FILE", f"default: the path in {KEYS_VARIABLE}, or {_DEFAULT_FILE}", Path)
     add_flag(parser, "--json", "print all fields as JSON")
 
     def run(arguments: argparse.Namespace) -> int:

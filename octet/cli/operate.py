@@ -31,24 +31,24 @@ its fallback answers, and it gets only shadow traffic. recovering: its shadow
 answers pass again, and must do so for a whole window before it serves. An operator
 can hold a breaker open or closed until it is released."""
 _KNOBS_HELP = """
-INTENT.shadow_threshold: a request below this confidence is also sent to a shadow.
-INTENT.priority_floor: requests of a lower priority are refused.
-INTENT/SPECIALIST instead of INTENT: the same for one specialist only."""
+INTENT.shadow_threshold: requests of lower confidence are copied to a shadow.
+INTENT.priority_floor: requests of lower priority are refused.
+INTENT/SPECIALIST instead of INTENT sets the knob for one specialist only."""
 _LANES_HELP = """
 A lane is a specialist's model with its adapters. One lane serves. Another may be
 a candidate: it receives shadow requests only, until it is promoted."""
 _LOAD_HELP = """
 PATH is a directory below the replicas' adapter root, as the replicas see it.
 A path that begins with ./, ../ or ~ is resolved on this machine. The root is
-`adapter_root` of the configuration, or else the folder of the configuration file,
-or without a file the folder in which `octet serve` was started."""
+`adapter_root` of the configuration. The default is the folder of the configuration
+file or, without a file, the folder in which `octet serve` was started."""
 _ROOT_ADVICE = (
     "the root is adapter_root of the configuration, or else the folder of the configuration file, "
     "or without a file the folder in which octet serve was started"
 )
 _SHADOW_HELP = """
-For requests whose answers could be verified on both sides: how often each passed,
-and how often only one of them did. `octet router tune` derives thresholds."""
+Counts requests whose primary and shadow answers could both be verified: how often
+each passed, and how often only one did. `octet router tune` derives thresholds."""
 _SHADOW_LEGEND = "passed, alone: primary / shadow, among requests verified on both sides"
 _SHED_LEGEND = "shed: over budget, no free replica, refused by the replica, or too late to be compared"
 _SLO_HELP = """
@@ -174,10 +174,10 @@ def add_breaker_commands(commands: Commands) -> None:
     change = _change(_describe_breaker, Operator.hold_breaker, "specialist", "hold")
     hold = cli.add_operator_verb(verbs, "hold", about, change)
     position = hold.add_mutually_exclusive_group(required=True)
-    position.add_argument("--open", dest="hold", action="store_const", const="open", help="send it only shadow traffic")
+    position.add_argument("--open", dest="hold", action="store_const", const="open", help="send only shadow traffic")
     position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="let it serve")
     _add_change_options(hold, reason_needed=True)
-    about = "let the breaker decide again, starting from its own state"
+    about = "end the hold; the breaker decides again"
     change = _change(_describe_breaker, Operator.release_breaker, "specialist")
     release = cli.add_operator_verb(verbs, "release", about, change)
     _add_change_options(release)
@@ -240,7 +240,7 @@ def add_lane_commands(commands: Commands) -> None:
     about = "let the candidate serve; running requests finish on their lane"
     change = _change(_describe_lane, Operator.promote, "specialist", "name")
     promote = cli.add_operator_verb(verbs, "promote", about, change)
-    about = "drop the candidate; without one, return to the previous lane"
+    about = "drop the candidate, if any; otherwise return to the previous lane"
     change = _change(_describe_lane, Operator.roll_back, "specialist")
     rollback = cli.add_operator_verb(verbs, "rollback", about, change)
     for verb in (load, promote, rollback):
@@ -279,7 +279,7 @@ def add_replica_commands(commands: Commands) -> None:
     )
     for name, about, change in changes:
         parser = cli.add_operator_command(commands, name, about, _show(_describe_replica, partial(_mark, change)))
-        add_option(parser, "replica", "REPLICA", "its name in `octet replicas`")
+        add_option(parser, "replica", "REPLICA", "name of the replica in `octet replicas`")
         _add_change_options(parser)
 
 
@@ -307,7 +307,7 @@ def resolve_replica_name(operator: Operator, name: str) -> str:
 def add_shadow_command(commands: Commands) -> None:
     parser = cli.add_operator_command(commands, "shadow", "compare primary and shadow answers")
     verbs = parser.add_subparsers(metavar="report", required=True)
-    about = "compare pass rates by intent, primary and shadow"
+    about = "compare pass rates of primary and shadow answers by intent"
     show = _show(format_shadow_report, lambda operator, given: operator.shadow_report(given.last))
     report = cli.add_operator_verb(verbs, "report", about, show, _SHADOW_HELP)
     add_option(report, "--last", "TIME", "such as 24h; default: all", parse_duration, default=0.0)

@@ -47,9 +47,9 @@ def add_receipts_command(commands: Commands) -> None:
     option("--specialist", "NAME", "specialist that answered or should have", default="")
     parser.add_argument("--outcome", default="", choices=OUTCOMES, help="only requests with this outcome")
     option("--limit", "N", "at most N; default: %(default)s", parse_positive, default=50)
-    about = "only older requests: 10m (ago), 2026-01-31T12:00, or ms since 1970"
+    about = "only requests before 10m (ago), 2026-01-31T12:00, or ms since 1970"
     option("--before", "TIME", about, parse_moment_ms, default=0)
-    option("--tenant", "NAME", "only this tenant's; default: all", default="")
+    option("--tenant", "NAME", "only requests of this tenant; default: all", default="")
     add_flag(parser, "--follow", "continue with new requests until Ctrl-C")
 
 

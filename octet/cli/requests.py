@@ -26,8 +26,8 @@ _GENERATE_HELP = """
 The router chooses the specialist. Without a prompt argument, standard input is
 the prompt."""
 _ROUTE_HELP = """
-Prints the specialist, its probability if the classifier was asked, and what made
-the decision. Nothing is generated."""
+Prints the specialist, its probability if the classifier decided, and the reason.
+Nothing is generated."""
 _ROUTER_ONLY = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts", "validate")
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 FLOAT_OPTIONS = ("temperature", "top_p", "min_p", "typical_p", *_PENALTIES)
@@ -55,9 +55,9 @@ def add_request_options(parser: argparse.ArgumentParser, *, is_streamed: bool = 
     add_option(form, "--choice", "TEXT", "one of these strings; repeatable", **_LISTED)
     add_timing_options(parser, is_streamed=is_streamed)
     add_routing_options(parser.add_argument_group("routing"))
-    option("--session", "ID", "conversation id; prefers a replica that holds its prefix")
+    option("--session", "ID", "conversation id; the router prefers the replica that has the conversation cached")
     option("--user", "ID", "end user on whose behalf the request is made")
-    about = "check the whole answer with its task's verifier; the receipt carries the result"
+    about = "verify the whole answer and put the verdict on the receipt"
     parser.add_argument("--validate", action="store_true", default=None, help=about)
 
 
@@ -91,7 +91,7 @@ def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_str
     add_option(parser, "--priority", "N", "0 to 9; higher priorities are served first", int)
     add_option(parser, "--timeout", "SECONDS", f"time limit for {subject}", float)
     if is_streamed:
-        add_option(parser, "--first-token-timeout", "SECONDS", "cancel if no token has arrived by then", float)
+        add_option(parser, "--first-token-timeout", "SECONDS", "cancel if the first token takes longer", float)
     else:
         parser.set_defaults(first_token_timeout=None)
 

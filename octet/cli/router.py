@@ -38,15 +38,15 @@ invalid, 130 after a second Ctrl-C.
 """
 _EXIT_STATUS = "Exit status: 0 on success, 2 when an option, a file or the data is invalid."
 _TUNE_HELP = """
-One threshold for every intent, from the comparisons that the router stores or
-from a file, with its cost and its benefit. Nothing is changed: the last lines
-print the commands that do."""
+Proposes a threshold for each intent, with its cost and benefit, from comparisons
+that the router stored or that are in a file. Nothing is changed: the last lines
+are the commands that would set the thresholds."""
 _THRESHOLD = ".shadow_threshold"
 _parse_share = cli.number_type(lambda share: 0.01 <= share <= 0.99, "a share is a number in [0.01, 0.99]")
 
 
 def add_router_command(commands: Commands) -> None:
-    about = "serve one endpoint over replicas that run elsewhere"
+    about = "serve one endpoint in front of replicas that run elsewhere"
     parser = add_parser(commands, "router", about, description=_DESCRIPTION)
     option = partial(add_option, parser)
     option("--config", "FILE", "configuration (default: eight C++ specialists)", Path)
@@ -183,7 +183,7 @@ def _add_tune_command(commands: Commands) -> None:
     source("--export", "FILE", "write the comparisons as JSON lines", Path)
     goal = partial(add_option, parser.add_argument_group("goal").add_mutually_exclusive_group())
     goal("--catch", "SHARE", "smallest share of saves to catch (default: %(default)s)", _parse_share, default=0.9)
-    goal("--budget", "SHARE", "largest share of today's shadows to keep", _parse_share)
+    goal("--budget", "SHARE", "largest share of the current shadows to keep", _parse_share)
     about = "what to catch; a save is a request that only the shadow answered correctly (default: %(default)s)"
     parser.add_argument("--by", choices=get_args(thresholds.GoalAim), default="saves", help=about)
 

@@ -23,7 +23,7 @@ _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a
 _DESCRIPTION = """\
 Replay a trace through an ensemble in simulated time and check whether its
 specialists meet their objectives (slo). Without --replicas, find the smallest
-number of replicas that does. Router, admission, scheduler and block pool are the
+number of replicas that meets them. Router, admission, scheduler and block pool are the
 real ones; each engine takes the time given by the specialist's cost model
 (cost_model, from `octet bench engine --calibrate`; by default that of a 135M model
 on two CPU cores).

@@ -19,9 +19,9 @@ from octet.terminal import fold_text, format_seconds, replace_unprintable, termi
 _HELP = """
 What decided and why, the state of breakers and knobs, which replicas were asked
 and how each replied, where the time went, how the request ended, and related
-changes of the hour before. Receipts are kept for a limited time. With a key that
-may not operate: what the caller's own receipt holds, without shadow comparison,
-evaluation and changes.
+changes of the hour before. Receipts are kept for a limited time. A key without the
+role operate sees only its tenant's requests, without shadow comparison, evaluation
+and changes.
 
   octet why 0a4c5d1e-demo
   octet why nightly-17 --tenant batch --json"""
