@@ -50,7 +50,7 @@ def no_fit_replica(reasons: Iterable[str]) -> Refusal:
 def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
     """Refuse content that was in flight when replicas died. No retry-after: a retry would send the same content."""
     died = f"{num_deaths} replicas died with this request in flight"
-    return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}: it is refused for another {seconds:.0f} s")
+    return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}; the request is refused for another {seconds:.0f} s")
 
 
 def caller_gone(request: Request, now: float) -> Refusal:

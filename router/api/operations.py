@@ -1,4 +1,4 @@
-"""Operator calls, checked and bounded, the same for gRPC and HTTP."""
+"""Operator calls, with their checks and limits, shared by gRPC and HTTP."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ ShadowCounts = Callable[[], wire.ShadowCounts]  # since this router started
 
 
 class OperatorApi:
-    """The operator's calls, on the event loop, for the current caller. Every call may raise Refusal."""
+    """The operator's calls, made for the current caller. Used on the event loop. Every call may raise Refusal."""
 
     def __init__(self, controls: ControlPlane, receipts: ReceiptLog, slos: SloTracker) -> None:
         self.controls = controls
@@ -79,7 +79,7 @@ class OperatorApi:
         return wire.ListReplicasResponse(replicas=self.controls.replicas())
 
     async def change(self, request: Any) -> Any:
-        """Make one of `_CHANGES`. A change that has started is finished even if its caller disconnects."""
+        """Make the change that `request` describes. Once started, it is finished even if the caller disconnects."""
         values = _check(request, *(field.name for field in request.DESCRIPTOR.fields if field.name != "change"))
         who = CHECKS.identifier("change.who", request.change.who)
         why = CHECKS.identifier("change.why", request.change.why)
@@ -93,7 +93,7 @@ class OperatorApi:
             return await asyncio.shield(change)
 
     async def audit(self, request: wire.ListAuditRequest) -> Sequence[wire.AuditEntry]:
-        """List entries, newest first."""
+        """List audit entries, newest first."""
         most, subject = _check(request, "most", "subject")
         return await self.controls.audit(int(most) or DEFAULT_AUDIT, subject)
 
@@ -130,7 +130,7 @@ class OperatorApi:
 
     @contextmanager
     def _suggesting(self, request: Any) -> Iterator[None]:
-        """Add a similar name to the refusal of an unknown name."""
+        """Add a similar known name to the refusal of an unknown name."""
         try:
             yield
         except Refusal as refusal:

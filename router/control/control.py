@@ -235,7 +235,7 @@ class ControlPlane:
         self.events.publish(wire.OperatorEvent(at_unix_ms=row.at_ms, audit=audit_to_wire(row)))
 
     async def _report_wrong_adapter(self, replica: ObservedReplica, ref: AdapterRef, digest: str) -> None:
-        why = f"{replica.name} found other content under {ref.path}: it is not used"
+        why = f"{replica.name} found other content at {ref.path}, and does not use it"
         before, after = f"{ref.load_name} {ref.digest}", f"{ref.load_name} {digest}"
         row = audit_row(self._wall(), ChangeAuthor(BY_POLICY, why), "wrong_adapter", replica.specialist, before, after)
         _log.error("%s: %s", replica.specialist, why)

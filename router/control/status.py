@@ -51,7 +51,7 @@ class DrainedReplicas:
 
         def revise(body: DocumentBody | None) -> DocumentRevision:
             if body is not None:
-                raise conflict(f"{replica} is already drained, by {body.get('by')}: {body.get('why')}", "replica")
+                raise conflict(f"{replica} was already drained by {body.get('by')}: {body.get('why')}", "replica")
             last = f"; no replica of {specialist} is left to answer" if self.is_last(replica, specialist) else ""
             row = audit_row(now, author, "drain", replica, "open", f"drained{last}")
             return DocumentRevision({"by": author.who, "why": author.why, "since": now}, row)

@@ -1,6 +1,6 @@
-"""Access checks before a route runs: API keys, cross-origin requests, and pages that may act as an operator. A page
-from another origin can send any request that an HTML form can send, and every other request if its host name is made to
-resolve to this router (DNS rebinding). Browsers state the origin of a request; other programs need not."""
+"""Access checks before a route runs: API keys, cross-origin requests, and web pages that try to act as an operator. A
+page from another origin can send any request that an HTML form can send. If its host name is made to resolve to this
+router (DNS rebinding), it can send any request. Browsers state the origin of a request; other programs need not."""
 
 import re
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ def _guard(app: ASGIApp, path: str, gate: AccessGate) -> ASGIApp:
 
 def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
     """Raises ApiError if a browser sends a change from a page with another origin. Without keys, every caller has an
-    operator's rights, and only the host name distinguishes a local page from one that uses DNS rebinding."""
+    operator's rights; then the host name is checked too, because a page may use DNS rebinding."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     host = _header_value(headers, b"host")
     is_read = scope["method"] in _READ_METHODS
@@ -77,7 +77,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def origin_host(origin: str) -> str | None:
-    """Return the host of an HTTP origin, with the port if it names one; None for any other origin."""
+    """Return the host, and the port if given, of an `http` or `https` origin; None for any other origin."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -86,13 +86,13 @@ def origin_host(origin: str) -> str | None:
 
 
 def _is_local_connection(scope: Scope) -> bool:
-    """Whether the connection came in on the loopback interface, for which only loopback names are legitimate."""
+    """Whether the connection arrived on the loopback interface."""
     server = scope.get("server")
     return server is not None and is_loopback(f"[{server[0]}]" if ":" in server[0] else server[0])
 
 
 def _header_value(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """Return the value of a header. The values of a repeated header are joined, so that no check accepts them."""
+    """Return the value of a header. The values of a repeated header are joined: the result then fails every check."""
     found = [value.decode("latin-1").strip() for key, value in headers if key == name]
     return ", ".join(found) if found else None
 

@@ -34,9 +34,9 @@ _FIELD_NAMES: Mapping[str, str] = {
 _FORMAT_NAMES = {"structure": "output_config.format", "structure.json_schema": "output_config.format.schema"}
 _STOP_REASONS = {wire.FINISH_REASON_STOP: "end_turn", wire.FINISH_REASON_LENGTH: "max_tokens"}
 _OTHER_BLOCKS = "the specialists read only text, an assistant's tool_use and a user's tool_result"
-_ONE_TIER = "there is one tier; octet.priority orders requests"
+_ONE_TIER = "there is one tier; set octet.priority instead"
 _NO_THINKING = "the specialists answer without a separate thinking part"
-_ONLY_MODELS_CALL = "only models call tools"
+_ONLY_MODELS_CALL = "only the model itself can call tools"
 
 
 class CacheControlled(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -99,7 +99,7 @@ class OutputFormat(CacheControlled, kw_only=True):
 
 class OutputConfig(CacheControlled, kw_only=True):
     format: OutputFormat | None = None
-    effort: Annotated[Any, only("the specialists have no effort levels; max_tokens limits its length")] = None
+    effort: Annotated[Any, only("the specialists have no effort levels; max_tokens limits an answer's length")] = None
 
 
 class AnthropicMetadata(CacheControlled, kw_only=True):
@@ -121,12 +121,12 @@ class CountRequest(CacheControlled, kw_only=True):
     thinking: Annotated[Any, only(_NO_THINKING, {"type": "disabled"})] = None
     service_tier: Annotated[Any, only(_ONE_TIER, "auto", "standard_only")] = None
     speed: Annotated[Any, only(_ONE_TIER, "standard")] = None
-    container: Annotated[Any, only("nothing is executed here")] = None
-    mcp_servers: Annotated[Any, only("no server is called from here", [])] = None
-    context_management: Annotated[Any, only("the conversation is not edited")] = None
+    container: Annotated[Any, only("the router executes no code")] = None
+    mcp_servers: Annotated[Any, only("the router calls no MCP servers", [])] = None
+    context_management: Annotated[Any, only("the router does not edit the conversation")] = None
     diagnostics: Annotated[Any, only("octet.receipt reports how a request was served")] = None
     inference_geo: Annotated[Any, only("there is only one location")] = None
-    user_profile_id: Annotated[Any, only("no profiles are kept; metadata.user_id names the user")] = None
+    user_profile_id: Annotated[Any, only("the router keeps no profiles; set metadata.user_id to name the user")] = None
     workspace_id: Annotated[Any, only("there are no workspaces")] = None
 
 
@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """Build the request. `answer` holds the fields that a token count does not have."""
+    """Build the request. `answer` holds the fields of a message request that a token count lacks."""
     fields.check_supported(asked)
     model = common_fields.ModelName.parse(asked.model)
     options = common_fields.octet_request(model, asked.octet)
@@ -251,7 +251,7 @@ def _block_text(block: _Block, where: str) -> str:
 
 
 def _sampling(asked: MessageRequest) -> wire.Sampling | None:
-    """Return the sampling fields; None if the request sets none, so that the task's values apply."""
+    """Return the sampling fields; None if the request sets none: then the task's defaults apply."""
     temperature = asked.temperature
     if temperature is not None and not 0 <= temperature <= _MAX_TEMPERATURE:
         raise errors.invalid_field("temperature", f"in [0, {_MAX_TEMPERATURE:g}]", f"{temperature:g}")
@@ -282,7 +282,7 @@ def _tool(tool: AnthropicTool, where: str) -> wire.Tool:
 
 
 def _tool_choice(asked: CountRequest) -> wire.ToolChoice | None:
-    """Return the tool choice; None if the request sets none, or sets "none" and has no tools."""
+    """Return the tool choice; None if it is not set, or if it is "none" and there are no tools."""
     choice = asked.tool_choice
     if choice is None:
         return None
@@ -372,7 +372,7 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Return the event that starts the message; nothing after the first call. Cached tokens are not known yet."""
+        """Return the `message_start` event; nothing after the first call. Cached tokens are not known at this point."""
         if self._has_started:
             return b""
         self._has_started = True

@@ -90,12 +90,12 @@ class BodyReader:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Parse a body. Raises ApiError if it is nested too deeply, too large, ambiguous or not a JSON object."""
+    """Parse a body. Raises ApiError if it is not a JSON object, is nested too deeply, is too large or repeats a key."""
     _check_size(raw)
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique_keys, parse_constant=_reject_constant)
     except UnicodeDecodeError as error:
-        raise _malformed(f"byte 0x{raw[error.start]:02x} at {error.start:,} is not UTF-8") from None
+        raise _malformed(f"byte 0x{raw[error.start]:02x} at offset {error.start:,} is not UTF-8") from None
     except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from None
     if not isinstance(parsed, dict):
@@ -106,7 +106,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def _check_size(raw: bytes) -> None:
-    """Raises ApiError for too much nesting or too many values. Text that is not JSON is left to the parser."""
+    """Raises ApiError if a body is nested too deeply or holds too many values. Whether it is JSON is not checked."""
     outline = _cut_strings(raw)
     if _is_surely_small(outline):
         return
@@ -129,14 +129,14 @@ def _check_size(raw: bytes) -> None:
 
 
 def _is_surely_small(raw: bytes) -> bool:
-    """Whether the body is surely within the limits: every value follows an opening bracket or a comma."""
+    """Whether the numbers of brackets and commas already show that the body is within the limits."""
     num_opened = raw.count(b"[") + raw.count(b"{")
     return num_opened <= MAX_DEPTH and 1 + num_opened + raw.count(b",") <= MAX_VALUES
 
 
 def _cut_strings(raw: bytes) -> bytes:
-    """Return the body with all strings emptied, so that brackets in a prompt do not count as depth. This is ten times
-    as fast as a scan. An unclosed string is left out, and a body with too many quotes is returned unchanged."""
+    """Replace every string with an empty one, so that brackets in a prompt do not count as nesting. An unclosed string
+    is removed. A body with more than `_MAX_QUOTES` quotes is returned unchanged: scanning it is faster."""
     if raw.count(b'"') > _MAX_QUOTES:
         return raw
     outside: list[bytes] = []

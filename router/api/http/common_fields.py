@@ -17,7 +17,7 @@ ROUTED_MODEL = "octet"
 MODEL_PATTERN = r"octet(?:/([a-z0-9._-]{1,64})(?::([a-z0-9._-]{1,64}))?)?"
 _PINNED = re.compile(MODEL_PATTERN)
 _MODEL_SCHEMA = {"pattern": f"^{MODEL_PATTERN}$", "examples": [ROUTED_MODEL]}
-_MODEL_HELP = "octet lets the router choose; octet/SPECIALIST and octet/SPECIALIST:ADAPTER do not"
+_MODEL_HELP = "octet lets the router choose; octet/SPECIALIST and octet/SPECIALIST:ADAPTER name the specialist"
 ModelField = Annotated[str, Meta(description=_MODEL_HELP, extra_json_schema=_MODEL_SCHEMA)]
 StopText = Annotated[str, fields.text_limits("stop", 1)]
 StopTexts = Annotated[list[StopText], fields.list_limits("stop")]
@@ -35,7 +35,7 @@ class ModelName:
 
     @classmethod
     def parse(cls, name: str) -> "ModelName":
-        """Parse a model name. Raises ApiError for any other string."""
+        """Parse `octet`, `octet/SPECIALIST` or `octet/SPECIALIST:ADAPTER`. Raises ApiError for any other name."""
         found = _PINNED.fullmatch(name)
         if found is None:
             raise errors.unknown_model_error(name[:100])
@@ -57,7 +57,7 @@ def list_model_names(ensemble: Ensemble, replicas: Iterable[Replica]) -> Iterato
 
 
 class GenerationOptions(Struct, kw_only=True):
-    """Sampling and length, with the same names in OpenAI's dialect and in Octet's own."""
+    """Options for sampling and length that have the same names in OpenAI's dialect and in Octet's own."""
 
     temperature: Annotated[float, fields.number_limits("sampling.temperature")] | None = None
     top_p: Annotated[float, fields.number_limits("sampling.top_p")] | None = None
@@ -135,7 +135,7 @@ def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferR
 
 
 def octet_field_names(model: ModelName, options: type[OctetOptions]) -> dict[str, str]:
-    """Return the `octet` object's names for the fields of an InferRequest."""
+    """Map the fields of an InferRequest to the names that the caller uses: `model`, or fields of the `octet` object."""
     same = set(options.__struct_fields__) - {"exclude", "adapters", "receipt"}
     return {
         **{name: f"octet.{name}" for name in same},

@@ -30,9 +30,9 @@ _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no in
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A parsed request body of any dialect, with one InferRequest for each choice, in order. The first has the
-    request's id; the ids of the others begin with it. `field_names` maps InferRequest's fields to the dialect's, for
-    errors."""
+    """A parsed request body of any dialect. It has one InferRequest for each choice, in order: the first has the
+    request's id, and the ids of the others begin with that id. `field_names` maps the fields of an InferRequest to the
+    dialect's names for them, for errors."""
 
     model: ModelName
     requests: tuple[wire.InferRequest, ...]
@@ -94,8 +94,8 @@ class ContentBlocks:
         return bool(self._blocks) and self._blocks[-1].is_text
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
-        """Add a chunk. Return its content by block: first the rest of open calls, then text, then new calls. A chunk
-        merged for a slow reader may hold the rest of a call and the text after it; this order reopens no block."""
+        """Add a chunk. Return its content by block: the rest of open calls first, then text, then new calls. This order
+        reopens no block, even if a chunk merged for a slow reader holds the end of a call and the text after it."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]
@@ -218,7 +218,7 @@ class CompletionEndpoint:
     _parse: Callable[[dict[str, Any], str], ApiRequest]  # called with a body and a request id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A stream starts with its first token, so that an earlier error has its own HTTP status."""
+        """Answer a request. A stream starts with the first token, so that an earlier error gets its own HTTP status."""
         connection = Request(scope, receive)
         request_id = scope["request_id"]
         request = self._parse(await self._bodies.read_object(connection), request_id)
@@ -251,8 +251,8 @@ async def run_choices(
     trace: TraceHeaders,
     handle: Callable[[AnswerChoice, wire.InferEvent], Awaitable[None]] | None = None,
 ) -> None:
-    """Run all choices concurrently; `handle` gets every event after its choice has added it. If one choice fails,
-    cancel the others and raise its ApiError, or CallerGone."""
+    """Run all choices concurrently. `handle` is called with every event, after the event was added to its choice. If a
+    choice fails, cancel the others and raise ApiError or CallerGone."""
 
     async def run(message: wire.InferRequest, choice: AnswerChoice) -> None:
         async def write(raw: bytes) -> None:
@@ -281,7 +281,7 @@ async def run_choices(
 
 @contextmanager
 def refusals_as_errors(request: ApiRequest, choices: Sequence[AnswerChoice]) -> Iterator[None]:
-    """Convert refusals to errors with the text of every choice so far, and a cancelled choice to CallerGone."""
+    """Convert a Refusal to an ApiError with the text of all choices so far, and a cancelled choice to CallerGone."""
     try:
         yield
     except Refusal as refusal:

@@ -27,13 +27,13 @@ _LINGER_SECONDS = 5.0
 _EVENT_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 _STALL_SLACK_SECONDS = 1.0
 _SAME_NAMES: Mapping[str, str] = {}
-_PLACEHOLDER = "\x00"  # occurs in no name and no number: marks the place of a template's text
+_PLACEHOLDER = "\x00"  # marks the place of the text in a template; occurs in no name and no number
 _ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True, slots=True)
 class CallerConnection:
-    """The server's side of one request, stored in the extensions of its scope. Only Octet's own server provides it."""
+    """The server's functions for one request, in the extensions of its scope. Only Octet's own server sets them."""
 
     abort: Callable[[], None]  # closes immediately and drops buffered data
     send: Send | None = None  # the server's own `send`, for body parts after the head has passed the middleware
@@ -166,10 +166,10 @@ def _error_event(error: ApiError) -> bytes:
 
 
 class EventTemplate:
-    """Events that differ only in one string; the rest is encoded once."""
+    """A template for events that differ only in one string; everything else is encoded once."""
 
     def __init__(self, event_with: Callable[[str], bytes]) -> None:
-        """`event_with` returns the event with a given string. Raises ValueError unless the string occurs in it once."""
+        """`event_with` makes the event for a string. Raises ValueError unless the string occurs exactly once in it."""
         self._before, self._after = event_with(_PLACEHOLDER).split(msgspec.json.encode(_PLACEHOLDER))
 
     def event(self, text: str) -> bytes:
@@ -178,7 +178,7 @@ class EventTemplate:
 
 @dataclass(eq=False)
 class EventStreamWriter:
-    """Writes one event stream. The head is sent with the first event, so that earlier errors have their own HTTP
+    """Writes one event stream. The response starts with the first event, so that an earlier error gets its own HTTP
     status. A caller that reads nothing for `_stall_seconds` is disconnected."""
 
     _scope: Scope
@@ -197,8 +197,8 @@ class EventStreamWriter:
         error_event: Callable[[ApiError], bytes] = _error_event,
         field_names: Mapping[str, str] = _SAME_NAMES,
     ) -> None:
-        """Run the work, which ends the stream, while the caller is connected. Raises ApiError if the work fails before
-        the first event; a later error becomes the last event."""
+        """Run `work`, which writes and ends the stream, while the caller is connected. Raises ApiError if `work` fails
+        before the first event; a later error is sent as the last event."""
         try:
             await run_while_connected(self._receive, work)
         except (Refusal, ApiError) as failure:
@@ -210,7 +210,7 @@ class EventStreamWriter:
             await abort_connection(self._scope, self._receive)
 
     async def send(self, event: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Send an event; `headers` are sent with the first. Raises TimeoutError if the caller does not read."""
+        """Send an event; the first is sent with `headers`. Raises TimeoutError if the caller does not read."""
         if not self.is_open:
             self.is_open = True
             more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
@@ -222,7 +222,7 @@ class EventStreamWriter:
         await self._write(event, more=False)
 
     async def end_empty(self) -> None:
-        """Respond with 204, because there will be no events. Raises TimeoutError if the caller does not read."""
+        """End a stream that has no events, with status 204. Raises TimeoutError if the caller does not read."""
         await self._send({"type": "http.response.start", "status": 204, "headers": []})
         await self.end()
 
@@ -244,6 +244,6 @@ class EventStreamWriter:
 
 
 def open_answer_stream(service: RequestServer, scope: Scope, receive: Receive, send: Send) -> EventStreamWriter:
-    """Open a stream. The router's own, shorter limit ends a stalled stream first, so that the receipt records it."""
+    """Open a stream. The router's own, shorter stall limit applies first, so that the receipt records a stall."""
     stall_seconds = service.policy.ensemble.dispatch.stall_seconds + _STALL_SLACK_SECONDS
     return EventStreamWriter(scope, receive, send, stall_seconds)

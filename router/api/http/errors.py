@@ -200,5 +200,5 @@ class JsonResponse(Response):
 
 
 def is_anthropic_path(path: str) -> bool:
-    """Whether callers of this path expect Anthropic's error envelope, even if there is no such route."""
+    """Whether callers of this path expect Anthropic's error envelope, even if no route has this path."""
     return path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/")

@@ -17,7 +17,7 @@ from router.api.http.errors import ApiError, invalid_field, missing_field, unkno
 from router.routing.validation import COUNTS, RANGES, SIZES
 
 RANGE_KEY = "x-range"
-_MAX_LISTED = 16  # an error lists the known fields only up to this many
+_MAX_LISTED = 16  # an error lists the known fields if there are at most this many
 
 _StructT = TypeVar("_StructT", bound=Struct)
 Count = Annotated[int, Meta(ge=0)]
@@ -41,24 +41,24 @@ _ACCEPTING: dict[type, tuple[type[inspect.Type], ...]] = {  # the types that may
 
 
 def unsupported(why: str, *texts: str, must_be: str = "") -> Meta:
-    """Annotate a field. The strings in `texts` (if empty, all strings outside the type) are not supported for the
-    reason `why`; every other value outside the type is invalid."""
+    """Annotate a field. The strings in `texts` are reported as unsupported, for the reason `why`; without `texts`, so
+    are all strings outside the type. Any other value outside the type is reported as invalid."""
     return Meta(extra={"unsupported": why, "texts": texts, "must_be": must_be})
 
 
 def never_missing(limit: str, **more: Any) -> Meta:
-    """Annotate a required field that is reported as invalid if it is missing."""
+    """Annotate a required field that is reported as invalid, rather than missing, if it is left out."""
     return Meta(extra={"must_be": limit, "never_missing": limit}, **more)
 
 
 def only(why: str, *allowed: Any) -> Meta:
-    """Annotate a field of the vendor's API that supports only `allowed` here, for the reason `why`."""
+    """Annotate a field of the vendor's API. Only the values in `allowed` are supported, for the reason `why`."""
     return Meta(extra_json_schema={"enum": [None, *allowed]}, extra={"only": (why, allowed)})
 
 
 def number_limits(field: str, **changed: Any) -> Meta:
-    """Annotate a number with the range of a wire field. The request validator checks the range; the schema publishes it
-    under a key of its own, because msgspec would replace its bounds with those of `Int64`."""
+    """Annotate a number with the range of a wire field, which the request validator checks. The schema has the range
+    under `RANGE_KEY`, because msgspec would replace ordinary bounds with those of `Int64`."""
     limits = RANGES[field]._replace(**changed)
     found = {"exclusiveMinimum" if limits.open else "minimum": limits.least, "maximum": limits.most}
     return Meta(extra_json_schema={RANGE_KEY: {"anyOf": [{"const": 0}, found]} if limits.or_zero else found})
@@ -77,7 +77,7 @@ _type_info = cache(inspect.type_info)  # takes a millisecond for a large struct
 
 @cache
 def _restricted_fields(kind: type[Struct]) -> list[tuple[str, str, Sequence[Any]]]:
-    """Return the name, reason and allowed values of each of the struct's fields that `only` annotates."""
+    """Return the name, the reason and the allowed values of every field that is annotated with `only`."""
     info: Any = _type_info(kind)
     fields = [(each.name, getattr(each.type, "extra", None) or {}) for each in info.fields]
     return [(name, *extra["only"]) for name, extra in fields if "only" in extra]
@@ -92,7 +92,7 @@ def check_supported(struct: Struct, where: str = "") -> None:
 
 
 def to_struct(body: dict[str, Any], kind: type[_StructT]) -> _StructT:
-    """Convert a body. Raises ApiError for the first invalid field. Null fields, even unknown ones, are ignored."""
+    """Convert a body to a struct. Raises ApiError for the first invalid field. Ignores null fields, known or not."""
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError:
@@ -119,7 +119,7 @@ def parse_whole_number(name: str, text: str) -> int:
 
 
 def _check(value: Any, expected: inspect.Type, where: str, extra: Mapping[str, Any] = _NO_EXTRA) -> None:
-    """Remove unknown null fields. Raises ApiError for the first invalid part of the value."""
+    """Check a value, and remove unknown null fields from it. Raises ApiError for the first invalid part."""
     if isinstance(expected, inspect.Metadata):
         _check(value, expected.type, where, {**extra, **(expected.extra or {})})
         return

@@ -78,7 +78,7 @@ class InferToolChoice(Struct, forbid_unknown_fields=True):
 
 
 class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
-    """The fields of an InferRequest and, on the same level, those of its sampling."""
+    """The fields of an InferRequest, with the fields of its `sampling` on the same level."""
 
     prompt: Annotated[str, fields.text_limits("prompt")] | None = None
     template: Annotated[str, fields.text_limits("template")] | None = None
@@ -245,7 +245,7 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
-    """Return the error with the partial answer. Raises ApiError if the answer is empty, except after a timeout."""
+    """Return the error with the partial answer. If that is empty, raises ApiError instead, except after a timeout."""
     error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error
@@ -303,7 +303,7 @@ def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
 
 def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
     async def submit(request: Request) -> Response:
-        """Respond with 202, or 200 for a job already submitted with the same key."""
+        """Respond with 202, or with 200 if a job was submitted before with the same idempotency key."""
         message = parse_infer_request(await bodies.read_object(request))
         with errors.rename_fields(INFER_FIELD_NAMES):
             job, is_new = await jobs.submit(message, request.headers.get("idempotency-key", ""))
@@ -350,7 +350,7 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
-    """Send a job's events. If the caller already has all of them, respond with 204, so that a browser stops."""
+    """Send a job's events. If the caller has all of them, respond with 204, so that a browser does not reconnect."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))
@@ -367,7 +367,7 @@ async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: c
 
 
 async def _current_status(jobs: JobManager, job_id: str) -> AsyncGenerator[jobs_pb2.JobEvent, None]:
-    """Yield the current status, for a HEAD request, which does not wait."""
+    """Yield only the job's current status, for a HEAD request, which does not wait for events."""
     yield jobs_pb2.JobEvent(status=await jobs.get(job_id))
 
 

@@ -34,7 +34,7 @@ _CHAT_FIELD_NAMES: Mapping[str, str] = {
     "tool_choice.name": "tool_choice.function.name",
     **{f"messages.tool_calls.{name}": f"messages.tool_calls.function.{name}" for name in ("name", "arguments")},
 }
-_FUNCTIONS_ARE_TOOLS = only("functions are offered as tools, and called through tool_choice and tool_calls")
+_FUNCTIONS_ARE_TOOLS = only("offer functions as tools, and use tool_choice and tool_calls")
 _ROLES = "one of system, developer, user, assistant, tool"
 _TEXT_ONLY = "the specialists read and write text only"
 _FunctionType = Annotated[Literal["function"], unsupported("only functions are supported", "custom", "allowed_tools")]
@@ -143,7 +143,7 @@ class ChatRequest(OpenAIRequest, kw_only=True):
     reasoning_effort: Annotated[Any, only("the specialists answer without a separate reasoning part", "none")] = None
     verbosity: Annotated[Any, only("max_completion_tokens and the prompt set an answer's length", "medium")] = None
     web_search_options: Annotated[Any, only("the specialists do not search the web")] = None
-    service_tier: Annotated[Any, only("there is one tier; octet.priority orders requests", "auto", "default")] = None
+    service_tier: Annotated[Any, only("there is one tier; set octet.priority instead", "auto", "default")] = None
 
 
 class CompletionRequest(OpenAIRequest, kw_only=True):
@@ -196,8 +196,8 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
 ) -> ApiRequest:
-    """Build a request for each choice. `prompts` holds a request for each prompt, with the fields its choices share.
-    vLLM's names for structured output are refused: ignoring them would return an unstructured answer."""
+    """Build one request for each choice. `prompts` holds one request for each prompt, which its choices copy. vLLM's
+    fields for structured output are refused, because ignoring them would return an unstructured answer."""
     fields.check_supported(body)
     for key, value in raw.items():
         if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
@@ -270,7 +270,7 @@ def _field_names(body: OpenAIRequest, model: common_fields.ModelName) -> Mapping
 
 
 def _sampling(body: OpenAIRequest) -> wire.Sampling | None:
-    """Return the sampling fields; None if the request sets none, so that the task's values apply."""
+    """Return the sampling fields; None if the request sets none: then the task's defaults apply."""
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     biases = (body.logit_bias or {}).items()
     logit_bias = [wire.LogitBias(token=int(token), bias=bias) for token, bias in biases if bias is not None]
@@ -327,7 +327,7 @@ def _tool(function: ChatFunction, where: str) -> wire.Tool:
 
 
 def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
-    """Return the tool choice; None if the request sets neither it nor a limit on parallel calls."""
+    """Return the tool choice; None if the request sets neither a tool choice nor a limit on parallel calls."""
     is_single = chat.parallel_tool_calls is False
     match chat.tool_choice:
         case None if is_single and not chat.tools:

@@ -63,7 +63,7 @@ class ChatCompletion(OpenAIResponse, kw_only=True):
 
 
 class CompletionLogprobs(Struct, forbid_unknown_fields=True):
-    """Contains no text offsets, because a token may be part of a character."""
+    """Log probabilities by token. There are no text offsets, because a token may be part of a character."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -102,7 +102,7 @@ class OpenAIWriter:
         self._id = f"{'chatcmpl' if request.is_chat else 'cmpl'}-{request_id}"
         self._created = created
         self._started: set[int] = set()
-        self._templates: dict[int, EventTemplate] = {}  # by choice, for chunks with only text, except the first
+        self._templates: dict[int, EventTemplate] = {}  # by choice; for chunks that hold only text, except the first
 
     def complete(self) -> ChatCompletion | TextCompletion:
         head: dict[str, Any] = {**self._head(self._choices[0]), "usage": self._usage(), **self._receipts_field()}
@@ -127,7 +127,7 @@ class OpenAIWriter:
         return data_event({**last, **self._receipts_field()}) + _DONE
 
     def fail(self, error: ApiError) -> bytes:
-        """Return an error event, and omit `[DONE]`, so that the answer does not look complete."""
+        """Return an error event without `[DONE]`, so that the answer does not look complete."""
         return data_event(error.envelope())
 
     def text_chunk(self, choice: AnswerChoice, chunk: wire.Chunk, *, is_first: bool) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class OpenAIWriter:
         return CompletionChoice(choice.index, choice.text, self._logprobs(choice.logprobs), reason)
 
     def _usage(self) -> OpenAIUsage:
-        """Return the usage of all choices. A prompt counts once, however many choices it has."""
+        """Return the total usage of all choices. A prompt counts once, however many choices it has."""
         used = [each.final_receipt.usage for each in self._choices]
         prompts = used[:: self._request.choices_per_prompt]
         num_prompt = sum(each.prompt_tokens for each in prompts)
@@ -209,7 +209,7 @@ class OpenAIWriter:
         return {"octet": completions.summarize_receipts(self._choices)} if self._request.include_receipt else {}
 
     def _logprobs(self, logprobs: Iterable[wire.TokenLogprobs]) -> Any:
-        """Return ChatLogprobs or CompletionLogprobs; None unless requested."""
+        """Return ChatLogprobs or CompletionLogprobs; None if the request asks for no log probabilities."""
         if not self._request.include_logprobs:
             return None
         kept = list(logprobs)

@@ -35,11 +35,11 @@ _ERROR_DESCRIPTIONS: Mapping[int, str] = {
     404: "no such model, adapter, receipt, job, route, specialist, knob or replica",
     405: "the path does not allow this method; `allow` lists the methods it allows",
     408: "the body did not arrive in time",
-    409: "the state is not the one that the caller expects",
+    409: "the idempotency key belongs to another request, or another change was made at the same time",
     413: "the body is too large",
     415: "the content type is not application/json, or the body is compressed",
     422: "no specialist should answer this request, or the state does not allow the change",
-    429: "no capacity, or the key has reached a limit; retry-after if it could be estimated",
+    429: "no capacity, or the key has reached a limit; retry-after is set if it could be estimated",
     499: "the request was cancelled",
     500: "the engine or the router failed",
     503: "no replica can answer now",
@@ -60,7 +60,7 @@ _MESSAGES = (
     *(operator_pb2.ListReplicasResponse, operator_pb2.AuditEntry, operator_pb2.Comparison),
     *(operator_pb2.GetSloResponse, overview_pb2.Overview, overview_pb2.History),
 )
-_NAMES: Mapping[str, str] = {  # published names of structs whose class name differs
+_NAMES: Mapping[str, str] = {  # published names of structs, where they differ from the class names
     **{"ErrorEnvelope": "Error", "AnthropicErrorEnvelope": "AnthropicError", "BreakerHold": "Hold"},
     **{"InferAnswer": "Answer", "InferError": "PartialError", "InferMessage": "Turn", "InferTool": "Tool"},
     **{"InferToolCall": "ToolCall", "ChosenTokenLogprob": "TokenLogprobs", "JobBody": "Job"},
@@ -81,7 +81,7 @@ _PLAIN: Mapping[Any, JsonSchema] = {
 }
 _NUMBERS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-_CASES: Mapping[str, list[JsonSchema]] = {  # how the fields of a struct depend on its type
+_CASES: Mapping[str, list[JsonSchema]] = {  # how the fields of a struct depend on its field `type`
     "AnthropicToolChoice": [
         {"properties": {"type": {"const": "tool"}, "name": _STRING}, "required": ["name"]},
         {"properties": {"type": {"enum": ["auto", "any", "none"]}, "name": _PLAIN[NoneType]}},
@@ -115,8 +115,8 @@ _LOAD = "every replica loads the adapter, which becomes a candidate"
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
     "hold_breaker": (_HOLD, {"hold": "open"}),
     "release_breaker": ("the breaker decides again", {}),
-    "set_knob": ("for an intent or one specialist of it", {"name": _KNOB, "value": 2}),
-    "release_knob": ("back to the configuration", {"name": _KNOB}),
+    "set_knob": ("sets a knob of an intent, for all specialists or for one", {"name": _KNOB, "value": 2}),
+    "release_knob": ("the knob returns to its configured value", {"name": _KNOB}),
     "load_adapter": (_LOAD, {"path": "adapters/newest", "name": "newest"}),
     "promote": ("the candidate serves", {"name": "newest"}),
     "roll_back": ("drops the candidate, or restores the previous lane", {}),
@@ -189,7 +189,7 @@ def _errors(statuses: Iterable[int], envelope: str) -> dict[str, Any]:
 
 def _add_inference(paths: _Paths) -> None:
     def answer(path: str, name: str, body: str, example: Any, schema: str, envelope: str = "Error") -> None:
-        """Add a route. Its event stream has no schema, because OpenAPI 3.1 does not define schemas of streams."""
+        """Add an inference route. Its event stream has no schema: OpenAPI 3.1 does not define schemas of streams."""
         found = _response("the answer", {"application/json": {"schema": _ref(schema)}, "text/event-stream": {}})
         responses = {"200": {**found, "headers": _REQUEST_ID | _SLO}}
         summary, what = "an answer, whole or as server-sent events", (body, example)
@@ -242,7 +242,7 @@ def _add_router(paths: _Paths) -> None:
     kinds = ("text/html", "text/css", "text/javascript")
     current = {"description": "the browser's copy is current"}
     page = {"200": {"description": "the file", "content": {kind: {} for kind in kinds}}, "304": current}
-    file = page | {"307": {"description": "an empty name: the page"}}
+    file = page | {"307": {"description": "redirects an empty name to the page"}}
     slo, specialist = "the recent SLOs of every specialist, against their targets", "only this specialist"
     add = paths.add
     add("GET /v1/models", "listModels", "all models", _json("Models"))
@@ -278,10 +278,10 @@ def _add_operator(paths: _Paths) -> None:
     add = paths.add
     add("GET /v1/breakers", "listBreakers", "all correctness breakers", _json("ListBreakersResponse"))
     add("GET /v1/knobs", "listKnobs", "all knobs in force", _json("ListKnobsResponse"))
-    add("GET /v1/lanes", "listLanes", "newest first", _json("ListLanesResponse"), specialist, errors=bad)
+    add("GET /v1/lanes", "listLanes", "all lanes, newest first", _json("ListLanesResponse"), specialist, errors=bad)
     add("GET /v1/replicas", "listReplicas", "all replicas as last seen", _json("ListReplicasResponse"))
     add("GET /v1/audit", "listAudit", changes, entries, _query("most", _up_to(MAX_AUDIT)), subject, errors=(400,))
-    add("GET /v1/receipts", "listReceipts", "newest first", found, *page, errors=bad)
+    add("GET /v1/receipts", "listReceipts", "receipts, newest first", found, *page, errors=bad)
     add(f"GET {story}", "explain", "the timeline of one request", _json("Story"), tenant, errors=bad)
     add("GET /v1/story", "explainAny", any_id, _json("Story"), request_id, tenant, errors=bad)
     add("GET /v1/overview", "getOverview", overview, _json("Overview"))
@@ -379,7 +379,7 @@ def _remove_null(properties: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _message_schemas(kinds: Iterable[Descriptor]) -> dict[str, JsonSchema]:
-    """Return the schemas of protobuf messages and of the messages in them, in the format of octet.rpc.messages."""
+    """Return the schemas of protobuf messages, and of the messages in them, as `message_to_json` writes them."""
     found: dict[str, JsonSchema] = {}
     waiting = list(kinds)
     while waiting:
@@ -407,7 +407,7 @@ def _field_schema(field: FieldDescriptor) -> JsonSchema:
 
 
 def _type_schema(kind: Any) -> JsonSchema:
-    """Return the schema of a dataclass, in the format of its `to_dict`, or of a type that its fields use."""
+    """Return the schema of a dataclass, as its `to_dict` writes it, or of the type of one of its fields."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if is_dataclass(kind):

@@ -67,7 +67,7 @@ _AdapterName = Annotated[str, Meta(extra_json_schema={"maxLength": 40})]
 
 
 class Signature(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of a change. The operator API checks that required fields are set."""
+    """The body of an operator's change: why it is made, and by whom. The operator API refuses missing fields."""
 
     why: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 2048})] | None = None
     who: Annotated[str, Meta(extra_json_schema={"maxLength": 256})] | None = None
@@ -95,7 +95,7 @@ class LaneLoad(LanePromotion, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """A route that changes something. Path parameters and body fields have the names of the message's fields."""
+    """A route for an operator's change. Its path parameters and body fields are named like the fields of `message`."""
 
     path: str
     message: type[Message]
@@ -124,7 +124,7 @@ def operator_routes(api: OperatorApi) -> list[Route]:
     bodies = BodyReader(REQUEST_BYTES, _MAX_CONCURRENT_BODIES * REQUEST_BYTES)
 
     def listing(path: str, read: Callable[[Any], Awaitable[Message]], message: type[Message], *fields: str) -> Route:
-        """`fields` are query parameters with the names of the message's fields."""
+        """Make a GET route. `fields` are the fields of the message that come from query parameters."""
 
         async def endpoint(request: Request) -> Response:
             return await _message_response(read(message(**{name: _query(request, name) for name in fields})))
@@ -188,7 +188,7 @@ def _query_integer(request: Request, name: str) -> int:
 
 
 async def _receipts_to_json(messages: Sequence[bytes]) -> bytes:
-    """Encode a few receipts per turn of the event loop: hundreds in one turn would delay other callers."""
+    """Encode receipts, a few per turn of the event loop: hundreds in one turn would delay other callers."""
     parts = []
     for number, raw in enumerate(messages):
         if number % _RECEIPTS_PER_TURN == 0:

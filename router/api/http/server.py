@@ -187,7 +187,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Respond with the usual error envelope. If no error is known, the bytes were not HTTP."""
+        """Respond with `_error` in the usual envelope. If it is not set, the bytes were not HTTP."""
         error = self._error or ApiError(400, "this is not an HTTP request", code="malformed")
         body = msgspec.json.encode(error.envelope())
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -222,7 +222,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._peer_timer = self.loop.call_later(PEER_CHECK_SECONDS, self._check_peer)
 
     def _check_peer(self) -> None:
-        """Check the connection while reading is paused: the event loop reports no disconnect then."""
+        """Check for a disconnect while reading is paused, because the event loop does not report it then."""
         self._peer_timer = None
         if self.transport.is_closing() or not self.flow.read_paused:
             return
@@ -263,7 +263,7 @@ def _head_too_large() -> ApiError:
 
 @dataclass
 class CoalescingWriter:
-    """Joins a held write with the next one: each write costs a system call here and a read by the caller."""
+    """Joins a held write with the next one, which saves a system call here and a read by the caller."""
 
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop

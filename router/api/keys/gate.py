@@ -17,7 +17,7 @@ from router.api.keys.keys import RPC_ACCESS, Access, Key, KeySet
 from router.api.keys.rate_limits import KeyMeter
 from router.request import AccessGrant, CallerIdentity, use_caller, use_grant
 
-MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method by callers without a key that has limits
+MAX_UNCOUNTED_CALLS = 32  # maximum concurrent calls of each method that are not counted against a key
 ANONYMOUS_OPERATOR = CallerIdentity(operates=True)  # the caller of a router without keys
 _AUTHORIZATION = b"authorization"
 _API_KEY = b"x-api-key"
@@ -32,10 +32,10 @@ class AuthorizedCaller:
 
 
 class AccessGate:
-    """Admits or refuses calls. Used only on the event loop. Every key that was used and is still valid has a meter."""
+    """Admits or refuses calls, and measures the usage of every key. Used only on the event loop."""
 
     def __init__(self, keys: KeySet | None, clock: Clock, wall_ms: Callable[[], int]) -> None:
-        """Without keys every caller may make every declared call. `wall_ms` returns milliseconds since 1970."""
+        """If `keys` is None, every caller may make every declared call. `wall_ms` returns milliseconds since 1970."""
         self._keys = keys
         self._clock = clock
         self._wall_ms = wall_ms
@@ -48,7 +48,7 @@ class AccessGate:
         return self._keys is not None
 
     def authorize(self, access: Access | None, headers: Headers) -> AuthorizedCaller:
-        """Return the caller. Raises Refusal if it lacks the access that the call requires, or if `access` is None."""
+        """Return the caller. Raises Refusal if it lacks `access`, or if the call is not declared (`access` is None)."""
         with self._counting_refusals():
             if access is Access.OPEN:
                 return AuthorizedCaller(CallerIdentity(), None)
@@ -111,8 +111,8 @@ class AccessGate:
             self._meter(key).charge(num_tokens, self._clock.now())
 
     def replace(self, keys: KeySet) -> None:
-        """Apply new keys to every call from now on. Running calls finish, but grants end for keys that were
-        revoked or now give different access, which closes endless streams."""
+        """Apply new keys to every call from now on. Running calls finish, except endless streams whose key was revoked
+        or now gives different access: their grants end."""
         self._keys = keys
         now = self._clock.now()
         for name, meter in tuple(self._meters.items()):
@@ -181,7 +181,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
 
 
 def _refusing_handler(refusal: Refusal) -> Any:
-    """Return a streaming handler, which fits every call because it does not wait for the request."""
+    """Return a streaming handler: it fits every kind of call, and does not wait for the request."""
 
     async def serve(_: Any, context: Context) -> None:
         await handlers.refuse(context, refusal)
@@ -225,7 +225,7 @@ def _unauthenticated(message: str) -> Refusal:
 
 
 def _role_missing(role: str) -> Refusal:
-    message = f"this key may not make this call: it needs the role {role!r}"
+    message = f"this key may not make this call, which needs the role {role!r}"
     return Refusal(wire.ERROR_REASON_FORBIDDEN, message, field="authorization", limit=f"a key with the role {role!r}")
 
 

@@ -87,7 +87,7 @@ def check_limit(value: object, what: str) -> int:
 
 
 def parse_time(text: object, what: str) -> int:
-    """Return milliseconds since 1970. A date means its beginning; the default time zone is UTC. Raises KeysInvalid."""
+    """Convert a date or time to milliseconds since 1970. The defaults are 00:00 and UTC. Raises KeysInvalid."""
     try:
         found = datetime.fromisoformat(text if isinstance(text, str) else "")
         at = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
@@ -104,7 +104,7 @@ def _check_unique(field: str, values: list[str]) -> None:
     seen: set[str] = set()
     for index, value in enumerate(values):
         if value in seen:
-            raise KeysInvalid(f"keys[{index}].{field} must differ from that of every other key")
+            raise KeysInvalid(f"keys[{index}].{field} must differ from the {field} of every other key")
         seen.add(value)
 
 
@@ -135,7 +135,7 @@ def _parse_key(entry: object, where: str) -> Key:
 
 
 class KeysFile:
-    """A key file that is read as a whole, and replaced as a whole by one writer at a time."""
+    """A key file. It is always read and replaced as a whole, by one writer at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,7 +156,7 @@ class KeysFile:
             raise KeysInvalid(f"{self.path}: {invalid}") from None
 
     def change(self, make: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Replace the keys atomically: readers see the old keys or the new ones. Raises KeysInvalid or OSError."""
+        """Atomically replace the keys with `make(keys)`. Raises KeysInvalid or OSError."""
         target = self.path.resolve()  # replaces the file that symbolic links point to
         with _exclusive_lock(target.parent) as folder:
             self._write(make(self.read() if self.path.exists() else ()), target)
@@ -178,7 +178,7 @@ class KeysFile:
 
 
 def _copy_permissions(descriptor: int, target: Path) -> None:
-    """Copy the owner and mode of `target`, so that a router run by another user can read it and notice revoked keys."""
+    """Give the new file the owner and mode of `target`, so that a router run by another user can still read it."""
     try:
         existing = target.stat()
     except FileNotFoundError:
@@ -211,8 +211,8 @@ class StaticKeys:
 
 
 class WatchedKeys:
-    """Keys from a file, which is polled: that works on every file system and with all kinds of links. An unusable file
-    is logged once, and the old keys stay valid."""
+    """Keys from a file. The file is polled, which works on every file system and with all kinds of links. If it becomes
+    unusable, that is logged once, and the old keys stay valid."""
 
     def __init__(self, file: KeysFile, interval: float = POLL_SECONDS) -> None:
         self._file = file
@@ -245,8 +245,8 @@ KeySource = StaticKeys | WatchedKeys
 
 
 def open_keys(option: Path | None, environment: Mapping[str, str], configured: str | None) -> KeySource | None:
-    """Return the keys set by the option, else the environment, else the configuration; None if none is set. The
-    environment variable holds a path, or the content of a key file if it begins with a brace. Raises KeysInvalid."""
+    """Open the keys set by `option`, else by the environment, else by the configuration; None if none is set. The
+    environment variable holds a path or, if it starts with a brace, the content of a key file. Raises KeysInvalid."""
     variable = environment.get(KEYS_VARIABLE, "").strip()
     if option is None and variable.startswith("{"):
         try:

@@ -68,8 +68,8 @@ class KeySet:
         return self._by_name.get(name)
 
     def find(self, token: bytes, wall_ms: int) -> Key | None:
-        """Return the key with this token; None if there is none or it has expired. The index holds digests, which a
-        caller cannot choose; whole digests are compared in constant time."""
+        """Return the key with this token; None if it is unknown or has expired. Timing reveals no token: the index
+        holds digests, and whole digests are compared in constant time."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         digest = token_digest(token)

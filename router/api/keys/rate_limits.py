@@ -60,7 +60,7 @@ class KeyMeter:
         self.allowance = allowance
 
     def begin_call(self, now: float) -> None:
-        """Count a call. Raises Refusal if a limit is reached; then the call is not counted."""
+        """Count a call. Raises Refusal, and counts nothing, if a limit is reached."""
         refusal = self._refusal(now)
         if refusal is not None:
             raise refusal
@@ -79,7 +79,7 @@ class KeyMeter:
             self._tokens.take(num_tokens, now)
 
     def token_refusal(self, now: float) -> Refusal | None:
-        """Return a refusal while no token is available, else None."""
+        """Return a refusal if no token is available now, else None."""
         if self._tokens is not None and (wait := self._tokens.wait(now)) > 0:
             return _limit_reached("tokens_per_minute", self.allowance.tokens_per_minute, "tokens per minute", wait)
         return None
@@ -129,8 +129,8 @@ class AnswerTokenCounter:
         await self._write(raw)
 
     def num_tokens(self, receipt: wire.Receipt) -> int:
-        """Return the number of tokens in prompt and answer: those that the replica reported or, if the answer was
-        aborted, those that were forwarded."""
+        """Return the number of tokens in prompt and answer. If the answer was aborted, the replica has not reported its
+        length; then the forwarded tokens are counted."""
         if receipt.HasField("usage"):
             return int(receipt.usage.prompt_tokens + receipt.usage.completion_tokens)
         return int(receipt.accepted.prompt_tokens) + self._num_forwarded
