@@ -63,7 +63,7 @@ _PARTS = ("errors", "options", "receipts", "answer", "jobs", "conversation", "cl
 
 
 def __getattr__(name: str) -> Any:
-    """Load the SDK on first use, because server processes import this package without it."""
+    """Load the SDK on first use: server processes import this package too, and need no SDK."""
     if name in __all__:
         modules = (import_module(f"octet.client.{module}") for module in _PARTS)
         return next(getattr(module, name) for module in modules if hasattr(module, name))

@@ -33,7 +33,7 @@ def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "as
 def run_every(
     seconds: float, work: Callable[[], Coroutine[Any, Any, object] | None], name: str
 ) -> "asyncio.Task[None]":
-    """Return a task that repeats, until it is cancelled: pause for `seconds`, then run the work to its end."""
+    """Return a task that pauses for `seconds` and runs the work, again and again, until the task is cancelled."""
 
     async def repeat() -> None:
         while True:

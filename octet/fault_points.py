@@ -22,8 +22,8 @@ _decide: Callable[[str], bool] | None = None
 
 
 def fault_injected(point: str) -> bool:
-    """Whether to fail at this point, so that code that seldom runs is tested. A simulation decides by its seed;
-    otherwise the result is always False."""
+    """Whether a simulation injects a fault at this point, to test code that seldom runs. Outside of simulations, the
+    result is always False."""
     return _decide is not None and _decide(point)
 
 
@@ -33,7 +33,7 @@ def fault_message(point: str) -> str:
 
 @contextmanager
 def inject_faults(decide: Callable[[str], bool]) -> Iterator[None]:
-    """Let `decide` choose the faults, for one simulation at a time, in a process that serves no callers."""
+    """Let `decide` choose the points that fail. Only one simulation may run at a time, in a process without callers."""
     global _decide  # noqa: PLW0603
     if _decide is not None:
         raise RuntimeError("faults are already being injected")

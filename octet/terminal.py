@@ -51,7 +51,7 @@ def read_text(name: str) -> str:
 
 
 def write_output(text: str) -> None:
-    """Write and flush. Raises BrokenPipeError if the reader is gone; nothing is then left to flush at exit."""
+    """Write to standard output and flush. If the reader is gone, discard the output and raise BrokenPipeError."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -61,7 +61,7 @@ def write_output(text: str) -> None:
 
 
 def format_error(error: Exception) -> str:
-    """Return the message; for an operating system's error, the file and the reason."""
+    """Return the error's message; for an error about a file, the file's name and the reason."""
     if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}"

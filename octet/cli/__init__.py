@@ -55,7 +55,7 @@ _EXIT_INVALID, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status. Modules are imported inside, where Ctrl-C is handled."""
+    """Run the command and return its exit status. Modules are imported in it, to handle Ctrl-C during imports too."""
     try:
         _open_standard_streams()
         try:
@@ -147,7 +147,7 @@ def _report_missing(name: str, error: ModuleNotFoundError) -> int:
 
 
 def _install_hint(name: str, error: ModuleNotFoundError) -> str:
-    """Return how to install the missing module. If it is not optional, which is a bug, raise the error again."""
+    """Return how to install the missing module. If it is not an optional one, raise the error again."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _OWN_PACKAGES:
         raise error
     if error.name == _CHECKOUT_ONLY:

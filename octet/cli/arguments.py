@@ -22,7 +22,7 @@ _MAX_DURATION_S = 10 * 365 * 86_400
 
 
 def add_parser(commands: Any, name: str, about: str, more: str = "", **options: Any) -> argparse.ArgumentParser:
-    """Add a command, described by `about` as a sentence and `more`, unless `options` has a `description`."""
+    """Add a command with the help text `about`. Its description is `about` and `more`, or that in `options`."""
     options.setdefault("description", f"{about[0].upper()}{about[1:]}.{more}")
     formatter = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, formatter_class=formatter, **options)
@@ -47,7 +47,7 @@ def add_access_options(group: Any) -> None:
 
 
 def report_errors(command: str, call: Callable[[], int]) -> int:
-    """Return the exit status; an error, such as an invalid option or file, is reported in one line."""
+    """Return the exit status of `call`. An error, such as an invalid option or file, is reported in one line."""
     try:
         return call()
     except BrokenPipeError:
@@ -94,7 +94,7 @@ parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive 
 
 
 def parse_pair(text: str, expected: str) -> tuple[str, str]:
-    """Split NAME=VALUE into its two parts."""
+    """Split NAME=VALUE into its two parts; error messages begin with `expected`."""
     name, _, value = text.partition("=")
     if not name or not value:
         raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
@@ -106,7 +106,7 @@ def parse_duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     value = 0.0 if found is None else float(found[1]) * _SECONDS_PER_UNIT[found[2] or "s"]
     if not 0 < value <= _MAX_DURATION_S:
-        raise argparse.ArgumentTypeError(f"a duration is written as 24h, 90m, 7d or 3600s, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a duration must be written like 24h, 90m, 7d or 3600s, got {text!r}")
     return value
 
 

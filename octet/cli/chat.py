@@ -70,7 +70,7 @@ class ChatTextOutput:
         print(message.translate(_CONTROL_CHARACTERS), file=sys.stderr)
 
     def _print_dim(self, message: str) -> None:
-        """Print a line about the answer, below it."""
+        """Print a line about the answer below the answer."""
         write_output("\n")
         line = message.translate(_CONTROL_CHARACTERS).replace("\n", " ")
         print(f"{_DIM}{line}{_RESET}" if self._is_dim else line, file=sys.stderr)
@@ -130,7 +130,7 @@ class ChatSession:
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:
-        """Run turns and commands; return the exit status. Ctrl-C raises KeyboardInterrupt unless `goes_on`."""
+        """Run each line as a turn or command; return the exit status. Ctrl-C is raised again unless `goes_on`."""
         for line in lines:
             if line.startswith("/") and not line.startswith("//"):
                 status = 0 if run_slash_command(self, line) else cli.EXIT_INVALID
@@ -335,7 +335,7 @@ def read_typed_lines() -> Iterator[str]:
 
 @contextmanager
 def readline_history(file: Path | None) -> Iterator[None]:
-    """Load the lines of earlier chats from the file, and save all lines there on exit. Without a file, do neither."""
+    """Load the lines of earlier chats from the file, and save all lines to it on exit. Without a file, do neither."""
     try:
         import readline  # also enables line editing; some Pythons lack it
     except ImportError:

@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
-    """Load the file, or else the default. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
+    """Load the file, or the default. With `files`, check that models and adapters exist. Raises ConfigInvalid."""
     from octet.config.loader import default_ensemble, read_ensemble  # needs pyyaml
 
     return default_ensemble() if file is None else read_ensemble(file, files=files)

@@ -124,7 +124,7 @@ def _revoke(arguments: argparse.Namespace, file: KeysFile) -> None:
     def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         left = tuple(key for key in keys if key.name != arguments.name)
         if len(left) == len(keys):
-            raise KeysInvalid(f"there is no key {arguments.name!r}; see octet keys list")
+            raise KeysInvalid(f"there is no key {arguments.name!r} in {file.path}; list the keys with: octet keys list")
         return left
 
     if not file.path.exists():

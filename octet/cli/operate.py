@@ -151,7 +151,7 @@ def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], R
 
 
 def _change(describe: Callable[[RecordT], str], make: Callable[..., RecordT], *names: str) -> cli.Run:
-    """Return a command that calls `make` with the arguments of these names and shows the changed record."""
+    """Return a command that calls `make` with the command-line arguments `names`, and prints the changed record."""
     return _show(
         describe, lambda operator, given: make(operator, *(getattr(given, name) for name in names), why=given.reason)
     )
@@ -222,7 +222,7 @@ def parse_setting(text: str) -> tuple[str, float]:
     name, equals, number = text.partition("=")
     value = parse_float(number)
     if not name.strip() or not equals or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"a knob is set as NAME=NUMBER, such as review.priority_floor=5, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a knob must be NAME=NUMBER, such as review.priority_floor=5, got {text!r}")
     return name.strip(), value
 
 
@@ -252,7 +252,7 @@ def add_lane_commands(commands: Commands) -> None:
 
 
 def resolve_adapter_path(text: str) -> str:
-    """Resolve a path that begins with ./, ../ or ~, because replicas run in another folder; return others unchanged."""
+    """Make a path that begins with ./, ../ or ~ absolute: replicas run in another folder. Other paths do not change."""
     is_local = text.startswith(("./", "../", "~")) or text in (".", "..")
     return str(Path(text).expanduser().resolve()) if is_local else text
 
@@ -293,7 +293,7 @@ def _describe_replica(replica: ReplicaInfo) -> str:
 
 
 def resolve_replica_name(operator: Operator, name: str) -> str:
-    """Return the name. Raises NotFound if it names an `octet serve` process; the message names its replica, if any."""
+    """Return `name`. If it names a process of `octet serve`, raise NotFound and suggest the name of its replica."""
     process = _PROCESS_NAME.fullmatch(name)
     names = [] if process is None else [each.name for each in operator.replicas()]
     if process is None or name in names:
@@ -384,7 +384,7 @@ def format_slos(slos: Sequence[Slo]) -> str:
 
 
 def _format_objectives(slos: Sequence[Slo]) -> list[str]:
-    """Format a table of objectives. If there are several specialists, those without samples are only named below it."""
+    """Format a table of objectives. Of several specialists, those without samples are only named below the table."""
     with_targets = [each for each in slos if each.objectives]
     if not with_targets:
         return ["no objectives: the configuration has no targets"]

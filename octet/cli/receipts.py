@@ -63,7 +63,7 @@ def parse_moment_ms(text: str) -> int:
         return wall_ms() - round(parse_duration(text) * 1000)
     except argparse.ArgumentTypeError:
         forms = "10m (ago), 2026-01-31T12:00, or milliseconds since 1970"
-        raise argparse.ArgumentTypeError(f"a time is written as {forms}, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"a time must be written like {forms}, got {text!r}") from None
 
 
 def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Result | None:
@@ -79,7 +79,7 @@ def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Res
 
 
 def _fetch(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
-    """Fetch the receipts that match the options. Raises OctetError, which names the option, not the wire field."""
+    """Fetch the receipts that match the options. Error messages name the option instead of the wire field."""
     options = {"outcome": arguments.outcome, "most": arguments.limit, "tenant": arguments.tenant}
     try:
         return list(operator.receipts(arguments.specialist, before_unix_ms=arguments.before, **options))
@@ -188,7 +188,7 @@ def format_receipt(receipt: Receipt) -> str:
 
 
 def _format_rows(rows: Iterable[tuple[str, str]]) -> str:
-    """Format the rows as lines. Empty rows are left out, and a repeated label is printed only once."""
+    """Format the rows as lines. Rows without text are left out, and successive rows with one label show it once."""
     lines, last = [], ""
     for label, text in rows:
         if text:
@@ -270,7 +270,7 @@ def _format_answerer(receipt: Receipt) -> str:
 
 
 def _dispatch_rows(between: Between | None) -> Rows:
-    """Yield rows about the dispatch. Knobs are always shown; breaker, lane and shadow only if they are unusual."""
+    """Yield rows about the dispatch. The usual values, a closed breaker and the serving lane, are not shown."""
     if between is None:
         return
     yield "dispatch", between.why

@@ -87,7 +87,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_streamed: bool = True) -> None:
-    """Add the options; `--first-token-timeout` only if `is_streamed`."""
+    """Add options for priority and timeouts; `--first-token-timeout` only if the answer `is_streamed`."""
     add_option(parser, "--priority", "N", "0 to 9; higher priorities are served first", int)
     add_option(parser, "--timeout", "SECONDS", f"time limit for {subject}", float)
     if is_streamed:
@@ -99,7 +99,7 @@ def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_str
 def _check_exclusive(arguments: argparse.Namespace) -> None:
     """Raises ValueError for options of `add_request_options` that cannot be combined."""
     if arguments.system is not None and not (arguments.template is None and arguments.body is None):
-        raise ValueError("--system makes the prompt a conversation, which takes neither --template nor --body")
+        raise ValueError("--system turns the prompt into a conversation, which takes neither --template nor --body")
     if arguments.prompt is None and arguments.body == STANDARD_INPUT:
         raise ValueError("--body - reads standard input: give the prompt as an argument")
     given = [option_name(name) for name in _STRUCTURE_OPTIONS if getattr(arguments, name) not in (None, False, [])]
@@ -118,7 +118,7 @@ def check_integers(arguments: argparse.Namespace) -> None:
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:
-    """Return the prompt, from the argument or standard input. Raises ValueError for options that cannot be sent."""
+    """Check the options and return the prompt, from the argument or standard input. Raises ValueError."""
     _check_exclusive(arguments)
     check_integers(arguments)
     for name in ("prompt", "system", "stop", "adapter"):
@@ -127,7 +127,7 @@ def read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def request_options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
-    """Return the prompt (None if `--system` makes it a message), and the options of `add_request_options`."""
+    """Return the prompt and the request's options. With `--system`, the prompt becomes a message and is None."""
     names = (*FLOAT_OPTIONS, *INTEGER_OPTIONS, *TIMEOUT_OPTIONS, "validate", "stop", "ignore_eos", "session", "user")
     options = routing_options(arguments) | {name: getattr(arguments, name) for name in (*names, "request_id")}
     options |= {"adapters": arguments.adapter, "structure": read_structure(arguments)}

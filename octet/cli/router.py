@@ -78,7 +78,7 @@ def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
 
 def _add_replica_options(group: "argparse._ArgumentGroup") -> None:
     option = partial(add_option, group)
-    parse_replica = partial(cli.parse_pair, expected="a replica is given as SPECIALIST=ADDRESS")
+    parse_replica = partial(cli.parse_pair, expected="a replica must be given as SPECIALIST=ADDRESS")
     about = "host:port, unix:PATH, or dns:///name:port for every address of the name; repeatable"
     option("--replica", "SPECIALIST=ADDRESS", about, parse_replica, action="append", default=[])
     option("--replica-ca", "FILE", "CA that must have signed replica certificates", Path)
@@ -154,7 +154,7 @@ def _replica_tls(arguments: argparse.Namespace) -> ReplicaTls | None:
     certificate = (arguments.replica_certificate, arguments.replica_key)
     if arguments.replica_ca is None:
         if certificate != (None, None):
-            raise ValueError("--replica-certificate needs --replica-ca: it is shown to verified replicas only")
+            raise ValueError("--replica-certificate needs --replica-ca: it is sent only to verified replicas")
         return None
     return ReplicaTls(arguments.replica_ca, *certificate)
 

@@ -95,7 +95,7 @@ def silence_grpc() -> None:
 
 
 def run_command(command: str, call: Callable[[], int]) -> int:
-    """Return the exit status; errors are reported in one line on standard error."""
+    """Return the exit status of `call`. Errors are reported in one line on standard error."""
     try:
         return call()
     except OctetError as error:

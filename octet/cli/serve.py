@@ -116,7 +116,7 @@ def _free_port(host: str, option: str) -> int:
 
 
 def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
-    """Perform the router's own checks before models are loaded. Raises BindRefused."""
+    """Check the router's addresses, TLS and API keys here, before models are loaded. Raises BindRefused."""
     router = ensemble.router
     tls = Tls.from_config(router.tls)
     given = [("router.host", "--port", Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
@@ -136,7 +136,7 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
-    """Return the router's process: a program, not a fork, because it needs none of this process's memory."""
+    """Return how to run the router: as a program, not a fork, because it needs none of this process's memory."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     if ensemble.router.http is not None:

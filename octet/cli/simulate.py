@@ -141,7 +141,7 @@ def _table(all_figures: Iterable[SpecialistFigures]) -> str:
 
 
 def _parse_replicas(text: str) -> dict[str, int]:
-    """Parse "4", for all specialists, or "stl=2,algo=3"."""
+    """Parse "4" (replicas of every specialist) or "stl=2,algo=3" (replicas by specialist)."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     return {name: parse_positive(number) for name, _, number in pairs}
 
@@ -152,7 +152,7 @@ def _parse_mix(text: str) -> dict[str, float]:
 
 
 def _command_line(arguments: argparse.Namespace) -> str:
-    """Return the command that repeats the run, without output options and without the folders of its files."""
+    """Return the command that repeats the run, without output options. Files are named without their folders."""
     options = ("replicas", "most", "rate", "seconds", "mix", "refused", "routers", "seed")
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     words = [f"--{name} {_format_option(value)}" for name, value in given.items()]

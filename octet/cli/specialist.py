@@ -152,14 +152,14 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
 
 
 def _parse_adapter(text: str) -> tuple[str, Path]:
-    name, directory = cli.parse_pair(text, "an adapter is given as NAME=DIR")
+    name, directory = cli.parse_pair(text, "an adapter must be given as NAME=DIR")
     return name, Path(directory)
 
 
 def _parse_digest(text: str) -> tuple[str, str]:
     name, _, digest = text.partition("=")
     if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
-        raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256 with 64 lowercase hex digits, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a digest must be NAME=SHA256, with 64 lowercase hex digits, got {text!r}")
     return name, digest
 
 

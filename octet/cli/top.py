@@ -105,8 +105,8 @@ def _run_live(arguments: argparse.Namespace) -> int:
 
 
 class OverviewFeed:
-    """Receives overviews inside its `with` block, on its own thread, which calls `wake` for every change. Threads share
-    the feed without a lock, because every field is replaced as a whole."""
+    """Receives overviews on its own thread while its `with` block runs, and calls `wake` on that thread after each
+    change. Threads share the feed without a lock, because every field is replaced as a whole."""
 
     def __init__(self, connect: Callable[[], Operator], clock: Clock, wake: Callable[[], None]) -> None:
         self._connect = connect
@@ -179,7 +179,7 @@ class OverviewFeed:
         self._wake()
 
     def _fail(self, error: Exception | None) -> None:
-        """Record why the stream ended; None means that the router closed it."""
+        """Record why the stream ended. Without an error, the router closed it."""
         if self._stopping.is_set():
             return
         reason = "the router closed the stream" if error is None else str(error).partition(";")[0]  # without advice
@@ -228,7 +228,7 @@ class LiveView:
             termios.tcsetattr(self._keys_fd, termios.TCSANOW, self._saved)
 
     def run(self, feed: OverviewFeed, interval: float, ends: float | None) -> int:
-        """Return the exit status. `interval` is the minimum time between updates; `ends` is a time on the clock."""
+        """Run until the user quits or the clock reaches `ends`. `interval` is the time between updates, in seconds."""
         while ends is None or self._clock.now() < ends:
             feed.reopen_if_silent()
             latest, now = feed.latest(), self._clock.now()

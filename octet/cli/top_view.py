@@ -177,7 +177,7 @@ def _title(received: ReceivedOverview, view: TopView) -> Text:
 
 
 def _findings(overview: Overview, most: int) -> list[Text]:
-    """Return at most `most` lines: the findings, or a headline and the notes if there are no problems."""
+    """Return the findings in at most `most` lines. If no finding is a problem, the headline comes first."""
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [styled(f"the store is unavailable: {overview.store_trouble}", BAD)]
     headline = styled(overview.headline or "no problems", GOOD)
@@ -368,7 +368,7 @@ def _row(headings: Sequence[str], cells: Mapping[str, Text], widths: Mapping[str
 
 
 def _scroll(rows: Sequence[Sequence[Text]], index: int, room: int) -> list[Text]:
-    """Return all rows if they fit, else as many as fit around the selected one and a line that counts the others."""
+    """Return the lines of all rows; if they do not fit, those of the rows around `index` and a count of the others."""
     height = max(map(len, rows), default=1)
     if len(rows) * height <= room:
         return [line for row in rows for line in row]
@@ -379,7 +379,7 @@ def _scroll(rows: Sequence[Sequence[Text]], index: int, room: int) -> list[Text]
 
 
 def _fold(lines: Sequence[Text], columns: int) -> list[Text]:
-    """Fold lines, each of one style, to the width."""
+    """Fold the lines to `columns`. Each line has a single style."""
     return [styled(text, str(line.style)) for line in lines for text in fold_text(line.plain, max(1, columns))]
 
 

@@ -49,7 +49,7 @@ class Explanation:
 
 
 class TimeStage(NamedTuple):
-    """The time from one mark to the next, in tenths of milliseconds since arrival."""
+    """A stage of a request. Its start and end are tenths of milliseconds since the arrival."""
 
     name: str
     start: int
@@ -89,7 +89,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:
-    """Explain a request. `is_complete` means that nothing is hidden, so that what is missing did not happen."""
+    """Explain a request. With `is_complete`, an event that `found` does not contain did not happen."""
     receipt = found.receipt
     headline = f"request {receipt.request_id or 'without an id'}: {format_headline(receipt)}"
     sections = [
@@ -112,8 +112,8 @@ def format_explanation(explanation: Explanation, width: int) -> str:
 
 
 def time_stages(timings: Timings) -> tuple[TimeStage, ...]:
-    """Return the stages that were reached. The time of skipped stages is added to the next one; the last ends with the
-    request."""
+    """Return the stages that were reached, and the remaining time as the stage `end`. The time of a skipped stage is
+    added to the next one."""
     total = _units(timings.total)
     marks = (timings.decided, timings.dispatched, timings.accepted, timings.first_chunk)
     stages: list[TimeStage] = []
@@ -128,7 +128,7 @@ def time_stages(timings: Timings) -> tuple[TimeStage, ...]:
 
 
 def format_waterfall(receipt: Receipt) -> tuple[str, ...]:
-    """Return a line for each stage and the total, then the replica's and the verifier's own times."""
+    """Return a line for each stage and the total, then the times measured by the replica and by the verifier."""
     stages = time_stages(receipt.timings)
     total = stages[-1].end
     lines = [_format_stage(each.name, each.end - each.start) + f"  {_bar(each, total)}" for each in stages]

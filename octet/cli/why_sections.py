@@ -95,7 +95,7 @@ _VERIFIER_OUTCOMES = {
 
 
 def explanation_sections(explanation: RequestExplanation, *, is_complete: bool) -> Iterator[tuple[str, Sentences]]:
-    """Yield titles and sentences. If the explanation `is_complete`, what is missing did not happen."""
+    """Yield titles and sentences. With `is_complete`, an event that the explanation does not contain did not happen."""
     receipt = explanation.receipt
     yield "arrival", _arrival(receipt)
     yield "decision", _decision(receipt.decision)
@@ -270,7 +270,7 @@ def _attempt(number: int, attempt: AttemptInfo) -> str:
 
 
 def _failed_attempts(receipt: Receipt) -> Sequence[AttemptInfo]:
-    """Return the attempts before the one that answered; none if no attempt did."""
+    """Return the attempts before the one that answered, or nothing if none answered."""
     answered = [number for number, each in enumerate(receipt.attempts) if not each.reason]
     return receipt.attempts[: answered[-1]] if answered else ()
 
@@ -426,7 +426,7 @@ def _change(entry: AuditEntry, arrived_ms: int) -> str:
 
 
 def _describe_reason(reason: str) -> str:
-    """Describe the reason. An unknown one, from a newer server, is returned with spaces between its words."""
+    """Describe the reason. An unknown reason, from a newer server, is returned with spaces instead of underscores."""
     return REASON_TEXTS.get(reason, reason.replace("_", " ")) if reason else "an error without a reason"
 
 

@@ -90,7 +90,7 @@ class StreamBase:
     _cancelled: Any  # an event that ends the pause before a retry
 
     def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
-        """With `is_whole`, the reader receives only the whole answer, so an answer that breaks off can be retried."""
+        """With `is_whole`, the reader gets the answer only at its end, so a request that breaks off can be retried."""
         self._method = method
         self._attempts = attempts
         self._is_whole = is_whole
@@ -114,7 +114,7 @@ class StreamBase:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Return the tool calls received so far; the last one may be incomplete until the end."""
+        """Return the tool calls received so far; the last one may still be incomplete."""
         return self._builder.tool_calls
 
     @property
@@ -125,7 +125,7 @@ class StreamBase:
         return self._builder.receipt
 
     def answer(self) -> Answer:
-        """Return the answer, once it has been read to its end. Raises ServerError if it is incomplete."""
+        """Return the answer, after reading the stream to its end. Raises ServerError if the receipt is missing."""
         return self._builder.build(self.request_id)
 
     def cancel(self) -> None:
@@ -169,7 +169,7 @@ class StreamBase:
             self._attempts.schedule.budget.earn()
 
     def _fail(self, error: grpc.RpcError) -> float:
-        """Return the seconds until the next attempt. Raises OctetError, with the text so far, if there is none."""
+        """Return the seconds until the next attempt. If there will be none, raise OctetError with the text so far."""
         self._is_over = True
         try:
             wait = self._attempts.fail(error, begun=self._has_begun, cancelled=self._cancelled.is_set())

@@ -58,13 +58,14 @@ class ClientBase:
         max_retries: int = 2,
         keepalive: float | None = None,
     ) -> None:
-        """With `ca`, the router's certificate must be signed by that CA; `certificate` and `key` are the caller's own.
+        """With `ca`, the connection uses TLS, and the router's certificate must be signed by that CA. `certificate` and
+        `key` are the client's own, for a router that asks for them.
 
-        `api_key` is sent with every call; the default is OCTET_API_KEY. Without `ca` it is sent to this machine only,
-        unless `insecure` is set for a network that is secured otherwise.
+        `api_key` is sent with every call; the default is the variable OCTET_API_KEY. Without `ca`, it is sent only to
+        this machine. Set `insecure` to send it to others in a network that is secured otherwise.
 
-        `max_retries` limits the retries of one call, which are made only before any part of an answer is returned.
-        After `keepalive` seconds without data during a call the connection is probed; the server must permit this
+        `max_retries` limits the retries of one call. Once part of an answer has been returned, the call is not
+        retried. After `keepalive` seconds without data in a call, the connection is probed; the server must permit this
         interval.
 
         Raises ValueError for invalid settings, OSError for a file that cannot be read."""
@@ -91,7 +92,7 @@ class ClientBase:
         return self._channel
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return a function of message, `timeout` and `metadata` that makes this call, with the API key."""
+        """Return a function that makes this call with the API key. It takes the message, `timeout` and `metadata`."""
         method = rpc(name).bind(self._connect())
         key = () if self._api_key is None else self._api_key.metadata()
 
@@ -109,7 +110,7 @@ class ClientBase:
         return Attempts(prepared.message_for, schedule, self._error, self._is_closed, prepared.metadata)
 
     def _repeat(self, message: Message, timeout: float | None, *, is_change: bool = False) -> Attempts:
-        """Return attempts that all send the same message. A change is sent only once."""
+        """Return attempts that all send the same message. With `is_change`, there is only one attempt."""
         schedule = self._schedule(0 if is_change else self._max_retries, check_timeout(timeout))
         error = partial(self._error, is_change=True) if is_change else self._error
         return Attempts(lambda _: message, schedule, error, self._is_closed)

@@ -33,7 +33,7 @@ def channel_options(keepalive: float | None = None) -> tuple[tuple[str, int], ..
 
 
 def load_credentials(ca: PathName | None, certificate: PathName | None, key: PathName | None) -> Any:
-    """Return credentials; None without TLS. Raises ValueError for an incomplete set, OSError for an unreadable file."""
+    """Return TLS credentials; None without `ca`. Raises ValueError for missing options, OSError on read errors."""
     if (certificate is None) != (key is None):
         raise ValueError("a TLS certificate and its key must be given together")
     if ca is None:
@@ -75,8 +75,8 @@ def read_metadata_message(
 
 
 def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
-    """Return the error of a failed call. grpc.aio also raises CancelledError if only the call was cancelled; if the
-    task itself was cancelled, the error is raised again."""
+    """Return the gRPC error of a failed call. For a cancelled call, grpc.aio raises CancelledError, which is converted.
+    For a cancelled task, CancelledError is raised again."""
     if isinstance(raised, grpc.aio.AioRpcError):
         return raised
     call.cancel()
@@ -102,7 +102,7 @@ class ApiKey:
 def resolve_api_key(
     given: str | None, environment: Mapping[str, str], address: str, *, encrypted: bool, insecure: bool
 ) -> ApiKey | None:
-    """Return the given or the environment's key. Raises ValueError if another machine would get it unencrypted."""
+    """Return the given API key, or the environment's. Raises ValueError if it would leave this machine unencrypted."""
     text = environment.get(API_KEY_VARIABLE, "").strip() if given is None else given.strip()
     if not text and given is None:
         return None

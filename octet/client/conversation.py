@@ -19,7 +19,7 @@ _StreamT = TypeVar("_StreamT", bound=StreamBase)
 
 
 class ConversationBase(Generic[_StreamT]):
-    """A history of turns. Turns must not overlap: each is sent with the turns that had ended when it began. A turn is
+    """A history of turns. Run one turn at a time: each is sent with the turns that ended before it began. A turn is
     kept once its answer is complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated;
     `add(text, answer.text)` keeps its partial answer. The history grows until the router refuses it."""
 

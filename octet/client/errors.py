@@ -137,7 +137,7 @@ _TOO_LARGE = "message larger than max"
 
 
 def error_class(code: grpc.StatusCode, reason: int) -> type[OctetError]:
-    """Return the class of the reason, or else of the status code: a newer server may send unknown reasons."""
+    """Return the error class of the reason. For a reason that only newer servers know, the status code decides."""
     return _CLASS_BY_REASON.get(reason) or _CLASS_BY_CODE.get(code, ServerError)
 
 
@@ -226,7 +226,7 @@ _PROBE_INTERVAL_S = 0.05
 
 
 def describe_unreachable(address: str, details: str, start: str = "start it with: octet serve") -> str:
-    """Describe in one sentence why a server cannot be reached. `start` is advice if nothing listens on this machine."""
+    """Describe in one sentence why a server cannot be reached. `start` tells how to start a server on this machine."""
     is_here = is_local(address)
     if "Connection refused" in details and is_here:
         return f"nothing answers at {address}; {start}"
@@ -246,13 +246,12 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
 
 
 def _is_listening(address: str) -> bool:
-    """Whether a server listens, or may listen. To gRPC, a stopped server and one that requires TLS look alike. A
-    process that is being killed closes its connections before its listening socket, so one probe is not enough."""
+    """Whether a server listens, or may listen. To gRPC, a stopped server and one that requires TLS look alike."""
     found = _HOST_PORT.match(address)
     if found is None:
         return True
     try:
-        for _ in range(_NUM_PROBES):
+        for _ in range(_NUM_PROBES):  # a process being killed closes its connections before its listening socket
             socket.create_connection((found[1], int(found[2])), _PROBE_TIMEOUT_S).close()
             time.sleep(_PROBE_INTERVAL_S)
     except ConnectionRefusedError:

@@ -36,7 +36,7 @@ _FINAL = ("done", "failed", "cancelled")
 
 
 def _to_datetime(unix_ms: int) -> datetime:
-    """Convert a time, for display only. A time outside the calendar becomes its first or last day."""
+    """Convert a time, for display only. A time out of range becomes the first or last that can be displayed."""
     return datetime.fromtimestamp(min(max(unix_ms / 1000, _FIRST_TIME), _LAST_TIME), UTC)
 
 
@@ -118,7 +118,7 @@ def _submission(prompt: str | None, options: Mapping[str, Any], idempotency_key:
 
 
 class JobWatch:
-    """Watches the events of a job across reconnects. Blocking and asyncio clients share it, because it never waits."""
+    """Watches the events of a job across reconnects. It never waits, so blocking and asyncio clients share it."""
 
     def __init__(self, client: ClientBase, job_id: str, after: int, timeout: float | None) -> None:
         self._client = client
@@ -144,7 +144,7 @@ class JobWatch:
         return JobEvent.from_wire(message)
 
     def fail(self, error: Any) -> float:
-        """Return the seconds until the watch reconnects. Raises OctetError if it does not."""
+        """Return the seconds until the watch reconnects. Raises OctetError if it gives up."""
         problem = self._client._error(error)
         if errors.is_unexplained_cancel(problem) and self._client._is_closed():
             raise errors.closed_error("") from None
@@ -172,8 +172,9 @@ class JobsClient:
     def submit(
         self, prompt: str | None = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Job:
-        """Return the job once it is stored; it will then end exactly once. `timeout` applies to the job itself. Two
-        submissions with the same key are one job; if their requests differ, the second is refused."""
+        """Store a job and return it. Once stored, it ends exactly once, even if the router restarts. The option
+        `timeout` applies to the job, not to this call. Two submissions with the same key are one job; if their requests
+        differ, the second is refused."""
         attempts = self._client._repeat(_submission(prompt, options, idempotency_key), LOOKUP_TIMEOUT_S)
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
@@ -194,8 +195,8 @@ class JobsClient:
         return Job.from_wire(self._client._look_up("Jobs.CancelJob", timeout, id=job_id, tenant=tenant))
 
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
-        """Yield all events after number `after` until the job ends, across restarts of the router. Raises NotFound;
-        DeadlineExceeded after `timeout` seconds."""
+        """Yield all events after number `after` until the job ends. If the router restarts, the watch reconnects.
+        Raises NotFound, or DeadlineExceeded after `timeout` seconds."""
         watch = JobWatch(self._client, job_id, after, timeout)
         while True:
             call = watch.open()

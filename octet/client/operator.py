@@ -64,8 +64,8 @@ class Operator(SyncClientBase):
         max_retries: int = 2,
         keepalive: float | None = None,
     ) -> None:
-        """`who` defaults to the names of user and machine. `timeout` applies to every call, in seconds. The other
-        options are those of `Client`."""
+        """`who` is the author of all changes, by default USER@MACHINE. `timeout` applies to every call, in seconds. The
+        other options are those of `Client`."""
         self.who = default_operator_name() if who is None else who
         self._timeout = check_timeout(timeout)
         tls = {"ca": ca, "certificate": certificate, "key": key}
@@ -104,18 +104,18 @@ class Operator(SyncClientBase):
         return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
 
     def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Let the candidate serve, and return its lane. `name`, if given, must be that of the candidate."""
+        """Let the candidate serve, and return its lane. If `name` is given, the candidate must have that name."""
         return self._change(records.LaneInfo, "PromoteLane", why, specialist=specialist, name=name)
 
     def roll_back(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Drop the candidate, or without one return to the previous lane. Return the lane that serves now."""
+        """Drop the candidate; if there is none, restore the previous lane. Return the lane that serves now."""
         return self._change(records.LaneInfo, "RollBackLane", why, specialist=specialist)
 
     def replicas(self) -> tuple[records.ReplicaInfo, ...]:
         return self._list(records.ReplicaInfo, "ListReplicas")
 
     def drain(self, replica: str, *, why: str = DEFAULT_REASON) -> records.ReplicaInfo:
-        """Send no new requests to the replica; it finishes its running ones."""
+        """Send no new requests to the replica, which finishes its running requests."""
         return self._change(records.ReplicaInfo, "DrainReplica", why, replica=replica)
 
     def undrain(self, replica: str, *, why: str = DEFAULT_REASON) -> records.ReplicaInfo:
@@ -126,7 +126,7 @@ class Operator(SyncClientBase):
         return self._read(records.ShadowReport, "ShadowReport", last_seconds=last)
 
     def comparisons(self, last: float = 0.0) -> Iterator[records.Comparison]:
-        """Yield comparisons, oldest first. `last` is as for `shadow_report`."""
+        """Yield the comparisons of the last `last` seconds, oldest first; 0 covers all stored comparisons."""
         return self._stream(records.Comparison, "ListComparisons", last_seconds=last)
 
     def audit(self, subject: str = "", *, most: int = 100) -> Iterator[records.AuditEntry]:
@@ -134,7 +134,7 @@ class Operator(SyncClientBase):
         return self._stream(records.AuditEntry, "ListAudit", subject=subject, most=most)
 
     def events(self) -> Iterator[records.OperatorEvent]:
-        """Yield events from now on. With a timeout, raises DeadlineExceeded. Closing the iterator ends the call."""
+        """Yield new events; raise DeadlineExceeded after the client's timeout. Closing the iterator ends the call."""
         return self._stream(records.OperatorEvent, "WatchEvents")
 
     def slo(self, specialist: str = "") -> tuple[records.Slo, ...]:
@@ -145,8 +145,8 @@ class Operator(SyncClientBase):
         return self._read(records.Overview, "GetOverview")
 
     def watch_overview(self) -> Iterator[records.Overview]:
-        """Yield one overview immediately, then one per change and at least one every five seconds. With a timeout,
-        raises DeadlineExceeded. Closing the iterator ends the call."""
+        """Yield one overview immediately, then one per change and at least one every five seconds. Raises
+        DeadlineExceeded after the client's timeout, if any. Closing the iterator ends the call."""
         return self._stream(records.Overview, "WatchOverview")
 
     def history(self, last: float = 0.0) -> records.OverviewHistory:

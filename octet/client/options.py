@@ -54,7 +54,7 @@ def structure_to_wire(structure: Structure) -> wire.Structure:
         case Mapping():
             return wire.Structure(json_schema=json.dumps(structure, allow_nan=False))
         case _:
-            raise TypeError(f"{type(structure).__name__} is not a structure")
+            raise TypeError(f"a structure must be a JSON Schema, Json, Regex or Choice, got {type(structure).__name__}")
 
 
 class ToolDefinition(TypedDict):
@@ -88,7 +88,7 @@ class ToolCallBuffer:
         return tuple(ToolCall(part.id, part.name, part.arguments) for part in self.parts())
 
     def parts(self) -> list[wire.ToolCallPart]:
-        """Return one part per call, with all of its arguments."""
+        """Return one part for each tool call, with its complete arguments."""
         return [
             wire.ToolCallPart(index=index, id=head[0], name=head[1], arguments="".join(self._arguments[index]))
             for index, head in sorted(self._heads.items())

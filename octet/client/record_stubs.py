@@ -1,4 +1,4 @@
-"""`python -m octet.client.record_stubs`: writes records.pyi, the types and comments of records."""
+"""`python -m octet.client.record_stubs` writes records.pyi: all records with their types and proto comments."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ def write_stubs() -> str:
 
 
 def _read_comments() -> Iterator[tuple[tuple[str, str], Sequence[str]]]:
-    """Yield message name and field name, which is empty for the message itself, and the lines of the comment."""
+    """Yield (message, field) and the lines of the comment on it; the field is empty for the message itself."""
     for path in sorted(_PROTO.glob("*.proto")):
         message, lines = "", []
         for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):

@@ -1,7 +1,8 @@
-"""Records made from messages: parts of answers and receipts; for operators breakers, knobs, lanes, audit, overview.
+"""Records made from messages: parts of answers and receipts; for operators also breakers, knobs, lanes, the audit log
+and overviews.
 
 Each record is a frozen dataclass with the fields of one message, which proto/octet/v1 documents. `make proto` writes
-their types to records.pyi, for type checkers and editors.
+the types of all records to records.pyi, for type checkers and editors.
 """
 
 from importlib import import_module

@@ -49,7 +49,7 @@ class SpecialistClient:
     def generate(
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:
-        """Yield accepted, then chunks, then usage. Closing the iterator cancels the request."""
+        """Yield an `accepted` event, then chunks, then the usage. Closing the iterator cancels the request."""
         return self._stream("Generate", request, timeout)
 
     def watch_load(
@@ -68,7 +68,7 @@ class SpecialistClient:
         await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name))
 
     async def drain(self) -> int:
-        """Drain the replica. Return the number of requests that finished, once it is idle."""
+        """Drain the replica and wait until it is idle. Return the number of requests that finished meanwhile."""
         response: wire.DrainResponse = await self._call("Drain", wire.DrainRequest())
         return response.finished
 

@@ -58,7 +58,7 @@ _TO_WIRE: Mapping[str, Callable[[Any], Any]] = {
 
 
 class TimeLeft(NamedTuple):
-    """Times in seconds; None means no limit."""
+    """The time left for a call, in seconds; None means no limit."""
 
     total: float | None
     first: float | None  # until the first token
@@ -85,7 +85,7 @@ class PreparedRequest:
 
 
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
-    """Build the request. Raises InvalidRequest for values that it cannot hold, and TypeError for an unknown option."""
+    """Build the request. Raises InvalidRequest for a value its field cannot hold, TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
     names, trace = ("timeout", "first_token_timeout"), given.pop("trace", None)
     timeouts = TimeLeft(*(check_timeout(given.pop(name, None), name) for name in names))
@@ -99,7 +99,7 @@ def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedR
 
 
 def build_message(kind: type[Message], values: Mapping[str, Any]) -> Any:
-    """Build a message; None leaves a field out. Raises InvalidRequest for values that it cannot hold."""
+    """Build a message without the fields that are None. Raises InvalidRequest for a value its field cannot hold."""
     message = kind()
     for field, value in values.items():
         if value is not None:
@@ -183,7 +183,7 @@ class ClientRetryBudget:
 
 
 def _is_retryable(error: errors.OctetError) -> bool:
-    """Whether a retry may succeed. An infeasible deadline without a retry-after stays infeasible."""
+    """Whether a retry may succeed. A deadline that cannot be met stays so, unless the server sends a `retry_after`."""
     if error.reason in _PERMANENT_REASONS or (error.reason == "deadline_unreachable" and error.retry_after is None):
         return False
     return isinstance(error, errors.Busy | errors.Unavailable | errors.ReplicaLost)
@@ -209,7 +209,7 @@ class RetrySchedule:
         return TimeLeft(*(None if limit is None else limit - passed for limit in (self.timeout, self.first_timeout)))
 
     def wait_after(self, error: errors.OctetError) -> float | None:
-        """Return the seconds until the next attempt and charge it to the budget; None to give up."""
+        """Return the seconds until the next attempt, which is charged to the budget; None to give up."""
         if not _is_retryable(error) or self._num_retries >= self.max_retries:
             return None
         wait = self._wait(error.retry_after)
@@ -251,8 +251,8 @@ class Attempts:
         return message, {"timeout": timeout, "metadata": self.metadata}
 
     def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
-        """Return the seconds until the next attempt. Raises OctetError if there is none, such as after part of the
-        answer has arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
+        """Return the seconds until the next attempt. Raises OctetError if there will be none, for example because part
+        of the answer has arrived (`begun`) or the caller has cancelled the request (`cancelled`)."""
         problem = self.convert_error(error, request_id=self.request_id, begun=begun)
         if errors.is_unexplained_cancel(problem) and cancelled:
             raise errors.cancelled_error(self.request_id) from None

@@ -18,9 +18,9 @@ _PLANS: dict[type, tuple[tuple[str, _Read], ...]] = {}
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class WireRecord:
-    """Subclasses are frozen dataclasses that declare the fields of a message under the same names. Repeated fields
-    become tuples, enums become labels, and nested messages become the record type of the field's annotation. An unset
-    field becomes None if its annotation allows that."""
+    """Base class of frozen dataclasses that are made from messages. A subclass declares fields with the names of the
+    message's fields. Repeated fields become tuples, enums become labels, and nested messages become the record type in
+    the annotation. An unset field becomes None if its annotation allows None."""
 
     READERS: ClassVar[Mapping[str, _Read]] = MappingProxyType({})  # functions that read fields from the message
     ALTERNATIVES: ClassVar[frozenset[str]] = frozenset()  # fields of a oneof
@@ -39,8 +39,7 @@ class WireRecord:
         return cls(**{name: read(message) for name, read in plan})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dict for JSON, without hidden fields such as the message itself, and without fields of a oneof that
-        are not set."""
+        """Return a dict for JSON, without hidden fields such as the message itself, and without unset oneof fields."""
         content = {each.name: _to_json(getattr(self, each.name)) for each in fields(self) if each.repr}
         for name in self.ALTERNATIVES:
             if content[name] is None:

@@ -42,7 +42,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class RefersTo:
-    """The name of an entry in this field of the ensemble."""
+    """The value must be the name of an entry in this field of the ensemble."""
 
     to: str
 
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """If the file has a string instead of a mapping, it sets only this field."""
+    """The file may have a string instead of a mapping. It sets this field; the others keep their defaults."""
 
     field: str
 

@@ -43,7 +43,7 @@ class SchemaField:
 
     @property
     def item(self) -> type | None:
-        """Return the dataclass of a tuple of dataclasses; None for other fields."""
+        """For a tuple of dataclasses, return the dataclass; for other fields None."""
         kind: Any = get_args(self.kind)[0] if get_origin(self.kind) is tuple else None
         return kind if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 
@@ -144,7 +144,7 @@ def _table_changes(old: Any, new: Any, where: str, live: bool, trained: bool) ->
 def _named_changes(
     old: tuple[Any, ...], new: tuple[Any, ...], where: str, live: bool, trained: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Compare entries by name; an added or removed entry is reported by its name only."""
+    """Yield the changed keys in entries of the same name, and the names of added and removed entries."""
     before, after = {item.name: item for item in old}, {item.name: item for item in new}
     for name in before | after:
         if name not in before or name not in after:

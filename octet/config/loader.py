@@ -1,4 +1,4 @@
-"""Load an ensemble from a file, from text, or the embedded default; and check it: references, values that must agree,
+"""Loads an ensemble from a file, from text, or the embedded default, and checks it: references, values that must agree,
 files that must exist."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,22 +37,22 @@ def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
 
 
 def parse_ensemble(text: str, source: Path | None) -> Ensemble:
-    """Parse and check a text from the file `source`, to whose folder its paths are relative. Raises ConfigInvalid."""
+    """Parse and check a text. Its paths are relative to the folder of `source`. Raises ConfigInvalid."""
     return parse_content(text.encode(errors="surrogatepass"), source)
 
 
 def read_content(path: Path) -> bytes:
-    """Return the file's bytes, at most one more than the parser accepts. Raises ConfigInvalid."""
+    """Return the file's bytes. Raises ConfigInvalid if it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(yaml_tree.MAX_BYTES + 1)
+            return file.read(yaml_tree.MAX_BYTES + 1)  # with one byte more, the parser refuses a file as too large
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise yaml_tree.ConfigInvalid([yaml_tree.Problem(None, f"cannot be read: {reason or error}")], path) from error
 
 
 def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
-    """Parse and check the content. Raises ConfigInvalid with all of its problems."""
+    """Parse and check the content. Raises ConfigInvalid with all problems."""
     problems, ensemble = yaml_tree.Problems(), None
     index = KeyIndex(problems)
     root = yaml_tree.compose_yaml(content, problems)
@@ -95,15 +95,15 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
 
 class TableReader:
     def __init__(self, index: KeyIndex, values: ValueReader, presets: Callable[[type, str], Mapping[str, Any]]) -> None:
-        """`presets` returns values that replace the defaults of a dataclass of this kind and name."""
+        """`presets`, called with dataclass and entry name, returns values that replace the entry's defaults."""
         self._index = index
         self._values = values
         self._presets = presets
         self.built: list[tuple[KeyPath, Any]] = []  # every instance with its key path, inner instances first
 
     def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
-        """Return an instance, with defaults for invalid values; None if an invalid value has no default. `name` is the
-        mapping's key, if that key is also its name."""
+        """Return an instance, with defaults for invalid values; None if the node is not a mapping, or a required key is
+        missing or invalid. `name` is the key under which the mapping appears, if that key also names the instance."""
         found = self.keys(kind, node, place, name)
         if found is None:
             return None
@@ -314,7 +314,7 @@ def _check_files(ensemble: Ensemble, index: KeyIndex) -> None:
 
 
 def _needed_files(ensemble: Ensemble) -> Iterator[tuple[KeyPath, Path, bool]]:
-    """Yield key path, file path, and whether the path must be a folder."""
+    """Yield the files that must exist: key path, file path, and whether it must be a folder."""
     for specialist in ensemble.specialists:
         place = ("specialists", specialist.name)
         if specialist.addresses:

@@ -1,5 +1,5 @@
-"""Follow a configuration file while a router runs, and keep the last accepted configuration, so that a router can
-start while an operator is editing the file."""
+"""Follows a configuration file while a router runs. The last accepted configuration is kept, so that a router can
+restart while an operator is editing the file."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ class ConfigWatch:
         self._current = self._before
 
     def look(self) -> bool:
-        """Whether the file is unchanged since the last call. If not, it may still be changing: call again later."""
+        """Whether the file is unchanged since the last call. A changed file may still be changing: call again later."""
         stamp = file_stamp(self._path)
         still = stamp == self._seen
         self._settled = self._settled and still
@@ -74,7 +74,7 @@ class ConfigWatch:
         return still
 
     def read(self, *, again: bool = False) -> ReloadEvent | None:
-        """Return an event, if any. Call it after `look` returned True. With `again`, report known content again."""
+        """Return an event if the content has changed or `again` is set. Call it after `look` has returned True."""
         if self._settled and not again:
             return None
         content = self._read()
@@ -89,7 +89,7 @@ class ConfigWatch:
         return self._judge(content)
 
     def _read(self) -> bytes | ReloadRefused:
-        """Return the content. Refuse a pipe, because reading it would block and consume its content."""
+        """Return the content. A pipe is refused, because reading it would block and consume its content."""
         if self._path.exists() and not self._path.is_file():
             return ReloadRefused(f"{self._path}: not a regular file, so changes cannot be watched")
         try:
@@ -111,7 +111,7 @@ class ConfigWatch:
         return Reloaded(ensemble, found.reloadable)
 
     def nudge(self) -> None:
-        """Check now and report problems again, for SIGHUP. Call it on the loop's thread."""
+        """Check the file now, and report its problems again, for SIGHUP. Call it on the event loop's thread."""
         self._nudged.set()
 
     async def events(self) -> AsyncIterator[ReloadEvent]:
@@ -131,8 +131,7 @@ class ConfigWatch:
 
 
 def load_accepted_config(config: Path, kept: Path) -> Ensemble:
-    """Load `config` if a running router would accept it, else the kept one. Raises ConfigInvalid if neither is
-    valid."""
+    """Load `config` if a router that runs with `kept` would accept it, else load `kept`. Raises ConfigInvalid."""
     before = parse_content(read_content(kept), config) if kept.exists() else None
     try:
         content = read_content(config)

@@ -24,7 +24,7 @@ _ADAPTER_NAME = TextLimits(most=64, least=1, what="a name")
 
 
 class InvalidConfigValue(Exception):
-    """The value is not allowed. The message continues a sentence that begins with the key."""
+    """The value is not allowed. The message is the end of a sentence that begins with the key."""
 
     def __init__(self, right: str, got: YamlNode | str) -> None:
         super().__init__(f"must be {right}, got {got if isinstance(got, str) else describe_node(got)}")
@@ -124,7 +124,7 @@ def format_size(num_bytes: float) -> str:
 
 
 class ValueReader:
-    """Reads scalars, lists and mappings. Invalid items are reported one by one."""
+    """Reads scalars, lists and mappings. Invalid items of a list are reported one by one."""
 
     def __init__(self, index: KeyIndex, folder: Path) -> None:
         self._index = index

@@ -43,7 +43,7 @@ class Problems:
         return len(self._found) >= MAX_PROBLEMS
 
     def add(self, line: int | None, message: str) -> None:
-        """Add a message as one printable line, regardless of the file's content."""
+        """Add a problem. The message may quote the file, so it is shortened and unprintable characters are replaced."""
         shown = message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "..."
         problem = Problem(line, "".join(one if one.isprintable() else "\ufffd" for one in shown))
         if not self.is_full:
@@ -127,7 +127,7 @@ class _Unreadable(Exception):
 
 
 def compose_yaml(content: bytes, problems: Problems) -> YamlNode | None:
-    """Return the root node; None if the content is not a YAML document. In both cases problems may be reported."""
+    """Return the root node; None if the content is not a YAML document. Problems are added to `problems`."""
     try:
         return _Composer(_decode(content), problems).document()
     except _Unreadable as stop:
@@ -172,7 +172,7 @@ class _Composer:
         return root
 
     def _parse(self, text: str) -> Iterator[Any]:
-        """Yield parser events; any parser error ends the document with a reason."""
+        """Yield parser events. Raises _Unreadable, with a reason, for every parser error."""
         import yaml
 
         try:
@@ -244,9 +244,9 @@ class _Composer:
                 yield YamlEntry(key.text, line, value)
 
     def _alias(self, anchor: str | None) -> YamlNode:
-        """Return the anchor's node. An alias inside its own anchor is refused, so that trees stay finite."""
+        """Return the node with this anchor. An alias inside that node is refused, so that trees stay finite."""
         if anchor is None or anchor not in self._anchors:
-            raise _Unreadable(self._line, f"the alias *{anchor:.60} has no complete anchor before it")
+            raise _Unreadable(self._line, f"the alias *{anchor:.60} needs a complete node with that anchor before it")
         node, num_nodes = self._anchors[anchor]
         self._count(num_nodes)
         return node

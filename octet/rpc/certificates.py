@@ -45,11 +45,11 @@ class Tls:
         return cls(*files)
 
     def load(self) -> "LoadedCertificate":
-        """Read and check the files. Raises OSError if they are unreadable, do not match, or change meanwhile."""
+        """Read and check the files. Raises OSError if they are unreadable, do not match, or change while being read."""
         contents = self._read()  # OpenSSL does not name the file that it cannot read
         context = self._make_context()
         if self._read() != contents:
-            raise OSError(f"{self.certificate} and {self.key} changed while being read")
+            raise OSError(f"one of the TLS files changed while being read: {', '.join(map(str, self._files()))}")
         certificate, key, *client_ca = contents
         return LoadedCertificate(context, certificate, key, client_ca[0] if client_ca else None)
 
@@ -71,13 +71,13 @@ class Tls:
                 context.load_verify_locations(self.client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
         except ssl.SSLError as error:
-            raise OSError(f"{self.certificate} and {self.key} are not a certificate and its key: {error}") from None
+            raise OSError(f"the TLS files cannot be used: {', '.join(map(str, self._files()))}: {error}") from None
         return context
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedCertificate:
-    """The checked contents of the files at one point in time."""
+    """The contents of the TLS files, read at one time and checked."""
 
     context: ssl.SSLContext
     certificate: bytes
@@ -90,7 +90,7 @@ class LoadedCertificate:
 
 
 class CertificateWatcher:
-    """Checks the files for every new connection. Unusable files are logged once and otherwise ignored."""
+    """Looks for changed TLS files at every new connection. Unusable files are logged once and otherwise ignored."""
 
     def __init__(self, tls: Tls) -> None:
         """Raises OSError for files that cannot be used."""

@@ -27,7 +27,7 @@ _BRACKET = re.compile(r"[\[{\]}]")
 
 
 class InvalidValue(ValueError):
-    """A value is invalid. The message states what it must be, and what it is."""
+    """A value is invalid. The error message states what the value must be, and what it is."""
 
     def __init__(self, limit: str, value: str) -> None:
         super().__init__(f"must be {limit}, got {value}")
@@ -147,7 +147,7 @@ class ToolChecks:
     """Checks of tools and of tool calls in a conversation. Every check raises Refusal with field, limit and value."""
 
     def __init__(self, checks: FieldChecks, prefix: str = "") -> None:
-        """`prefix` precedes the names of fields in messages."""
+        """`prefix` precedes the names of fields in error messages."""
         self._checks = checks
         self._tools = f"{prefix}tools"
         self._choice = f"{prefix}tool_choice"
@@ -207,7 +207,7 @@ class ToolChecks:
             raise invalid_field(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
-        """Check a tool's schema, which is empty for a tool without arguments. The replica decides if it compiles."""
+        """Check a tool's schema; it is empty for a tool without arguments. The replica checks whether it compiles."""
         if not self._checks.text(field, schema):
             return
         kind = self._object(field, schema).get("type", "object")
@@ -224,7 +224,7 @@ class ToolChecks:
 def check_unique(field: str, noun: str, values: Sequence[object]) -> None:
     if len(set(values)) < len(values):
         duplicate = next(value for value, count in Counter(values).items() if count > 1)
-        raise invalid_field(field, f"unique {noun}", f"{shorten(duplicate)} more than once")
+        raise invalid_field(field, f"free of duplicate {noun}", f"{shorten(duplicate)} more than once")
 
 
 def message_texts(message: wire.Message) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def message_texts(message: wire.Message) -> tuple[str, ...]:
 
 
 def has_finite_numbers(message: Message) -> bool:
-    """Whether all numbers, nested messages included, are finite: NaN can pass range checks, and JSON can represent
+    """Whether all numbers of the message and its nested messages are finite. NaN can pass range checks, and JSON has
     neither NaN nor infinity. The message must have no map fields."""
     for field, value in message.ListFields():
         if field.message_type is not None:

@@ -36,8 +36,8 @@ class DrainGate:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call is then
-        refused, and its retry reaches another server. Not reentrant."""
+        """Hold new calls and wait until no more arrive. Stop every listener inside the `with` block, so that held calls
+        are refused and their retries reach another server. Not reentrant."""
         self._open.clear()
         try:
             await self.wait_until_quiet()
@@ -46,7 +46,7 @@ class DrainGate:
             self._open.set()
 
     async def wait_until_quiet(self) -> None:
-        """Return when no call has arrived for some time, which is shorter the longer calls keep arriving."""
+        """Wait until no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
         now = asyncio.get_running_loop().time
         waited = quiet = 0.0
         end = now() + _MAX_WALL_SECONDS
@@ -71,7 +71,7 @@ class DrainGateInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
 
 
 async def begin_shutdown(*stops: Awaitable[None]) -> "asyncio.Future[list[None]]":
-    """Start all given shutdowns and return a future for their end."""
+    """Start all shutdowns at once, and return a future that completes when all have ended."""
     ending = asyncio.gather(*stops)
     await asyncio.sleep(0)
     return ending

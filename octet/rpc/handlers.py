@@ -50,7 +50,7 @@ async def write_message(context: Context, message: Message, seconds: float) -> b
 
 
 async def send_initial_metadata(context: Context, metadata: tuple[tuple[str, str], ...]) -> None:
-    """Send the metadata completely even if the task is cancelled: otherwise gRPC could send no status afterwards."""
+    """Finish sending the metadata even if the task is cancelled: otherwise gRPC could not send a status."""
     sending = asyncio.ensure_future(context.send_initial_metadata(metadata))
     try:
         await asyncio.shield(sending)
@@ -90,7 +90,7 @@ def streaming_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Return a handler whose `serve` writes the responses to the context, as serialised bytes if `answer` is None."""
+    """Return a handler for streamed responses, which `serve` writes to the context, as bytes if `answer` is None."""
     serialize = None if answer is None else answer.SerializeToString
     return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed), None, serialize)
 
@@ -126,8 +126,8 @@ def _parsing(
 
 
 def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _RequestT:
-    """Parse a request after checking its size and its number of fields, because one byte of an empty field takes a
-    hundred bytes of memory once parsed. Raises Refusal."""
+    """Parse a request after checking its size and its number of fields, because even an empty field takes a hundred
+    bytes of memory once parsed. Raises Refusal."""
     if len(raw) > max_bytes:
         raise invalid_field("request", f"at most {max_bytes:,} bytes", f"{len(raw):,} bytes")
     if len(raw) > _SMALL_BYTES and not has_at_most_fields(MAX_FIELDS, raw, kind.DESCRIPTOR):
@@ -141,14 +141,14 @@ def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _Request
 
 
 class OpenCalls:
-    """Counts calls that have no status yet. Used only on the event loop."""
+    """Counts calls that have not ended. Used only on the event loop."""
 
     def __init__(self) -> None:
         self.num_open = 0
         self._last_ended = -inf
 
     def count(self, handler: Any) -> Any:
-        """Return the handler, wrapped to count each call from its request to its status, including refusals."""
+        """Wrap the handler so that a call counts as open from its request to its status. Refused calls count too."""
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
         behaviour = getattr(handler, kind)
 
@@ -170,8 +170,8 @@ class OpenCalls:
 
 
 class RequestReader:
-    """Reads the request of a call. If too many reads are pending, the oldest is refused, because calls without a
-    request must not use up all slots."""
+    """Reads the requests of calls. If too many reads are pending, the oldest is refused, so that callers that send no
+    request cannot keep others out."""
 
     def __init__(self, seconds: float = READ_SECONDS, max_pending: int = MAX_PENDING_READS) -> None:
         self._seconds = seconds
@@ -207,14 +207,14 @@ class RequestReader:
 
 class ConcurrencyLimit:
     def __init__(self, most: int, state: str = "being answered") -> None:
-        """`state` describes the calls in the refusal."""
+        """`state` completes the refusal's message: "N requests are already `state`"."""
         self._most = most
         self._state = state
         self.num_open: Counter[str] = Counter()
 
     @contextmanager
     def enter(self, method: str = "") -> Iterator[None]:
-        """Count a call; every method has its own limit. Raises Refusal if the limit is reached."""
+        """Count a call until the block ends. Each method has its own count. Raises Refusal if the limit is reached."""
         if self.num_open[method] >= self._most:
             raise queue_full(self._state, self._most, None)
         self.num_open[method] += 1
@@ -225,7 +225,7 @@ class ConcurrencyLimit:
 
 
 def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader) -> Any:
-    """Wrap a handler so that its single request is read and served within the scope."""
+    """Wrap a handler so that `reader` reads its single request, and reading and serving happen within `scope`."""
     behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
     async def serve(_: Any, context: Context) -> Any:
@@ -244,7 +244,7 @@ def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader
 
 
 def request_stream_handler(handler: Any, scope: CallScope) -> Any:
-    """Wrap a handler of request streams, such as reflection's, so that it runs within the scope."""
+    """Wrap a handler of request streams, such as reflection's, so that it runs within `scope`."""
 
     async def serve(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:

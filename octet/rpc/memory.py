@@ -81,7 +81,7 @@ class MemoryGuard:
             _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
 
     def check(self, *, can_wait: bool) -> None:
-        """Raises Refusal if too much memory is used, earlier for work that `can_wait`. Running work continues."""
+        """Refuse new work if too much memory is used; work that `can_wait` is refused earlier. Raises Refusal."""
         usage = self._current()
         if usage is None or usage.share < self._limits.tight:
             return
@@ -118,7 +118,7 @@ _V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_f
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
-    """Return a function that reads the usage under the tightest limit of this process, or None if there is no limit."""
+    """Return a function that reads the usage of the cgroup closest to its limit. None means no limit."""
     found = [*_find_cgroups(own, cgroups)]
 
     def read() -> MemoryUsage | None:

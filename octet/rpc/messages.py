@@ -27,12 +27,12 @@ def copy_message(message: _MessageT) -> _MessageT:
 
 
 def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
-    """Whether there are at most `most` fields, including nested ones. Malformed bytes pass; parsing reports them."""
+    """Whether there are at most `most` fields, including nested ones. Malformed bytes pass: parsing reports them."""
     return _fields_left(most, memoryview(raw), descriptor) >= 0
 
 
 def _fields_left(budget: int, raw: memoryview, descriptor: Any) -> int:
-    """Return the budget minus the number of fields; negative if there are more."""
+    """Return the budget minus the number of fields. It is negative if there are more fields than the budget."""
     at, end = 0, len(raw)
     while at < end and budget >= 0:
         budget -= 1
@@ -54,7 +54,7 @@ def _fields_left(budget: int, raw: memoryview, descriptor: Any) -> int:
 
 
 def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
-    """Return the number and its end. An unterminated number ends where the bytes do."""
+    """Return the number at position `at`, and the position after it. An unterminated number ends with the bytes."""
     value = 0
     for index, byte in enumerate(raw[at : at + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * index)
@@ -64,8 +64,8 @@ def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
 
 
 def diagnose_malformed(raw: bytes, kind: type[Message]) -> Refusal:
-    """Return why the bytes cannot be parsed, which protobuf does not report. If invalid UTF-8 is the only problem,
-    parsing succeeds once string fields are declared as bytes."""
+    """Return why protobuf cannot parse the bytes. If they can be parsed once all string fields are declared as bytes,
+    the reason is invalid UTF-8."""
     name = kind.DESCRIPTOR.name
     problem = f"not a serialised octet.v1.{name}"
     try:
@@ -196,7 +196,7 @@ def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
 
 
 def is_in_oneof(field: FieldDescriptor) -> bool:
-    """Whether the field is in a declared oneof, not in one that the compiler adds (`_name`) for an `optional` field."""
+    """Whether the field is in a declared oneof. The compiler adds a oneof `_name` for each `optional` field."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")
 

@@ -38,7 +38,7 @@ STATUS_BY_REASON: Mapping[int, grpc.StatusCode] = {
 
 
 class Refusal(Exception):
-    """Ends a call with a status. It never contains internals such as paths, stack traces or addresses."""
+    """An error that ends a call with a status. It never contains internals such as paths, stack traces or addresses."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Refusal(Exception):
         value: str = "",
         retry_after: float | None = None,
     ) -> None:
-        """By default, the code follows from the reason."""
+        """The default of `code` is the status code for the reason."""
         super().__init__(message[:_MAX_MESSAGE])
         self.code = STATUS_BY_REASON[reason] if code is None else code
         self.error = wire.Error(
@@ -68,7 +68,7 @@ class Refusal(Exception):
         return ((ERROR_METADATA_KEY, self.error.SerializeToString()), *self._retry_info(), *self.extra_metadata)
 
     def _retry_info(self) -> tuple[tuple[str, bytes], ...]:
-        """Repeat retry_after_ms in gRPC's richer error model, for generic clients."""
+        """Repeat retry_after_ms in gRPC's richer error model, for clients that do not know Octet's errors."""
         if not self.error.HasField("retry_after_ms"):
             return ()
         delay = Duration()
@@ -112,7 +112,7 @@ def adapter_refused(field: str, reason: str) -> Refusal:
 
 
 def queue_full(state: str, most: int, retry_after: float | None) -> Refusal:
-    """`state` describes the requests, such as "waiting"."""
+    """`state` says what the other requests are doing, such as "waiting"."""
     message, limit = f"{most} requests are already {state}", f"at most {most} requests"
     return Refusal(wire.ERROR_REASON_QUEUE_FULL, message, field=state, limit=limit, retry_after=retry_after)
 

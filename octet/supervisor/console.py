@@ -29,11 +29,11 @@ class NonBlockingWriter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `flush` has work as soon as the descriptor is writable."""
+        """Whether output is buffered, which `flush` can write as soon as the descriptor is writable."""
         return bool(self._buffer)
 
     def write(self, text: str) -> bool:
-        """Write or buffer the text and return True; False if the whole text was dropped."""
+        """Write or buffer the text and return True. If the buffer is full, drop the whole text and return False."""
         data = text.encode(errors="replace")
         self.flush()
         if self._buffer and len(self._buffer) + len(data) > self._max_buffered:
@@ -70,15 +70,15 @@ class NonBlockingWriter:
             del self._buffer[:num_written]
 
     def _is_writable(self, seconds: float) -> bool:
-        """Whether a write will not block; it may report an error. A writable pipe takes at least PIPE_BUF bytes."""
+        """Whether a write of at most PIPE_BUF bytes would not block; it may still fail."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))
 
 
 def _reopen_non_blocking(fd: int) -> int:
-    """Open the pipe or terminal again, because O_NONBLOCK belongs to the open file, which other processes share. A
-    regular file never blocks; if it were reopened, it would be overwritten from its beginning."""
+    """Open a pipe or terminal again, because O_NONBLOCK would affect all processes that share the open file. A regular
+    file never blocks, and would be overwritten from its beginning if it were reopened."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with suppress(OSError):

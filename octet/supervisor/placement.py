@@ -38,7 +38,7 @@ class ReplicaPlacement:
 def place_replicas(
     ensemble: Ensemble, folder: Path, otlp: str = "", logs: LogSettings | None = None
 ) -> Sequence[ReplicaPlacement]:
-    """Place the replicas that are started here, not those of specialists with addresses."""
+    """Return a placement for each replica that is started here. Specialists with addresses run elsewhere."""
     root, settings = adapter_root(ensemble), logs or LogSettings()
     placements: list[ReplicaPlacement] = []
     for specialist in ensemble.specialists:
@@ -50,7 +50,7 @@ def place_replicas(
 
 
 def adapter_root(ensemble: Ensemble) -> Path:
-    """Return the configured folder, else that of the configuration file, else the working directory."""
+    """Return the configured adapter root, else the configuration file's folder, else the working directory."""
     if ensemble.adapter_root is not None:
         return Path(ensemble.adapter_root)
     return Path.cwd() if ensemble.source is None else ensemble.source.resolve().parent

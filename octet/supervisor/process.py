@@ -41,7 +41,7 @@ def parse_status(line: bytes) -> dict[str, Any] | None:
 
 
 class StatusReporter:
-    """The process's end of the status pipe. Without a supervisor it does nothing."""
+    """A supervised process's end of the status pipe. Without a supervisor, it does nothing."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -152,19 +152,19 @@ class SupervisedProcess:
         return self.spawned
 
     def kill(self, number: int) -> None:
-        """Send a signal. This is safe until the process has been waited for, because its pid is not reused earlier."""
+        """Send a signal. This is safe until the process has been waited for: only then can its pid be reused."""
         if self.spawned is not None:
             os.kill(self.spawned.pid, number)
 
     def read_log(self) -> int | None:
-        """Return the number of bytes read; 0 at the end, None if there are none now."""
+        """Read the log pipe. Return the number of bytes read: 0 at its end, None if no bytes are available."""
         return None if self.spawned is None else _read_lines(self.spawned.log, self._log, self._handle_log_line)
 
     def read_status(self) -> int | None:
         return None if self.spawned is None else _read_lines(self.spawned.status, self._status, self._handle_status)
 
     def reap(self) -> None:
-        """Read the rest of its pipes and close them, after waiting for the process."""
+        """Read the rest of the pipes and close them. The process must have been waited for."""
         if self.spawned is None:
             return
         while self.read_status():
@@ -223,7 +223,7 @@ class LineSplitter:
         return [rest] if rest else []
 
     def _split(self, line: bytes) -> list[bytes]:
-        """Return at least one piece, none too long, without splitting a UTF-8 character."""
+        """Split a line that is too long into pieces, but never inside a UTF-8 character."""
         pieces = []
         while len(line) > (stop := self._max_bytes):
             starts = (index for index in range(stop, max(0, stop - 4), -1) if line[index] & 0xC0 != 0x80)
@@ -293,7 +293,7 @@ def _exit_after(run: Callable[[], int]) -> NoReturn:
 
 
 def _run_child(spec: ProcessSpec, parent: int, mask: "set[int | signal.Signals]", pipes: list[int]) -> int:
-    """Run in the forked process; return its exit status. `pipes`: log, status, then descriptors to close."""
+    """Run `spec` in the forked process; return the exit status. `pipes` are log, status, then descriptors to close."""
     log, status, *close = pipes
     _set_up_child(parent, mask, log, close)
     if spec.fork is None:
@@ -322,7 +322,7 @@ def _set_up_child(parent: int, mask: "set[int | signal.Signals]", log: int, clos
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the parent dies; exit if it is already dead."""
+    """Let the kernel kill this process when its parent dies. If the parent is already dead, exit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -25,7 +25,7 @@ def signal_handlers(
 
 
 class Wakeup:
-    """Wakes a `select` loop from another thread, inside its `with` block."""
+    """Wakes a `select` loop from another thread. It works only inside its `with` block."""
 
     def __enter__(self) -> Self:
         self._out, self._in = socket.socketpair()
@@ -58,7 +58,7 @@ class Wakeup:
 
 
 class SignalPipe(Wakeup):
-    """Within its `with` block, signals wake the loop, and `take` returns them in order."""
+    """Inside its `with` block, signals wake the loop, and `take` returns the received signals in order."""
 
     def __init__(self, numbers: Iterable[signal.Signals] = SUPERVISOR_SIGNALS) -> None:
         # The handler does nothing, because Python itself writes the number to the wakeup descriptor.
@@ -80,7 +80,7 @@ class SignalPipe(Wakeup):
 
 
 class ControllingTerminal:
-    """Distinguishes the SIGHUP of a closed terminal from a request to reload."""
+    """Tells whether the terminal was closed, to distinguish that SIGHUP from a request to reload."""
 
     def __enter__(self) -> Self:
         self.descriptors: list[int] = []

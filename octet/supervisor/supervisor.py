@@ -42,7 +42,7 @@ class Supervisor:
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`writers` are all writers used while it runs, including the console's."""
+        """`writers` are all writers that are used while the supervisor runs, including the console's."""
         self._console = console
         self._writers = writers
         self._timeouts = timeouts or SupervisorTimeouts()
@@ -63,7 +63,7 @@ class Supervisor:
 
     def run(self, on_ready: Callable[["Supervisor"], None]) -> int:
         """Run until the shutdown. Return the exit status: 0 after SIGTERM or SIGINT, 1 if a process had to be killed,
-        130 after a second SIGINT, 2 if the first start of a process exits with status 2. `on_ready` is called once,
+        130 after a second SIGINT, 2 if a process exits with status 2 at its first start. `on_ready` is called once,
         when all processes are ready for the first time."""
         gc.collect()
         gc.freeze()  # garbage collection in forked processes leaves shared pages untouched
@@ -114,7 +114,7 @@ class Supervisor:
             on_ready(self)
 
     def _start_stages(self) -> None:
-        """Start each stage once all processes before it have been ready; one that has died is not waited for."""
+        """Start each stage once all processes of earlier stages have been ready or have died."""
         while self._num_stages_started < len(self._stages):
             started = self._stages[: self._num_stages_started]
             earlier = [process for process in self.processes if process.spec.stage in started]
@@ -126,7 +126,7 @@ class Supervisor:
             self._num_stages_started += 1
 
     def _watch_writers(self) -> None:
-        """Select only on writers with buffered output."""
+        """Watch only writers that have buffered output."""
         for writer in self._writers:
             is_watched = writer.fd in self._selector.get_map()
             if writer.is_waiting and not is_watched:
@@ -146,7 +146,7 @@ class Supervisor:
         yield from (writer.fd for writer in self._writers)
 
     def _seconds_to_wait(self) -> float | None:
-        """Return the seconds until the next start, hang timeout or kill is due; None if none is."""
+        """Return the seconds until the next start, hang timeout or kill is due; None if nothing is due."""
         moments = [process.start_at for process in self.processes if process.start_at is not None]
         moments += [
             process.last_sign_of_life + self._hang_timeout(process)
@@ -218,7 +218,7 @@ class Supervisor:
                 self._reap(process, process.spawned, status)
 
     def _stop_highest_stage(self) -> None:
-        """Send SIGTERM to the highest stage that still runs, and SIGKILL after its time to finish."""
+        """Send SIGTERM to the highest stage that still runs, and SIGKILL if it does not stop in time."""
         alive = [process for process in self.processes if process.is_alive]
         stage = max((process.spec.stage for process in alive), default=None)
         highest = [process for process in alive if process.spec.stage == stage]

@@ -38,7 +38,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         """`bounds` are the upper ends of the buckets, ascending. The last bucket has no upper end."""
         if not bounds or any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(f"bounds must be given, in ascending order, got {bounds!r:.100}")
+            raise ValueError(f"bounds must be non-empty and ascending, got {bounds!r:.100}")
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
@@ -76,7 +76,7 @@ class BadSketch(ValueError):
 
 
 class Sketch:
-    """A quantile sketch with only the buckets between the shortest and the longest sample, four bytes each."""
+    """A quantile sketch of durations. It stores only the buckets from the shortest to the longest duration."""
 
     __slots__ = ("_counts", "_first", "count")
 
@@ -158,7 +158,7 @@ class Sketch:
         return ((index, count) for index, count in enumerate(self._counts, self._first) if count)
 
     def _make_room(self, first: int, end: int, index: int) -> int:
-        """Make room for the buckets from `first` up to `end`, excluded. Return the position of bucket `index`."""
+        """Make room for the buckets from `first` to `end - 1`. Return the position of bucket `index`."""
         if not self._counts:
             self._first = first - first % _STEP
         before = self._first - first
@@ -245,9 +245,8 @@ class TimeSlice(NamedTuple):
 
 
 class SlidingWindow(Generic[MergeableT]):
-    """The sum over the last `seconds` and the rest of the oldest slice, which expires as a whole. Slices follow the
-    wall clock, so that those of several processes align. There are at most `_SPARE` slices beyond the window's parts,
-    and twice as many while its length changes. Times are Unix seconds."""
+    """The sum over at least the last `seconds`. It consists of slices, and the oldest slice expires as a whole. Slices
+    follow the wall clock, so that those of several processes align. Times are Unix seconds."""
 
     def __init__(self, seconds: float, make: Callable[[], MergeableT], parts: int = DEFAULT_PARTS) -> None:
         self._make = make
@@ -296,7 +295,7 @@ class SlidingWindow(Generic[MergeableT]):
         self._closed = ((), self._make())
 
     def counts(self, slot: TimeSlice, now: float) -> bool:
-        """Whether the slice overlaps the last `seconds` and is not too far in the future."""
+        """Whether the slice is part of the sum: it overlaps the last `seconds` and is not too far in the future."""
         return slot.end > (now - self.seconds) * 1000 and slot.start <= (now + MOST_AHEAD_SECONDS) * 1000
 
     def total(self, now: float) -> MergeableT:
@@ -320,7 +319,7 @@ class SlidingWindow(Generic[MergeableT]):
         return total
 
     def _bound(self) -> None:
-        """Drop the oldest slices beyond the limit, after a clock jump or a change of length."""
+        """Keep at most twice the usual number of slices after a clock jump or a change of length."""
         number = len(self._slices) - 2 * (self._parts + _SPARE)
         for slot in sorted(self._slices)[:number] if number > 0 else ():
             if slot != self.filling:

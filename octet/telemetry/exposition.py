@@ -61,7 +61,7 @@ def histogram_family(name: str, about: str, labels: Labels, histograms: Iterable
 def state_family(
     name: str, about: str, labels: Labels, states: Iterable[str], samples: Iterable[tuple[Labels, str]]
 ) -> Metric:
-    """Return a family with a sample per state: 1 for the current state, else 0. The state is the last label."""
+    """Return a family with a sample per state: 1 for the current one, 0 for the others. The state is the last label."""
     known = tuple(states)
     rows = [((*values, state), float(state == now)) for values, now in samples for state in known]
     return gauge_family(name, about, labels, rows)

@@ -44,7 +44,7 @@ def set_up_logging(settings: LogSettings, text_format: str, stream: TextIO | Non
 
 
 class TextLines(logging.Formatter):
-    """Escapes control characters and indents tracebacks, so that a caller's text cannot forge a line."""
+    """Escapes control characters and indents tracebacks, so that a caller's text cannot look like another log line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         request_id, trace_id = _ids(record)

@@ -24,9 +24,9 @@ _FAILURE_REASONS = error_reasons(
 
 
 def request_outcome(receipt: wire.Receipt) -> RequestOutcome:
-    """Return the outcome of a request that has ended. answered: in full. cancelled: the caller cancelled, left, or
-    stopped reading. failed: a replica or the router failed, the deadline passed, or an answer broke off. refused:
-    before any output, for lack of capacity, by a rule, or because no specialist could answer."""
+    """Return how a request ended. `answered`: in full. `cancelled`: the caller cancelled, left, or stopped reading.
+    `failed`: a replica or the router failed, the deadline passed, or the answer broke off. `refused`: before any
+    output, for lack of capacity, by a rule, or because no specialist could answer."""
     if not receipt.HasField("error"):
         return "answered"
     return error_outcome(receipt.error, begun=receipt.timings.HasField("first_chunk"))
@@ -40,12 +40,12 @@ def error_outcome(error: wire.Error, *, begun: bool = False) -> RequestOutcome:
 
 
 def responsible_specialist(receipt: wire.Receipt) -> str:
-    """Return the specialist that answered, else the one tried first or planned first; empty if there is none."""
+    """Return the specialist that answered, else the first one that was tried or planned; empty if there is none."""
     return receipt.specialist or first_asked(receipt)
 
 
 def first_asked(receipt: wire.Receipt) -> str:
-    """Return the specialist that was tried or planned first: the fallback if the primary was replaced."""
+    """Return the specialist that was tried or planned first. If the primary was replaced, this is the fallback."""
     lead = str(receipt.between.lead or receipt.decision.primary)
     if receipt.between.spilled or not receipt.attempts:  # only the last attempts are stored
         return lead

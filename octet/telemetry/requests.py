@@ -93,18 +93,18 @@ class Span:
 
 
 def new_span_id(draw: Callable[[int], bytes]) -> str:
-    """Return a random id, never all zeros, which would mean no id. `draw(n)` returns n random bytes."""
+    """Return a random id. It is never all zeros, because that means no id. `draw(n)` returns n random bytes."""
     drawn = draw(_SPAN_BYTES)
     return (drawn if any(drawn) else b"\1" * _SPAN_BYTES).hex()
 
 
 class ClockAnchor:
-    """Converts monotonic to wall-clock times. Each request has its own anchor, so that stages keep their length."""
+    """Converts monotonic to wall-clock times. Spans of one anchor keep their durations when the wall clock is set."""
 
     __slots__ = ("_offset",)
 
     def __init__(self, now: float, wall_ns: int) -> None:
-        """Both arguments give the same moment, on two clocks."""
+        """`now` and `wall_ns` are the same moment on the two clocks."""
         self._offset = wall_ns - round(now * 1e9)
 
     def ns(self, moment: float) -> int:

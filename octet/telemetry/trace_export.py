@@ -32,7 +32,7 @@ class SpanSender(Protocol):
         """Send the spans and return whether the collector accepted them. This may take a long time."""
 
     def close(self) -> None:
-        """Make a running `send` on any thread end soon."""
+        """Make a `send` that is running on another thread end soon."""
 
 
 def open_span_exporter(endpoint: str, resource: Mapping[str, str]) -> "SpanExporter":
@@ -89,7 +89,7 @@ class SpanExporter:
         return len(self._queue)
 
     def close(self, seconds: float) -> None:
-        """Send the queued spans for up to `seconds`, drop those that are left, and stop."""
+        """Keep sending queued spans for up to `seconds`, then drop the others and stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -144,7 +144,7 @@ class SpanExporter:
 
 
 def add_trace_option(parser: Any, configured: str = "") -> None:
-    """Add `--otlp`. `configured` names another setting for the same value, for the help text."""
+    """Add `--otlp`. `configured` is the configuration key for the same value, which the help text mentions."""
     default = " or ".join(filter(None, (configured, "OTEL_EXPORTER_OTLP_ENDPOINT")))
     about = f"export traces to http://HOST:4317, or https, by OTLP over gRPC (default: {default}, otherwise off)"
     parser.add_argument("--otlp", metavar="URL", help=about)

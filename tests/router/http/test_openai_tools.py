@@ -121,7 +121,7 @@ async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "functions"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name", "missing"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.function.name", "letters"),
-        ({"tools": [CLOCK, CLOCK]}, "tools.function.name", "unique"),
+        ({"tools": [CLOCK, CLOCK]}, "tools.function.name", "free of duplicate names"),
         ({"tools": [CLOCK] * 129}, "tools", "128"),
         ({"tools": [with_schema({"type": "string"})]}, "tools.function.parameters", "type object"),
         ({"tools": [with_schema({"enum": ["x" * 70_000]})]}, "tools.function.parameters", "65,536"),

@@ -145,7 +145,7 @@ def test_unusable_certificate_at_the_start_is_named(files: Tls, another: Path, t
     with pytest.raises(OSError, match=r"absent\.pem"):
         CertificateWatcher(replace(files, certificate=tmp_path / "absent.pem"))
     shutil.copy(another / "own.key", files.key)
-    with pytest.raises(OSError, match="are not a certificate and its key"):
+    with pytest.raises(OSError, match="the TLS files cannot be used"):
         CertificateWatcher(files)
     openssl(tmp_path, "ec", "-in", "replica.key", "-out", "locked.key", "-aes128", "-passout", "pass:secret")
     with pytest.raises(OSError, match="password"):
