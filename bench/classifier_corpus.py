@@ -54,7 +54,7 @@ def compiled_records(snippets: str, compiler: str) -> Iterator[LabelledPrompt]:
 
 
 def _run_tools(snippet: Snippet, compiler: str, folder: Path) -> str:
-    """Return the output of the last tool, without the name of the folder; empty if there was no program to run."""
+    """Return the output of the last tool that ran, without the folder's name; empty if there was no program to run."""
     (folder / "main.cpp").write_text(snippet.code, encoding="utf-8")
     only = ["-fsyntax-only"] if snippet.act == "compile" else ["-g", "-o", "app"]
     output = _run([compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags], folder)

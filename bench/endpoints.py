@@ -87,7 +87,7 @@ async def _silent(port: int, request: bytes) -> None:
 
 
 async def _shut(port: int, request: bytes) -> None:
-    """Send the request. Answer settings and pings, but never open the window."""
+    """Send the request. Answer settings and pings, but never open the flow-control window."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(request)
@@ -166,7 +166,7 @@ async def _measure(where: RouterSite, runs: int, seconds: float, board: Board) -
 
 
 async def _settle(where: RouterSite) -> None:
-    """Wait until the router is idle: then the buffers to callers that never read are full."""
+    """Wait until the router is idle: then all buffers for callers that never read are full."""
     if not await router_site.becomes_idle(where.router_cpu, _IDLE, _WAIT_SECONDS, _MOST_WAITS):
         raise SiteFailed("the router did not become idle")
 

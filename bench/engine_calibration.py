@@ -44,11 +44,11 @@ def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode,
 
 
 def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
-    """Fit non-negative costs by least squares of relative errors, without the slowest steps. Raises TooFewSteps."""
+    """Fit non-negative costs by least squares of relative errors. The slowest steps are ignored. Raises TooFewSteps."""
     mine = [step for step in steps if step.mode == mode]
     shapes = {(step.num_tokens, step.num_pairs) for step in mine}
     if len(shapes) < 3:
-        raise TooFewSteps(f"{mode}: three costs need steps of at least 3 shapes, got {len(shapes)}")
+        raise TooFewSteps(f"{mode}: fitting three costs needs steps of at least 3 shapes, got {len(shapes)}")
     features = np.array([(1, step.num_tokens, step.num_pairs) for step in mine], dtype=np.float64)
     relative = features / np.array([[step.seconds] for step in mine])
     errors = relative @ non_negative_fit(relative) - 1
@@ -59,8 +59,8 @@ def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
 
 
 def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return x >= 0 with the least |rows @ x - 1|. Columns are scaled alike, because a pair costs about a
-    hundred-thousandth of a step."""
+    """Return the x >= 0 that minimises |rows @ x - 1|. Columns are scaled to equal length first, because a pair costs
+    about a hundred-thousandth of a step."""
     scale = np.linalg.norm(rows, axis=0)
     solution, _ = nnls(rows / scale, np.ones(len(rows)))
     return np.asarray(solution / scale, dtype=np.float64)

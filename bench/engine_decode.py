@@ -55,8 +55,7 @@ def spread(metric: str, seconds: Sequence[float], percent: int = 99, least: int 
 
 
 def attempt(findings: Findings, peers: dict[str, Peer], name: str, work: Callable[[Peer], _Result]) -> _Result | None:
-    """Return the result; None if the peer is missing or fails. A failed peer is closed, but its earlier rounds
-    count."""
+    """Return the result of `work`; None if the peer is missing or fails. A failed peer is closed."""
     if name not in peers:
         return None
     try:
@@ -160,7 +159,7 @@ def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list
 
 
 def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Yield the rate of the matrix products alone: each matrix once, the head only for sampled tokens."""
+    """Yield the rate of the matrix products alone. Each matrix is used once; the head only for sampled tokens."""
     cases = [(decode_case(number), number, number) for number in workload.answers]
     for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
         seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])
@@ -168,8 +167,8 @@ def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure
 
 
 def reading_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Yield the rate at which the weights can be read, because a token needs each of them once. If they fit into the
-    caches, this may be faster than memory; memory bandwidth is therefore shown too."""
+    """Yield the rate of tokens if only reading the weights took time: a token needs each weight once. Weights that fit
+    into the caches may be read faster than memory allows; memory bandwidth is therefore measured too."""
     weights = peer.call(READING, nbytes=None)
     yield decode_case(1), Figure(AT_BANDWIDTH, "tok/s", 1 / float(weights["seconds"]))
     large = peer.call(READING, nbytes=workload.large_read)
@@ -240,8 +239,8 @@ class DecodeRounds:
 
 
 def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[BenchRecord]:
-    """Yield the ratios of Octet's rates to those of peers and limits, of served to in-process rates, and of the time
-    with a warm prefix to that with a cold one."""
+    """Yield ratios: Octet's rates to those of peers and limits, served rates to in-process rates, and the time with a
+    warm prefix to the time with a cold one."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")

@@ -43,7 +43,7 @@ class PoolReplay:
 
 
 class PoolReplayer:
-    """Serves one prompt after the other from a real pool, as a replica with one request at a time would."""
+    """Serves prompts from a real pool, one after the other, like a replica with one slot."""
 
     def __init__(self, pool_size: int) -> None:
         self.pool = BlockPool(pool_size + 1, TRACE_BLOCK_SIZE)
@@ -95,7 +95,7 @@ def replay_pools(requests: Sequence[MooncakeRequest], pool_sizes: Sequence[int])
 
 
 def prompt_of(request: MooncakeRequest) -> TokenChain:
-    """Return a prompt whose tokens are equal exactly where the trace's ids are."""
+    """Return a prompt whose tokens repeat the ids of its blocks: blocks are equal exactly if their ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
         tokens.extend(array("I", [hash_id]) * TRACE_BLOCK_SIZE)

@@ -66,7 +66,7 @@ class FullPool(EmptyPool):
         return self._allocate_and_free
 
     def _cache(self, num_blocks: int) -> None:
-        """Cache blocks; empty blocks are taken first."""
+        """Cache new blocks, which take the place of empty blocks first."""
         chain = new_chain(next(self._names), num_blocks * BLOCK_SIZE)
         self.pool.release(hold(self.pool, chain))
 

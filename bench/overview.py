@@ -96,7 +96,7 @@ async def _read_events(port: int, counted: list[int]) -> None:
         counted[0] += part.count(b"event: overview\n")
 
     await HttpClient(HOST, port).exchange(_EVENTS, count_events)
-    raise RuntimeError("the events have ended")
+    raise RuntimeError("the stream of events has ended")
 
 
 async def _poll(port: int) -> None:
@@ -121,4 +121,4 @@ async def _delay(channel: aio.Channel, number: int) -> float:
         if any(knob.name == ask.name and knob.value == value for knob in overview.knobs):
             watch.cancel()
             return perf_counter() - began
-    raise RuntimeError("the overviews have ended")
+    raise RuntimeError("the stream of overviews has ended")

@@ -15,7 +15,7 @@ _STYLES = {"octet": (LINE, "-"), "octet, classified": (LINE, "--"), "octet, gRPC
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The records of one pair of axes: those whose metric and whole case match. The case's number is the x value."""
+    """Selects the records of one plot: the metric and the whole case must match. The case's number is the x value."""
 
     case: str  # a regular expression with one group for the number
     metric: str
@@ -60,7 +60,7 @@ def plot_views(path: Path, views: Sequence[View], records: Sequence[BenchRecord]
 
 
 def find_lines(view: View, records: Sequence[BenchRecord]) -> dict[str, list[Point]]:
-    """Return the points of each line by its name: the system, and whether its cases use the stock client."""
+    """Return the points of each line, by name: the system's name, with a suffix if its cases use the stock client."""
     lines: dict[str, list[Point]] = {}
     for record in records:
         if record.metric == view.metric and record.unit != "x" and (case := re.fullmatch(view.case, record.case)):

@@ -96,7 +96,7 @@ def scratch_folder() -> Iterator[Path]:
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
 ) -> Iterator[tuple[Started, Started]]:
-    """Yield a specialist with these options and the router in front of it; unless `routed`, yield the specialist twice.
+    """Yield a specialist with these options, and a router in front of it. Without `routed`, yield the specialist twice.
     `more` are options for both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
@@ -185,7 +185,7 @@ class _ProcessGroup:
 
 
 class Peer(_ProcessGroup):
-    """Answers calls. Only one peer computes at a time; the others are stopped, because waiting threads may spin."""
+    """A process that answers calls. Only one peer computes at a time; the others are stopped, because they may spin."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float
@@ -243,7 +243,7 @@ class Peer(_ProcessGroup):
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise PeerFailed(self.name, f"answered {line[:80]!r} while {doing}, which is not a JSON object")
+            raise PeerFailed(self.name, f"answered while {doing} with {line[:80]!r}, which is not a JSON object")
         if "error" in message:
             error = " ".join(str(message["error"]).split())[:_LAST_WORDS]
             raise PeerFailed(self.name, f"failed while {doing}: {error}; see {self._log}")
@@ -271,7 +271,7 @@ class ServerProcess(_ProcessGroup):
 
 
 class Trial(NamedTuple, Generic[_Running]):
-    """A started variant. The variant with the least cost is kept."""
+    """A variant that was started. Of all variants, the one with the least cost is kept."""
 
     cost: float
     line: str
@@ -313,6 +313,6 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def cpu_of_tree(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants. Those of ended children are known only in ticks."""
+    """Return the CPU seconds of a process and its descendants. Ended children are counted in whole clock ticks."""
     stats = {each: Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in tree(pid)}
     return sum(cpu_seconds(each) + sum(map(int, fields[13:15])) / _TICKS for each, fields in stats.items())

@@ -67,7 +67,7 @@ def record_slow_periods() -> Iterator[SlowPeriods | None]:
 
 
 def slow_intervals(beats: Sequence[Beat]) -> Iterator[Interval]:
-    """Yield the slow intervals of one processor. A slow beat stands for the time between its neighbours."""
+    """Yield the slow intervals of one processor. A slow beat makes the whole time between its neighbours slow."""
     usual = percentile([beat.done - beat.woken for beat in beats], _USUAL_PERCENT)
     for before, beat, after in zip([beats[0], *beats], beats, [*beats[1:], beats[-1]], strict=False):
         if beat.woken - beat.due > _LATE_SECONDS:

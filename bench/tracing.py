@@ -78,7 +78,7 @@ def drawing_records(runs: int) -> list[BenchRecord]:
 
 
 def _ended(request_id: str) -> tuple[TraceContext, float, wire.Receipt]:
-    """Return a typical request: one replica, answered."""
+    """Return the trace, the arrival and the receipt of a typical request, which one replica answered."""
     receipt = wire.Receipt(
         request_id=request_id,
         specialist="talker",
@@ -158,7 +158,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
 
 
 def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
-    """Yield the figures of one round, given by site, and the ratios between sites."""
+    """Yield the figures of one round, which `found` holds by site, and the ratios between sites."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):
             if way in found:

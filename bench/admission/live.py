@@ -53,7 +53,7 @@ async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
 def _failure(
     offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float, accepted: bool
 ) -> OfferOutcome:
-    """Return the outcome. Before acceptance, only lack of capacity is a refusal; any other error is a failure."""
+    """Return the outcome of a failed call. Before acceptance, only a lack of capacity counts as a refusal."""
     detail = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error) or wire.Error()
     reason = wire.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_").lower().replace("_", " ")
     if accepted or error.code() not in _CAPACITY:
@@ -72,7 +72,7 @@ def _usage(event: Any) -> wire.Usage | None:
 
 
 def _text(offer: Offer) -> str:
-    """Return a prompt in which a byte is a token. No two prompts begin alike."""
+    """Return a prompt with one token per byte. No two prompts begin alike."""
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
 
 
@@ -119,7 +119,7 @@ async def _play(plan: Plan, address: str, router: str | None) -> tuple[float, li
 
 @asynccontextmanager
 async def _door(replica: str, router: str | None) -> AsyncIterator[Stream]:
-    """Yield a function that starts calls. A replica is called through the router's own client, as in an ensemble."""
+    """Yield a function that calls the router or, if there is none, the replica, through the client that routers use."""
     if router is not None:
         ask, event, named = router_wire.InferRequest, router_wire.InferEvent, [LANE.specialist]
         async with aio.insecure_channel(router) as channel:
@@ -149,7 +149,7 @@ async def submit_on_time(asked: Iterable[Offer], stream: Stream) -> list[OfferOu
 
 
 async def _capacity(plan: Plan, stream: Stream) -> float:
-    """Return the seconds of lone work done per second while as many requests as allowed wait and run."""
+    """Return the capacity: the seconds of lone work (time on an idle replica) done per second by a full replica."""
     setup = plan.setup
     work = plan.seconds * 2
     asked = offers(plan.source, plan.mix, setup.cost, 1.0, work, seed=-1)[: setup.max_running + setup.max_waiting]

@@ -28,7 +28,7 @@ _PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
 
 def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
-    """Return a source of Poisson arrivals with lognormal lengths, given by median and sigma: a few are very long."""
+    """Return a source of Poisson arrivals with lognormal lengths. `prompt` and `answer` are each (median, sigma)."""
 
     def shapes(rng: Random) -> Iterator[LengthShape]:
         while True:
@@ -48,7 +48,7 @@ def recorded(trace: Sequence[LengthShape]) -> Source:
 
 
 def fitted(trace: list[LengthShape], context: int) -> list[LengthShape]:
-    """Scale all prompts by the same factor, so that the longest leaves room for an answer; cut answers to fit."""
+    """Scale all prompts by one factor, so that the longest leaves room for an answer. Cut answers that do not fit."""
     shrink = min(1.0, _PROMPTS * context / max(shape.prompt_tokens for shape in trace))
     prompts = [max(1, round(shape.prompt_tokens * shrink)) for shape in trace]
     return [
@@ -66,7 +66,7 @@ class Offer:
     answer_tokens: int  # length at which the model ends the answer
     max_tokens: int  # the caller's limit, the only length that the replica knows
     patience: float  # seconds from arrival to the deadline
-    work: float  # seconds on an idle replica
+    work: float  # lone work: seconds on an idle replica
 
     @property
     def deadline(self) -> float:
@@ -92,7 +92,7 @@ class Offer:
 
 
 def lone_seconds(cost: CostModel, prompt_tokens: int, answer_tokens: int) -> float:
-    """Return the seconds on an idle replica: the prompt in one chunk, then one step for each further token."""
+    """Return the seconds of a request on an idle replica: the prompt in one chunk, then a step for each other token."""
     first = cost.prefill_step + cost.prefill_token * prompt_tokens + cost.prefill_pair * prompt_tokens**2
     steps = answer_tokens - 1
     looked_at = steps * (prompt_tokens + 1) + steps * (steps - 1) // 2
@@ -116,10 +116,9 @@ class Mix:
 
 
 def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
-    """Return a load of `seconds` with `work_rate` seconds of lone work per second.
-
-    Gaps are scaled by the same factor to fill the time, so that bursts stay bursts. The load depends only on the
-    arguments, and its priorities do not depend on its rate."""
+    """Return a load of `seconds` seconds, in which `work_rate` seconds of lone work arrive per second. All gaps are
+    scaled by one factor, so that bursts stay bursts. The load depends only on the arguments, and its priorities do not
+    depend on its rate."""
     rng = Random(seed)
     drawn_shapes, shapes, work = source(Random(rng.random())), list[LengthShape](), seconds * work_rate
     while work > 0:

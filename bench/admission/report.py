@@ -56,7 +56,7 @@ def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
 
 
 def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
-    """Yield, for each other system, Octet's goodput divided by that system's, over the seeds."""
+    """Yield, for each other system, Octet's goodput divided by that system's, seed by seed."""
     goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
     for load, system, group in _grouped(runs):
         if system == "octet":
@@ -74,8 +74,8 @@ _BROKEN: frozenset[End] = MISSED | {"shed"}
 
 
 def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
-    """Return the admitted requests that missed their deadline although a lower priority was running at that moment, or
-    was answered in the second half of their time."""
+    """Return the admitted requests that missed their deadline although a request of lower priority was running at that
+    moment, or was answered in the second half of their time."""
     inside = [each for each in outcomes if each.end != "refused"]
     return [
         missed
@@ -94,8 +94,8 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Return the share of followed refusals, of those with waits under `below`, whose retry-after was right; or
-    None."""
+    """Return the share of followed refusals whose retry-after was right within `factor`; None if there are none. Waits
+    of `below` seconds or more do not count."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None
@@ -107,7 +107,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Return, by seed, the tally of the load with the best median work over all seeds."""
+    """Return the tallies by seed of one load: the load with the best median of work over all seeds."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }

@@ -43,7 +43,7 @@ class Refused(NamedTuple):
 
 
 class OpenAdmission:
-    """No admission control: a request is admitted if a place is free. `ask` may be called while a step runs, all other
+    """No admission control: a request is admitted if a slot is free. `ask` may be called while a step runs, all other
     methods only between two steps."""
 
     def __init__(self, loop: StepLoop, slots: int) -> None:
@@ -113,7 +113,7 @@ class QueueAdmission(OpenAdmission):
 
 
 class ControlledAdmission:
-    """Uses the admission controller, whose prices start from a cost model."""
+    """Admission by Octet's controller, whose estimates start from a cost model."""
 
     def __init__(self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int) -> None:
         self._clock = clock
@@ -154,7 +154,7 @@ class ControlledAdmission:
         return isinstance(decision, Admit)
 
     def repair_copy(self) -> None:
-        """Repair a copied pool, which finds its tables by identity."""
+        """Key the tables of a copied pool by their new ids."""
         pool = self._front.scheduler.pool
         pool.tables = {id(table): table for table in pool.tables.values()}
 
@@ -167,8 +167,8 @@ _SETTLED = 0.2  # share of the work after which the batch counts as full
 
 
 def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0) -> float:
-    """Return the seconds of lone work done per second, with all requests present at once and without deadlines, from
-    when the batch is full until the last waiting request has started."""
+    """Return the capacity: the seconds of lone work (time on an idle replica) done per second. All requests arrive at
+    once, without deadlines. The time counts from when the batch is full until the last waiting request has started."""
     clock = ArrivalClock()
     loop = step_loop(setup, clock, seed)
     scheduler = loop.scheduler
@@ -268,9 +268,8 @@ _DEEP = 100_000
 
 
 class RefusalFollower:
-    """Follows every `each`-th refusal of each priority. The wait that would have been needed is found in a copy of the
-    simulation, in which no later request of the same or a lower priority arrives. There the decision is repeated until
-    the request would be admitted."""
+    """Finds the true wait of every `each`-th refusal of each priority. It asks a copy of the simulation again and
+    again, until the request would be admitted. In the copy, no more requests of the same or a lower priority arrive."""
 
     def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
         self._play, self._door = play, door
@@ -346,7 +345,7 @@ def simulate(plan: Plan) -> tuple[float, list[Run]]:
 
 
 def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
-    """Return the runs with the queue length that gives the most answers in time, which is known only afterwards."""
+    """Try all queue lengths. Return the runs with the length that gives the most answers in time."""
     tries = (
         [run(plan, mine, load, "fcfs tuned", seed, length) for seed, mine in asked.items()] for length in plan.lengths
     )

@@ -39,7 +39,7 @@ class BenchParser(argparse.ArgumentParser):
 def add_bench(
     benches: Commands, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
-    """Add a command with the options common to all benches. `smaller` states what --quick changes besides the runs."""
+    """Add a command with the options common to all benches. `smaller` states what --quick reduces besides the runs."""
     parser = add_parser(benches, name, summary, description=f"{about}\n{FIGURES}")
     records = "also write the figures as one JSON record per line; without FILE: to standard output, without the table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)

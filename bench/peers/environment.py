@@ -69,7 +69,7 @@ _EXTENSIONS = {name: name.lower() for name in _SAME_NAMES} | {"AVX512": "avx512f
 
 
 def without_amx(cpu_flags: Iterable[str]) -> str:
-    """Return CMAKE_ARGS for all extensions except AMX, which some virtual machines announce but cannot run."""
+    """Return CMAKE_ARGS for all CPU extensions except AMX, which some virtual machines announce but cannot run."""
     flags = frozenset(cpu_flags)
     options = [f"-DGGML_{name}=ON" for name, flag in _EXTENSIONS.items() if flag in flags]
     return " ".join(("-DGGML_NATIVE=OFF", *options))
@@ -101,12 +101,12 @@ class Environment:
 
 
 def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a peer, `own` included. A peer must not find Octet's packages."""
+    """Return this process's variables and `own`, without PYTHONPATH: a peer must not find Octet's packages."""
     return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 
 def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:
-    """Install the environment unless it exists. With `careful`, it is built without AMX, and that build is kept."""
+    """Install the environment unless it exists. If `careful`, build it without AMX; later calls then use that build."""
     directory = peers / spec.name
     peers.mkdir(parents=True, exist_ok=True)
     with (peers / f"{spec.name}.lock").open("w") as lock:

@@ -69,7 +69,7 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts the steps and turns of adapters that share an engine, which computes with one adapter per step."""
+    """Counts the steps and turns of adapters that share an engine. A step computes with one adapter."""
 
     longest = num_turns = num_steps = 0
     _last = ""
@@ -120,7 +120,7 @@ class Octet(ScheduledEngine):
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Generate with a new scheduler. `age_bound` None means the default of a replica; 1 means a turn per step."""
+        """Generate with a new scheduler. `age_bound` None is a replica's default; with 1, each step is a turn."""
         opened, base = self._opened, self.scheduler
         with TemporaryDirectory(prefix="octet-bench-") as folder:
             for index in range(len(opened.digests), num_adapters):
@@ -133,7 +133,7 @@ class Octet(ScheduledEngine):
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generate, and return mode, tokens, pairs and seconds of each step, scheduling included."""
+        """Generate. Return the mode, tokens, pairs and seconds of each step; the seconds include scheduling."""
         return [
             (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), seconds)
             for step, seconds in self._timed_steps(prompts, new_tokens)
@@ -247,7 +247,7 @@ def least_bytes(checkpoint: "Checkpoint") -> int:
 
 
 def _stored_bytes(weight: "Weight") -> int:
-    """Return the stored bytes. Symmetric formats store no minima, because these follow from the scales."""
+    """Return the bytes as stored. Symmetric formats store no minima, because these follow from the scales."""
     from specialist.models.weights import Affine
 
     if not isinstance(weight, Affine):

@@ -52,7 +52,7 @@ class SteppedEngine(ABC):
         """Take a step. Return the new tokens by request; None if there is nothing to compute."""
 
     def generate(self, prompts: Prompts, new_tokens: int, adapters: Sequence[Any] = (None,)) -> dict[str, Any]:
-        """Submit all prompts together; the adapters take turns."""
+        """Submit all prompts at once. The adapters are assigned to the prompts in turn."""
         return self.arrive(prompts, [new_tokens] * len(prompts), [0.0] * len(prompts), adapters)
 
     def arrive(

@@ -110,7 +110,7 @@ class HttpCaller(Caller):
 
 
 class GrpcCaller(Caller):
-    """Calls with grpcio, or with the router's own client of replicas, which costs less."""
+    """Calls with grpcio, or with the router's own client of replicas, which uses less CPU."""
 
     def __init__(self, address: str, method: str, request: Request, *, own_client: bool = False) -> None:
         self._address, self._method, self._request, self._own_client = address, method, request, own_client
@@ -128,7 +128,7 @@ class GrpcCaller(Caller):
         await self._channel.close()
 
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """Ignore `stream`: a whole answer is also a stream that is read to its end."""
+        """Ignore `stream`: over gRPC, every answer is a stream. It is read to its end."""
         request = self._request(f"{prompt} {order}", order.tokens)
         counter = TokenCounter(on_tokens)
         try:

@@ -1,4 +1,4 @@
-"""The measured situations, the orders in their prompts, and the paths that a request can take."""
+"""The measured situations, the orders in prompts that state what to answer, and the paths that a request can take."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _BEGIN = b"["
 
 
 class OrderMissing(ValueError):
-    """A prompt has no order."""
+    """A prompt contains no order, so that a backend cannot answer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Order:
 
     @classmethod
     def read(cls, raw: bytes) -> Self:
-        """Return the last order in the text, which is searched from the end, because a prompt may be long."""
+        """Return the last order in the prompt. The search starts at the end, because a prompt may be long."""
         at = len(raw)
         while (at := raw.rfind(_BEGIN, 0, at)) >= 0:
             found = _ORDER.match(raw, at)

@@ -91,7 +91,7 @@ class Call:
         )
 
     def hang_up(self) -> ServedAnswer:
-        """Return an answer that expired at the deadline, or that failed if the caller gave up before it."""
+        """Return the answer of a caller that disconnects: expired at its deadline, or failed if it gave up before."""
         caller = self._ask.caller
         end: End = "expired" if self._until == (caller.total if self.has_begun else caller.ttft) else "failed"
         return self.answer(end, f"no {'whole answer' if self.has_begun else 'token'} within {self._until:g} s")

@@ -151,7 +151,8 @@ class OwnEnsemble:
 
 @contextmanager
 def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
-    """Start an ensemble of one specialist, or that of the file; yield a system for each endpoint. Raises SiteFailed."""
+    """Start the ensemble in the file or, without a file, one with a single specialist. Yield a system for each
+    endpoint. Raises SiteFailed."""
     with processes.scratch_folder() as folder:
         file, model = own.file, "octet"
         if file is None:
@@ -201,7 +202,8 @@ class ServerPeer:
 
 
 def _vllm(place: ServerPlace) -> Sequence[str]:
-    """Return a command that runs vLLM as a module: its script needs a package named `vllm`, unlike the CPU build."""
+    """Return a command that runs vLLM's server as a module. The script `vllm` does not work with the CPU build, whose
+    package has another name."""
     return (
         *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),

@@ -69,7 +69,7 @@ def test_fit_is_the_best_of_all_non_negative_costs(rows: list[tuple[float, ...]]
 
 def test_too_few_shapes_are_refused() -> None:
     same = [MeasuredStep("decode", 1, 10, 0.1)] * 9
-    with pytest.raises(TooFewSteps, match="decode: three costs need steps of at least 3 shapes, got 1"):
+    with pytest.raises(TooFewSteps, match="decode: fitting three costs needs steps of at least 3 shapes, got 1"):
         fit_mode(same, "decode")
     with pytest.raises(TooFewSteps, match="prefill"):
         fit_mode(same, "prefill")

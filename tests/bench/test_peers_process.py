@@ -117,5 +117,5 @@ def test_death_between_two_calls_is_reported_by_the_next(start: Start) -> None:
 
 def test_a_process_without_the_protocol_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('hello')"]
-    with pytest.raises(PeerFailed, match=r"answered 'hello\\n' while loading"):
+    with pytest.raises(PeerFailed, match=r"answered while loading with 'hello\\n'"):
         Peer("fake", command, cwd=tmp_path, env=os.environ, log=tmp_path / "log", timeout=120.0)
