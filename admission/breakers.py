@@ -42,8 +42,8 @@ class CircuitBreaker:
         return state == "closed" or (state == "half_open" and not self._is_probing)
 
     def allow(self) -> bool:
-        """Return whether a call may be sent now; while half-open, it is the probe. The caller reports its result with
-        `succeeded`, `failed` or `gave_up`. If the result of a probe is missing, the next one waits for a cool-down."""
+        """Return whether a call may be sent now. While half-open, that call is the probe. The caller reports its result
+        with `succeeded`, `failed` or `gave_up`; without a result, the next probe is allowed after a cool-down."""
         if not self.would_allow:
             return False
         if self._opened is not None:
@@ -224,8 +224,8 @@ def _timed(record: BreakerRecord, is_below: bool, now: float, rules: Correctness
 
 
 def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
-    """Return `since`, the start of a breach or recovery, or `now` if `since` is missing or implausible. A start too
-    long ago means that the checks, at least one per window, were missed. A start far in the future is a clock error."""
+    """Return `since`, the start of a breach or recovery, or `now` if `since` is missing or implausible. At least one
+    check is expected per window, so a start too long ago means missed checks. A start far in the future is wrong."""
     if since is None or now - since > max(wait, rules.window) + rules.window or since - now > rules.window:
         return now
     return since

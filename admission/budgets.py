@@ -72,7 +72,7 @@ class RollingWindow:
         return Counts(self._good, self._bad)
 
     def counts_since(self, since: float, now: float) -> Counts:
-        """Return the sum of the buckets that end after `since`. The first may begin up to `grain` seconds earlier."""
+        """Return the sum of the buckets that end after `since`. The first of them may begin before `since`."""
         self.expire(now)
         return sum((counts for start, counts in self._buckets.items() if start + self.grain > since), Counts())
 

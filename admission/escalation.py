@@ -130,7 +130,7 @@ def _timed(
 
 
 def _begun(since: float | None, now: float, wait: float) -> float:
-    """Return when the overload or calm began; `now` if it begins now, or if `since` is wrong: too far in the future."""
+    """Return when the overload or calm began; `now` if it begins now, or if `since` is too far in the future."""
     return now if since is None or since - now > wait else since
 
 

@@ -221,8 +221,7 @@ class SpecialistLanes:
     def judge(
         self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
     ) -> tuple["SpecialistLanes", LaneMove | None]:
-        """Judge the serving lane, then the candidate, by their counts. Return the lanes, and the move if one was
-        made."""
+        """Judge the serving lane, then the candidate, by their counts. Return the lanes and the move, if any."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
@@ -330,8 +329,7 @@ class SpecialistLanes:
         )
 
     def _with(self, lane: LaneRecord) -> "SpecialistLanes":
-        """Replace the lane, or add it at the end. If there are too many, drop the oldest lanes that no replica
-        holds."""
+        """Replace the lane, or add it at the end. If there are too many, drop the oldest that no replica holds."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
         gone = [number for number, each in by_number.items() if each.status not in HELD_STATES]
         for number in gone[: max(0, len(by_number) - _MAX_LANES)]:

@@ -82,8 +82,7 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
     """Whether every decoding request must take a step before the next prompt token: after a whole chunk of prompt
-    tokens, or if no prompt is left. A step computes prompts of only one adapter stack, so several steps may fill a
-    chunk."""
+    tokens, or if no prompt is left. A step computes prompts of only one adapter stack, so several may fill a chunk."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -113,7 +112,7 @@ class PrefillHold:
     ) -> float:
         """Return the seconds that chunks may take before a decoding request holds the prompt back; negative if one
         already does, infinite if none can. A request that is late even without chunks holds no prompt back.
-        `num_chunks` of the prompt are left, and `num_rounds` decode steps are done."""
+        `num_chunks` chunks of the prompt are left, and `num_rounds` decode steps are done."""
         chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:
             return inf

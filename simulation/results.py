@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Self
 
 _STAT = Path("/proc/stat")
-_STEAL, _NUM_KINDS = 7, 8  # ticks: user, nice, system, idle, iowait, irq, softirq, steal; later ones are part of these
+_STEAL, _NUM_KINDS = 7, 8  # ticks: user, nice, system, idle, iowait, irq, softirq, steal; they include later columns
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -442,6 +442,6 @@ class ExpectedDemand:
         return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
 
     def _higher(self, now: float, priority: int) -> float:
-        """The share of time that admitted work of higher priorities takes, at most the share that they demand now."""
+        """The share of time that admitted work of higher priorities takes, limited to what they demand now."""
         admitted = self._admitted.from_priority(now, priority + 1)
         return min(_MAX_HIGHER, admitted, self.load(now, priority + 1))

@@ -91,7 +91,7 @@ _PREFILL_UNITS: Vector = (1.0, 64.0, 64.0 * 512.0)
 _DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
 _ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
 _OUTLIER = 4.0  # a step whose error is this many times the usual error counts for less
-_STRETCH = 16  # steps per measured sum: a request takes many steps, whose errors partly cancel out
+_STRETCH = 16  # steps in a stretch: errors are measured over a stretch, because those of single steps partly cancel out
 _UNMEASURED_MARGIN = 0.1
 _MARGINS = (0.02, 0.5)
 

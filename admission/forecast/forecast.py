@@ -251,7 +251,7 @@ def estimate_bound(timeline: Simulation, request: BookedRequest) -> EstimateBoun
 
 MAX_RETRY_SECONDS = 30.0
 _MIN_RETRY_SECONDS = 0.05
-_RETRY_SPREAD = 0.25  # the share of the retry time over which the retries of requests refused together are spread
+_RETRY_SPREAD = 0.25  # the retries of requests refused together are spread over this share of the retry time
 
 
 def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
@@ -274,8 +274,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
-    """Seconds until `part` of the booked requests has ended. While a request is in line, their remaining work counts,
-    which shrinks steadily. While it runs, their number counts, because all running requests share the steps."""
+    """Seconds until this fraction of the booked requests has ended. For a request that waits `in_line`, the work left
+    counts, which shrinks steadily. For one that runs, the number of requests counts: they share its steps."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -343,8 +343,8 @@ class Displacement(NamedTuple):
         return chosen
 
     def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
-        """Return the requests to displace next. If only the lateness of lower requests is an obstacle, these are the
-        late ones; otherwise, they are those that begin before the new request is done."""
+        """Return the requests to displace next. If the only obstacle is that lower requests would be late, return
+        those; otherwise, return the ones that begin before the new request is done."""
         late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
         if check.own_late <= 0 and len(late) == len(check.delayed):
             return [each for each in lower if each in late] or lower
