@@ -261,7 +261,7 @@ def test_content_identifies_a_lane_and_not_its_name() -> None:
     with pytest.raises(LaneError, match="already has this content and is candidate"):
         book.load([adapter("new", "my-lora")], "ada", "again", START)
     clash = AdapterRef("other", "my-lora@new", "newest", "/adapters/other")
-    with pytest.raises(LaneError, match="has the same name"):
+    with pytest.raises(LaneError, match="different adapter of the same name"):
         book.load([clash], "ada", "again", START)
     with pytest.raises(LaneError, match="'my-lora', not 'other'"):
         book.promote("other", "ada", "now", START)
