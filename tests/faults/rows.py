@@ -50,8 +50,8 @@ ROWS = (
     ),
     Row(
         2,
-        "a replica is stopped for 30 s and continues",
-        "its breaker opens within 1.5 s; no stale token is delivered; it is probed before it serves again",
+        "a replica is suspended for 30 s, then continues",
+        "its breaker opens within 1.5 s; no stale token is delivered; the replica is probed before it serves again",
         (
             f"{_CHAOS}a_stopped_replica_is_noticed_within_two_seconds_and_comes_back",
             "tests/router/replicas/test_replica.py::test_a_replica_that_hung_gets_a_single_probe_first",
@@ -91,7 +91,8 @@ ROWS = (
     Row(
         7,
         "a specialist's answers become wrong",
-        "its breaker changes at most once a window; it closes only after recovery; few samples never trip it",
+        "its correctness breaker changes state at most once a window; it closes only when answers are right again; a few "
+        "samples never open it",
         (
             "tests/admission/test_correctness.py::"
             "test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window",
@@ -125,7 +126,7 @@ ROWS = (
     Row(
         11,
         "numbers that are NaN, infinite, negative or huge",
-        "refused by field name; other requests in the same batch get the same answer, bit for bit",
+        "refused with an error that names the field; other requests in the same batch get the same answer, bit for bit",
         (f"{_HOSTILE}every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected",),
     ),
     Row(
@@ -149,7 +150,7 @@ ROWS = (
     Row(
         14,
         "a megabyte of nested text that the rules must read",
-        "takes at most 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
+        "they take at most 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
         ("tests/router/routing/test_rules_time.py::test_a_hostile_megabyte_is_scanned_quickly",),
     ),
     Row(
@@ -190,7 +191,7 @@ ROWS = (
     Row(
         19,
         "a hostile adapter: a pickle, a path that leads out of its folder, weights that spoil every answer",
-        "refused, or rolled back while still a candidate",
+        "refused, or rolled back before it answers callers",
         (
             f"{_ADAPTERS}a_pickle_is_never_opened",
             f"{_ADAPTERS}a_file_outside_the_directory_is_refused",
@@ -200,13 +201,13 @@ ROWS = (
     Row(
         20,
         "an adapter is replaced every two seconds for five minutes, under load",
-        "every answer comes from the digest on its receipt",
+        "every answer comes from the adapter whose digest is on its receipt",
         ("tests/system/test_hot_swap.py",),
     ),
     Row(
         21,
-        "requests are preempted at random and resumed, also from a damaged snapshot",
-        "the same tokens as without preemption",
+        "requests are preempted at random; some are resumed from damaged snapshots",
+        "every answer has the same tokens as without preemption",
         (
             "tests/laws/test_laws.py::test_random_histories_keep_every_law",
             "tests/laws/test_same_answer.py::test_a_preempted_hybrid_goes_on_where_it_stopped",
@@ -247,7 +248,7 @@ ROWS = (
     Row(
         26,
         "95 % of a cgroup's memory is in use",
-        "for ten minutes, new requests are refused before a process is killed",
+        "for ten minutes, new requests are refused, and no process is killed",
         ("tests/octet/rpc/test_memory_guard.py",),
     ),
     Row(
@@ -264,8 +265,8 @@ ROWS = (
     ),
     Row(
         29,
-        "all of a specialist's one or two replicas fail",
-        "the last replica is never ejected",
+        "a specialist has one or two replicas, and all of them fail",
+        "they still get requests, because no healthy replica is left",
         (
             "tests/admission/test_ejection.py::test_all_replicas_of_the_best_available_kind_stay",
             f"{_FAULTS}the_last_replica_gets_requests_in_any_breaker_state",
