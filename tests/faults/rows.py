@@ -66,7 +66,7 @@ ROWS = (
         4,
         "all replicas of a specialist are down",
         "503 within 50 ms, or a fallback that the receipt names; p95 TTFT of other specialists rises by at most 10 %. "
-        "(Measured from 6 s after the loss; in the first 5 s a request waits up to 1 s for a restart)",
+        "(From 6 s after the loss; in the first 5 s, requests wait up to 1 s for a restart)",
         (f"{_FAULTS}unreachable_specialist_is_refused_at_once",),
     ),
     Row(
@@ -149,8 +149,8 @@ ROWS = (
     ),
     Row(
         14,
-        "a megabyte of nested text that the rules must read",
-        "they take at most 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
+        "a megabyte of nested text, of which rules read the first and the last 32 K characters",
+        "reading takes at most 20 ms",
         ("tests/router/routing/test_rules_time.py::test_a_hostile_megabyte_is_scanned_quickly",),
     ),
     Row(
