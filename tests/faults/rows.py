@@ -91,8 +91,8 @@ ROWS = (
     Row(
         7,
         "a specialist's answers become wrong",
-        "its correctness breaker changes state at most once a window; it closes only when answers are right again; a few "
-        "samples never open it",
+        "its correctness breaker changes state at most once a window; it closes only when answers are right again; a "
+        "few samples never open it",
         (
             "tests/admission/test_correctness.py::"
             "test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window",
