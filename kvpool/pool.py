@@ -303,7 +303,7 @@ class RecentlyEvicted:
 
 
 class Reclaim:
-    """Counts the blocks that releasing tables one by one would free, without changing the pool."""
+    """Counts the blocks that would become free if tables were released one by one, without changing the pool."""
 
     def __init__(self, pool: BlockPool, keep: Iterable[Block] = ()) -> None:
         """`keep` are blocks that are taken again immediately and therefore do not count as freed."""

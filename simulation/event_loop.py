@@ -19,8 +19,8 @@ State = Literal["up", "stopped", "dead"]
 
 
 class Process:
-    """A simulated process. Its callbacks run while it is up, wait while it is stopped, and never run once it is dead. A
-    process dies as after kill -9: no handler notices it, and no `finally` block runs."""
+    """A simulated process. Its callbacks run while it is up, wait while it is stopped, and never run once it is dead.
+    As with kill -9, no handler notices its death, and no `finally` block runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class HeapLoop(asyncio.BaseEventLoop):
     loop. Of asyncio, only futures and tasks are used, not the loop."""
 
     def __init__(self, start: float = 1000.0) -> None:
-        """`start` is not zero, so that code that assumes zero fails."""
+        """`start` is not zero by default, to expose code that relies on a clock starting at zero."""
         self._now = start
         self._ready: deque[_Due] = deque()
         self._timers: list[tuple[float, int, _Due]] = []

@@ -62,7 +62,7 @@ class Link:
         self._loop.call_at(self._last[back], arrive, context=to.context)
 
     def cut(self, *, there: bool = True, back: bool = True) -> None:
-        """Interrupt these directions. Messages in flight still arrive. The connection is lost after
+        """Interrupt the link in the given directions. Messages in flight still arrive. The connection is lost after
         KEEPALIVE_SECONDS."""
         for direction, is_cut in ((False, there), (True, back)):
             if is_cut:
