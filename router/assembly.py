@@ -193,7 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called for each shadow that lost its connection. Raises ValueError if a verifier cannot be
+        """`blame` is called for shadows that lost their connection. Raises ValueError if a verifier cannot be
         opened."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble

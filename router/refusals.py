@@ -61,7 +61,7 @@ def caller_gone(request: Request, now: float) -> Refusal:
 
 
 def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
-    """Refuse a request of low priority. No retry-after: only a higher priority or a lower floor would help."""
+    """Refuse a request below the priority floor. No retry-after: only a higher priority or a lower floor would help."""
     rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
     message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}); this request has priority {priority}"
     limit = f"at least {floor}"

@@ -131,7 +131,7 @@ NO_SESSION = Session()
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
     """Return the session that `session_id` names, else `metadata`, else `user_id`. A session id and a user id never
-    give the same key, and neither do two tenants."""
+    give the same key, nor do two tenants."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),
@@ -220,7 +220,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return `traceresponse`, or nothing before validation. The sampled flag is set if the trace is recorded."""
+        """Return `traceresponse`; nothing before validation. Its sampled flag is set if the trace is recorded."""
         trace = self.trace
         if trace is None:
             return []

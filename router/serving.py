@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt. `keep` is false if the request was not admitted: its id may be another request's."""
+        """Attach the receipt; store it if `keep`. A request that was not admitted may have the id of another one."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:

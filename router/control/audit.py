@@ -1,4 +1,4 @@
-"""The control plane's documents, and compare-and-set changes to them, each with an audit row (by whom, and why)."""
+"""The control plane's documents, and compare-and-set changes to them. Audit rows state who made a change and why."""
 
 import asyncio
 import logging
@@ -228,7 +228,7 @@ class AuditWriter:
                     await self._save(kind, key)
 
     async def _change(self, kind: str, key: str, revise: ReviseDocument) -> bool | None:
-        """Make a change in the store. Return whether anything changed; None if others wrote first at every try."""
+        """Make a change in the store. Return whether anything changed; None if other routers always wrote first."""
         documents = self._documents
         for _ in range(_MAX_TRIES):
             if documents.is_unreadable(kind, key):

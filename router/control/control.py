@@ -1,4 +1,4 @@
-"""The control plane: operator orders, periodic controllers, changes by other routers, and the events about them."""
+"""The control plane: operators' changes, periodic controllers, changes by other routers, and events about all these."""
 
 import asyncio
 import logging
@@ -85,8 +85,7 @@ class ControlPlane:
         return self._store.trouble
 
     async def start(self, *, with_tasks: bool = True) -> None:
-        """Start the store and, if `with_tasks`, the periodic tasks; otherwise the caller must call `tick` itself. If
-        the store is unavailable, only the configuration applies at first."""
+        """Start the store and, if `with_tasks`, the periodic tasks. Otherwise the caller must call `tick` itself."""
         await self._store.start()
         if self._store.trouble:
             what = "breakers, knobs and lanes start as configured, without earlier operator changes"

@@ -38,7 +38,7 @@ class EscalationController:
             await self._advance(specialist, now)
 
     def top_level(self, specialist: str) -> int:
-        """Return the highest escalation level that changes a knob of any intent that this specialist may get."""
+        """Return the highest escalation level that changes a knob of an intent routed to this specialist."""
         intents = self._state.ensemble.intents
         elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
         return max(

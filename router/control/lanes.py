@@ -85,7 +85,7 @@ class LaneRegistry:
     def remark(self, specialist: str) -> str:
         lanes = self._state.lanes(specialist)
         if lanes is not None and self._state.is_lost(specialist, lanes.serving):
-            return f"{_describe_loss(lanes.serving)}: it cannot serve"
+            return f"{_describe_loss(lanes.serving)}: this lane cannot serve"
         if specialist in self._overruled:
             return "begun by the configuration of another router, which differs from this router's"
         return ""
@@ -234,8 +234,7 @@ def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bo
 def begin_lane(
     lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
 ) -> LaneUpdate | None:
-    """Begin a lane with the model and configured adapters that the replicas run. If the candidate has a new model that
-    all replicas run, promote it instead."""
+    """Begin a lane with the model and adapters that the replicas run, or promote a candidate that all of them run."""
     if lanes is not None and lanes.candidate is not None:
         is_other = lanes.candidate.revision != lanes.serving.revision
         if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):
@@ -249,8 +248,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """If some replicas run another model, make it the candidate. Do nothing if there is a candidate already, or if the
-    model belongs to the previous lane or a lane that was rolled back."""
+    """If some replicas run another model, and there is no candidate, make that model the candidate."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

@@ -214,7 +214,7 @@ class ControlStatus:
 
     def _with_remarks(self, specialist: str, outlook: str) -> str:
         is_drained = self._drained.all_drained(specialist)
-        drained = "no replica is left to answer: drained by an operator" if is_drained else ""
+        drained = "every replica that could answer is drained by an operator" if is_drained else ""
         return "; ".join(each for each in (self._lanes.remark(specialist), drained, outlook) if each)
 
 

@@ -86,7 +86,6 @@ def origin_host(origin: str) -> str | None:
 
 
 def _is_local_connection(scope: Scope) -> bool:
-    """Whether the connection arrived on the loopback interface."""
     server = scope.get("server")
     return server is not None and is_loopback(f"[{server[0]}]" if ":" in server[0] else server[0])
 

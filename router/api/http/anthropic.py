@@ -75,7 +75,7 @@ class AnthropicTurn(CacheControlled, kw_only=True):
 class AnthropicTool(CacheControlled, kw_only=True):
     """A tool. Its input is always streamed as it is generated, so `eager_input_streaming` has no effect."""
 
-    type: Annotated[Literal["custom"] | None, unsupported("only the caller's own tools are offered")] = None
+    type: Annotated[Literal["custom"] | None, unsupported("only the caller's own tools are supported")] = None
     input_schema: dict[str, Any]
     name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
     description: str | None = None

@@ -110,7 +110,7 @@ _CHAT = {"model": "octet", "messages": _MESSAGE_LIST, "max_tokens": 64}
 _INFER = {"prompt": _QUESTION, "max_tokens": 64}
 _KNOB = "unspecified.priority_floor"
 _CALLS = operator_pb2.DESCRIPTOR.services_by_name["Operator"].methods
-_HOLD = "open: the specialist gets only shadow traffic; closed: it serves; until released"
+_HOLD = "holds the breaker until its release: open (only shadow traffic) or closed (the specialist serves)"
 _LOAD = "every replica loads the adapter, which becomes a candidate"
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
     "hold_breaker": (_HOLD, {"hold": "open"}),
@@ -219,7 +219,7 @@ def _add_jobs(paths: _Paths) -> None:
     listed = _json(_object_schema({"jobs": _array_of(_ref("Job"))}))
     page = _query("limit", _DIGITS), _query("before", _STRING)
     receipt = "the receipt of a request, by its id or the id of its answer"
-    events = "the job's events after a number, and later events as they happen"
+    events = "the job's events after the given number, and later events as they happen"
     add, job = paths.add, "/v1/jobs/{job_id}"
     submit = "stores a background job"
     add("POST /v1/jobs", "submitJob", submit, submitted, key, errors=_CHANGE_ERRORS, body=("JobRequest", _INFER))

@@ -79,7 +79,6 @@ class KeyMeter:
             self._tokens.take(num_tokens, now)
 
     def token_refusal(self, now: float) -> Refusal | None:
-        """Return a refusal if no token is available now, else None."""
         if self._tokens is not None and (wait := self._tokens.wait(now)) > 0:
             return _limit_reached("tokens_per_minute", self.allowance.tokens_per_minute, "tokens per minute", wait)
         return None
