@@ -149,7 +149,7 @@ class RequestValidator:
             tool_choice=tool_choice,
         )
         if request.structure is not None and request.may_call_tools:
-            raise invalid_field("structure", "unset when tools may be called", "a structure and tools")
+            raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
         return request
 
     def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:

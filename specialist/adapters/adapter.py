@@ -81,7 +81,7 @@ class AdapterConfig:
 
 
 def parse_adapter_config(fields: Mapping[str, object]) -> AdapterConfig:
-    """Check and parse the fields. Raises AdapterRefused unless the adapter is plain LoRA, scale * b @ a."""
+    """Parse the fields of adapter_config.json. Raises AdapterRefused unless they describe plain LoRA, scale * b @ a."""
     if fields.get("peft_type") != "LORA":
         raise AdapterRefused("peft_type", f"only LORA is supported, got {fields.get('peft_type')!r:.40}")
     for name, value in fields.items():
@@ -135,7 +135,7 @@ def _pattern(field: str, fields: Mapping[str, object]) -> list[tuple[str, object
     _require(isinstance(value, dict), field, "an object", value)
     for key in value:
         if not _PLAIN_PATH.fullmatch(key):
-            raise AdapterRefused(field, f"keys must be plain module paths, not expressions, got {key!r:.40}")
+            raise AdapterRefused(field, f"keys must be plain module paths, not regular expressions, got {key!r:.40}")
     return list(value.items())
 
 
@@ -241,8 +241,8 @@ def _halves(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, tuple[str, Ten
     for tensor_name, tensor in tensors.items():
         found = _TENSOR.fullmatch(tensor_name)
         if found is None:
-            modules = ", ".join(_MODULES.values())
-            raise AdapterRefused(TENSORS, f"{tensor_name!r:.120} is not a lora_A or lora_B of {modules} of a layer")
+            why = f"is not a lora_A or lora_B weight of a supported module ({', '.join(_MODULES.values())})"
+            raise AdapterRefused(TENSORS, f"{tensor_name!r:.120} {why}")
         path, layer, attention, mlp, half = found.groups()
         halves.setdefault(f"layers.{int(layer)}.{attention or mlp}", {})[half] = (path, tensor)
     return halves

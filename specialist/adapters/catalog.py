@@ -24,7 +24,7 @@ class UnknownAdapter(LookupError):
 
 
 def check_digest(name: str, digest: str, pinned: str) -> None:
-    """Raises AdapterRefused if the digest differs from `pinned`, unless that is empty."""
+    """Raises AdapterRefused if `pinned` is not empty and `digest` differs from it."""
     if pinned and digest != pinned:
         raise AdapterRefused("digest", f"{name} must have the digest {pinned}, got {digest}")
 
@@ -40,8 +40,8 @@ class AdapterCatalog(ABC):
 
     @abstractmethod
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
-        """Load the adapter under the name and return its digest, which must equal `pinned` if given. Raises
-        AdapterRefused if the adapter is not usable; the name then keeps its previous adapter."""
+        """Load the adapter in `directory` under `name` and return its digest. Raises AdapterRefused if it is unusable,
+        or if `pinned` is given and is not its digest; `name` then keeps its previous adapter."""
 
     def unload(self, name: str) -> None:
         """Remove the name. Requests that use its weights keep them. Raises UnknownAdapter for an unknown name."""
@@ -59,7 +59,7 @@ class AdapterCatalog(ABC):
             return self._names[name]
 
     def acquire(self, digest: str) -> None:
-        """Keep the weights with this digest until `release`, even if unnamed. Raises UnknownAdapter if none exist."""
+        """Keep the adapter with this digest until `release`, even without a name. Raises UnknownAdapter."""
         with self._lock:
             self._require(digest)
             self._pins[digest] = self._pins.get(digest, 0) + 1
@@ -83,7 +83,7 @@ class AdapterCatalog(ABC):
             return sum(self._pins.values())
 
     def when_unused(self, callback: Callable[[str], None]) -> None:
-        """Call `callback` from now on with the digest of every adapter that has lost its last name and last user."""
+        """From now on, call `callback` with the digest of each adapter that no name and no request uses any more."""
         self._on_unused.append(callback)
 
     def _is_held(self, digest: str) -> bool:
@@ -91,7 +91,7 @@ class AdapterCatalog(ABC):
 
     def _require(self, digest: str) -> None:
         if not self._is_held(digest):
-            raise UnknownAdapter(f"no adapter with digest {digest!r:.80} is held")
+            raise UnknownAdapter(f"no adapter with digest {digest!r:.80} is loaded")
 
     def _report_if_unused(self, digest: str) -> None:
         with self._lock:
@@ -130,7 +130,7 @@ def _read(file: Path) -> bytes:
 
 
 def lease_adapters(adapters: AdapterCatalog, names: Sequence[str]) -> tuple[tuple[str, ...], Callable[[], None]]:
-    """Return the digests of the names, and a function that releases them. Raises Refusal for an unknown name."""
+    """Acquire the named adapters. Return their digests and a function that releases them. Raises Refusal."""
     digests: list[str] = []
 
     def release() -> None:
@@ -147,18 +147,18 @@ def lease_adapters(adapters: AdapterCatalog, names: Sequence[str]) -> tuple[tupl
 
 
 def _acquire(adapters: AdapterCatalog, name: str) -> str:
-    """Acquire the name's current weights and return their digest. If they are dropped meanwhile, resolve it again."""
+    """Acquire the adapter that has this name now, and return its digest."""
     digest = adapters.resolve(name)
     try:
         adapters.acquire(digest)
-    except UnknownAdapter:
+    except UnknownAdapter:  # the name was loaded again meanwhile, and the old adapter was dropped
         digest = adapters.resolve(name)
         adapters.acquire(digest)
     return digest
 
 
 def resolve_below(root: Path | None, path: str) -> Path:
-    """Return the directory that a caller names. Raises Refusal unless it and all its files are below the root."""
+    """Return the directory at `path` below `root`. Raises Refusal if it, or a file in it, is not below `root`."""
     if root is None:
         raise adapter_refused("path", "this replica has no adapter root, so it cannot load adapters while serving")
     try:

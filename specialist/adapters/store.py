@@ -54,8 +54,8 @@ ADAPTER_NAME = re.compile(r"[a-z0-9._-]{1,64}")
 
 
 class AdapterStore(AdapterCatalog):
-    """Holds adapters in host memory, by name and by digest. Thread-safe. An adapter with a name or in use stays; of the
-    others, the least recently used makes room for a new one."""
+    """Holds adapters in host memory, by name and by digest. Thread-safe. When it is full, a new adapter replaces the
+    least recently used of those without a name that no request uses."""
 
     def __init__(self, model: ModelConfig, max_adapters: int) -> None:
         if max_adapters < 1:
@@ -66,8 +66,8 @@ class AdapterStore(AdapterCatalog):
         self._held: OrderedDict[str, Adapter] = OrderedDict()  # by digest, least recently used first
 
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
-        """Read and check an adapter, then give it the name atomically. Requests that have resolved the name before keep
-        their digest."""
+        """Read and check an adapter, then give it the name atomically. Requests that acquired the previous adapter keep
+        it."""
         if not ADAPTER_NAME.fullmatch(name):
             raise AdapterRefused("name", f"must match {ADAPTER_NAME.pattern}, got {name!r:.80}")
         adapter = read_adapter(directory, self.model)

@@ -21,9 +21,9 @@ class Completion(NamedTuple):
 
 class Engine(Protocol):
     def run(self, step: Step) -> Iterable[Completion]:
-        """Compute the rows' tokens, write their KV through their tables, and sample. Return the completions that have
-        arrived, usually only this step's. If this method raises, nothing that the step wrote counts. Once it has
-        returned or raised, the engine must not write to the step's blocks, which may belong to another request."""
+        """Compute the tokens of every row, write their KV to the blocks of the row's table, and sample. Return the
+        completions that have arrived, usually that of this step only. If this method raises, all that the step wrote is
+        ignored. Afterwards the engine must not write to the step's blocks, which may belong to another request."""
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         """Zero the slots of tokens that were rolled back."""

@@ -69,7 +69,7 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sou
 
 
 def check_finite(weights: Mapping[str, Callable[[], Iterable[Tensor]]], source: str, progress: Progress) -> None:
-    """Check that all weights are finite. Each value of `weights` returns the tensors that decide this."""
+    """Check that all weights are finite. Each function in `weights` returns the tensors to check for one weight."""
     for done, (name, parts) in enumerate(weights.items(), start=1):
         slices = (part for tensor in parts() for part in torch.split(tensor.flatten(), SCANNED_AT_ONCE))
         if not all(bool(torch.isfinite(part).all()) for part in slices):

@@ -24,7 +24,7 @@ ARCHITECTURES = ("llama", "qwen2")
 
 
 def read_gguf_config(fields: ModelFields, tensors: Collection[str], vocab_size: int) -> ModelConfig:
-    """Return the configuration. `tensors` are the names in the file, which show whether it has biases and a head."""
+    """Return the configuration. `tensors` has the file's tensor names, which show whether it has biases and a head."""
     architecture = fields.text("general.architecture")
     _check_is_whole_model(fields, architecture)
     heads = fields.integer(f"{architecture}.attention.head_count")
@@ -94,7 +94,7 @@ def _rope(fields: ModelFields, architecture: str) -> Rope:
 
 
 def llama3_rope(rope: Rope, head_dim: int, factors: Tensor, source: str) -> Rope:
-    """Return `rope` with Llama 3's scaling. Raises ModelRefused if `factors`, one divisor per frequency, differ."""
+    """Return `rope` with Llama 3's scaling. Raises ModelRefused unless `factors`, one per frequency, match it."""
     factor = float(factors.max())
     found = replace(
         rope, kind="llama3", factor=factor, original_context=8192, low_freq_factor=1.0, high_freq_factor=4.0
@@ -102,8 +102,8 @@ def llama3_rope(rope: Rope, head_dim: int, factors: Tensor, source: str) -> Rope
     same_shape = factors.shape == (head_dim // 2,) and rope.kind == "default"
     if not same_shape or not torch.allclose(_llama3_divisors(found, head_dim), factors.double(), rtol=1e-4):
         raise ModelRefused(
-            f"{source}: rope_freqs.weight is not Llama 3's scaling of rotary frequencies, which is all that is "
-            "supported: use the model's Hugging Face directory"
+            f"{source}: rope_freqs.weight does not scale the rotary frequencies as Llama 3 does; "
+            "other scalings are not supported: use the model's Hugging Face directory"
         )
     return found
 
@@ -141,7 +141,7 @@ def _read(name: str, stored: GgufTensor, config: ModelConfig) -> Weight:
 
 
 def split_rotary_pairs(rows: int, head_dim: int) -> Tensor:
-    """Return the order of rows: GGUF stores the halves of a Llama rotary pair side by side, Octet half a head apart."""
+    """Return Octet's order of the rows. Octet stores the rows of a rotary pair half a head apart, GGUF side by side."""
     return torch.arange(rows).view(-1, head_dim // 2, 2).transpose(1, 2).flatten()
 
 
@@ -260,7 +260,7 @@ def _byte_level(fields: ModelFields, tokens: GgufTokens) -> Tokenizer:
     pairs = [tuple(line.split(" ")) for line in fields.texts("tokenizer.ggml.merges")]
     merges = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
     if len(merges) != len(pairs):
-        raise fields.wrong("tokenizer.ggml.merges", "must contain two words per line")
+        raise fields.wrong("tokenizer.ggml.merges", "must contain two words per entry")
     tokenizer = _bpe(fields, vocab, merges, ignore_merges=pre == "llama-bpe")
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
@@ -297,7 +297,7 @@ def _sentencepiece(fields: ModelFields, tokens: GgufTokens) -> Tokenizer:
 
 
 def _merges(fields: ModelFields, pieces: dict[str, int], scores: list[object]) -> list[tuple[str, str]]:
-    """Derive merges: SentencePiece merges the neighbours that form the piece with the highest score."""
+    """Derive the merges, best first: SentencePiece merges the neighbours that form the piece with the highest score."""
     if max(map(len, pieces), default=0) > MAX_PIECE:
         raise fields.wrong("tokenizer.ggml.tokens", f"has a token of more than {MAX_PIECE} characters")
     ranked: list[tuple[float, int, str, str]] = []

@@ -1,9 +1,9 @@
 """GGUF files: metadata, the position of every tensor, and quantised blocks converted to groups of 32.
 
 Every count, length and offset is checked. A group has an integer for each column, a scale and a minimum. Q4_0, Q4_1 and
-Q8_0 are converted exactly. In Q4_K a scale is the product of a float16 and a six-bit integer, rounded to float16 (an
-error below 1 % of a step). Q6_K has a scale for every 16 columns and is requantised to 8 bits in groups of 32. Values
-that overflow become infinite or NaN, which the check of the scales refuses.
+Q8_0 are converted exactly. The scales of Q4_K, each the product of a float16 and a six-bit integer, are rounded to
+float16, an error below 1 % of a quantisation step. Q6_K has a scale for every 16 columns and is requantised to 8 bits
+in groups of 32. Values that overflow become infinite or NaN; the check of the weights then refuses the model.
 """
 
 import struct
@@ -38,7 +38,7 @@ TENSOR_TYPES = {
     30: TensorType("BF16", 1, 2),
 }
 
-_UNSUPPORTED_IDS = (6, 7, 9, 10, 11, 13, *range(15, 30), 34, 35, 39)  # refused by name
+_UNSUPPORTED_IDS = (6, 7, 9, 10, 11, 13, *range(15, 30), 34, 35, 39)  # refused with an error that names the type
 _UNSUPPORTED_NAMES = (
     "Q5_0 Q5_1 Q8_1 Q2_K Q3_K Q5_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS "
     "I8 I16 I32 I64 F64 IQ1_M TQ1_0 TQ2_0 MXFP4"
@@ -94,7 +94,7 @@ class Cursor:
     def count(self, what: str, smallest: int) -> int:
         number = self.u64(what)
         if number * smallest > self.left:
-            raise self.damaged(f"{number:,} {what} do not fit in the {self.left:,} bytes left")
+            raise self.damaged(f"{what}: the count {number:,} is too large for the {self.left:,} bytes left")
         return number
 
     def u32(self, what: str) -> int:
@@ -223,7 +223,7 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 @np.errstate(all="ignore")
 def read_weight(stored: GgufTensor) -> Weight:
-    """Return floats as a view of the file, and quantised blocks as an Affine."""
+    """Return a float weight as a view of the file, and a quantised one as an Affine."""
     if stored.kind.name in PLAIN:
         return _view(stored)
     blocks, rows = _blocks(stored), stored.shape[0]
@@ -236,7 +236,7 @@ def read_weight(stored: GgufTensor) -> Weight:
 
 @np.errstate(all="ignore")
 def read_scales(stored: GgufTensor) -> tuple[Tensor, ...]:
-    """Return the tensors that determine whether the weight is finite; for quantised blocks, they are small."""
+    """Return the tensors to check for infinity and NaN: of a quantised weight, only the scales and minimums."""
     if stored.kind.name in PLAIN:
         return (_view(stored),)
     if stored.kind.name == "Q6_K":
@@ -259,12 +259,12 @@ def _halves(blocks: Bytes, start: int) -> Floats:
 
 
 def _to_half(values: Floats, rows: int) -> Tensor:
-    """Convert to float16. Values out of range become infinite, which the check of the weights refuses."""
+    """Convert to float16. Values out of range become infinite, and the check of the weights refuses the model."""
     return torch.from_numpy(values).half().view(rows, -1)
 
 
 def _q4_k_ranges(blocks: Bytes) -> Ranges:
-    """Return the ranges of d * sc * q - dmin * m. Eight groups each have a six-bit sc and m, in 12 bytes."""
+    """Return the scale d * sc and the minimum -dmin * m of each group; sc and m have six bits each."""
     front, middle, back = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     sc = np.concatenate((front & 63, back & 15 | front >> 6 << 4), axis=1)
     m = np.concatenate((middle & 63, back >> 4 | middle >> 6 << 4), axis=1)
@@ -272,13 +272,13 @@ def _q4_k_ranges(blocks: Bytes) -> Ranges:
 
 
 def _nibbles(raw: Bytes) -> Bytes:
-    """Repack bytes [groups, n], whose low nibbles are the first n columns, so that adjacent columns share a byte."""
+    """Pack adjacent columns into one byte. In `raw`, the low nibbles are the first half of the columns."""
     low, high = raw & 15, raw >> 4
     return np.concatenate((low[:, 0::2] | low[:, 1::2] << 4, high[:, 0::2] | high[:, 1::2] << 4), axis=1)
 
 
 def q6_k(blocks: Bytes) -> Floats:
-    """Return d * sc * (q - 32) of sixteen groups of 16, as values [groups of 32, 32]."""
+    """Return the values d * sc * (q - 32), [groups of 32, 32]. A block has sixteen groups of 16, with one sc each."""
     low = blocks[:, :128].reshape(-1, 2, 2, 32)  # [blocks, half, byte row, column]
     low4 = np.stack((low & 15, low >> 4), axis=2).reshape(-1, 2, 4, 32)  # four runs of 32 in each half
     high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1) & 3

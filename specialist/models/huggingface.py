@@ -138,7 +138,7 @@ def _family(fields: ModelFields) -> ModelFamily:
 
 
 def _kv_heads(fields: ModelFields, family: ModelFamily, heads: int) -> int:
-    """Return the default number of KV heads: one per head if the field is null, the family's if it is missing."""
+    """Return the default number of KV heads: the family's if the field is missing, one per head if it is null."""
     return heads if family.kv_heads is None or "num_key_value_heads" in fields.values else family.kv_heads
 
 
@@ -186,8 +186,8 @@ PROBE = "int main() { return 0; } // \N{GREEK SMALL LETTER ALPHA}\n"
 
 
 def read_huggingface_vocabulary(directory: ModelDirectory, config: ModelFields) -> Vocabulary:
-    """Read the vocabulary. Its tokenizer has no control tokens: text never becomes one, and none is added. Raises
-    ModelRefused if the files are invalid, or if an id has no row in the model."""
+    """Read the vocabulary. Its tokenizer neither recognises nor adds control tokens. Raises ModelRefused if the files
+    are invalid, or if a token has no row in the model's embedding."""
     source = directory.json("tokenizer.json")
     settings = directory.optional_json("tokenizer_config.json")
     vocab_size = config.integer("vocab_size")
@@ -225,7 +225,7 @@ def _added_tokens(source: ModelFields) -> list[ModelFields]:
 
 
 def plain_text_only(source: ModelFields, control_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return tokenizer.json without control tokens, so that text is neither matched with them nor merged into them."""
+    """Return tokenizer.json without its control tokens, so that no text is encoded as a control token."""
     model = source.table("model")
     if model.text("type", "BPE") != "BPE":
         raise model.wrong("type", f"must be BPE, got {model.text('type')!r:.80}: convert the tokenizer")
@@ -257,7 +257,7 @@ def _build(content: dict[str, Any], source: str) -> Tokenizer:
 
 
 def _bos_id(source: ModelFields, settings: ModelFields, control_ids: Mapping[str, int]) -> int | None:
-    """Return the token before a plain prompt, from tokenizer_config.json or else the post-processor; None for none."""
+    """Return the token that begins a plain prompt, if any. The default is the token that the post-processor adds."""
     if not settings.has("add_bos_token"):
         return _template_bos(source.values.get("post_processor"), control_ids)
     if not settings.flag("add_bos_token"):
@@ -309,7 +309,7 @@ def _token_text(settings: ModelFields, name: str) -> str | None:
 
 
 def _chat_template(directory: ModelDirectory, settings: ModelFields) -> str | None:
-    """Return the chat template, from a separate file if there is one. Of several, the one named `default` is used."""
+    """Return chat_template.jinja or else the field chat_template; if that is a list, its entry named `default`."""
     if directory.has("chat_template.jinja"):
         try:
             return directory.file("chat_template.jinja").read_text(encoding="utf-8")

@@ -125,11 +125,11 @@ def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
 
 
 def without_tied_head(tensors: Mapping[str, ShardTensor], source: str) -> dict[str, ShardTensor]:
-    """Return the tensors without the head that a tied model may also store. It must equal the embedding."""
+    """Return the tensors without the output head. Raises ModelRefused if the head differs from the embedding."""
     head, embed = tensors.get("head"), tensors.get("embed")
     if head and embed and not (head.shape == embed.shape and torch.equal(head.read(), embed.read())):
         raise ModelRefused(
-            f"{source}: lm_head.weight differs from the embedding though the config says tie_word_embeddings: "
+            f"{source}: lm_head.weight differs from the embedding though tie_word_embeddings is true: "
             "set it to false in config.json, or fetch the model again"
         )
     return {name: stored for name, stored in tensors.items() if name != "head"}

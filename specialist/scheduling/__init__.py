@@ -1,1 +1,1 @@
-"""The deterministic half of a replica. It decides which sequences run next, by the rules of admission/policy.py."""
+"""Decides which sequences of a replica run next, by the rules of admission/policy.py. Deterministic."""

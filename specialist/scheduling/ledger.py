@@ -36,7 +36,7 @@ from specialist.scheduling.step import (
 
 
 class PureAttention:
-    """Manages sequence states of a model without recurrent layers: all that a sequence computed is in its blocks."""
+    """Manages the states of sequences whose model has no recurrent layers: all that was computed is in the blocks."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
@@ -45,7 +45,7 @@ class PureAttention:
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Take the planned blocks. If the snapshot is unusable, release them and raise SnapshotUnusable."""
+        """Take the planned blocks. Raises SnapshotUnusable, without taking any, if a snapshot cannot be restored."""
         seq.table = self.pool.apply(plan)
         seq.num_computed = plan.num_hit_tokens
 
@@ -54,7 +54,7 @@ class PureAttention:
         return num_tokens
 
     def settle(self, seq: Sequence) -> None:
-        """React to a commit that moved `num_computed`, or that rolled a step back to it."""
+        """Adjust the state after a commit: to a new `num_computed`, or back to the old one after a failed step."""
 
     def save(self, seq: Sequence) -> None:
         """Save what the sequence needs to resume after a preemption."""
@@ -67,9 +67,9 @@ class PureAttention:
 
 
 class Hybrid(PureAttention):
-    """Manages sequence states of a model with attention and recurrent layers. A prefix can be resumed only at a
-    snapshot: a hit needs every KV block, and a snapshot exactly at its end. A preempted sequence keeps its state and
-    its partial block on the host; if one of its full blocks is evicted meanwhile, both are useless."""
+    """Manages the states of sequences whose model has attention and recurrent layers. A prefix hit must end exactly at
+    a snapshot of the recurrent state, and every KV block before it must be cached. A preempted sequence keeps its state
+    and its partial block on the host; both become useless if one of its full blocks is evicted."""
 
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
@@ -139,7 +139,7 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        """Save the state, discarding snapshots for later prompts to make room. If it still does not fit, it is lost."""
+        """Save the state. If there is no room, discard snapshots for later prompts and, at last, the state itself."""
         state, seq.state = seq.state, None
         if state is None or seq.num_computed == 0:
             return
@@ -185,8 +185,8 @@ class Hybrid(PureAttention):
 
 
 class RunningSet:
-    """The sequences that hold blocks. The next row of each is a chunk of its prompt, a decode row or, if it is
-    suspected of causing a failed step, a row that runs alone."""
+    """The sequences that hold blocks, by the kind of their next row: a chunk of the prompt, a decode row or, for a
+    sequence suspected of causing a failed step, a row that runs alone."""
 
     def __init__(self, age_bound: int) -> None:
         self._members: dict[Sequence, None] = {}
@@ -239,7 +239,7 @@ _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to dis
 
 
 class Ledger:
-    """Tracks live sequences: each waits or is suspended, without blocks, or runs, with blocks."""
+    """Tracks live sequences. Only running sequences hold blocks."""
 
     def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
         self.pool = pool
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Start the sequence. After SnapshotUnusable it still waits, without blocks and without its snapshot."""
+        """Start the sequence. After SnapshotUnusable, it still waits, without blocks and without its snapshot."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -285,14 +285,14 @@ class Ledger:
         self.waiting.discard(seq)
 
     def resume(self, seq: Sequence) -> None:
-        """Return the sequence to the queue, with its old rank, unless it still runs."""
+        """End the suspension. Unless it still runs, the sequence returns to the queue with its old rank."""
         seq.suspended_for = None
         del self.suspended[seq]
         if seq not in self.running:
             self.waiting.push(seq)
 
     def preempt_suspended(self) -> None:
-        """Preempt suspended sequences that still run. Not to be called while a step is in flight."""
+        """Preempt suspended sequences that still run. Call this only while no step is in flight."""
         for seq in self.suspended:
             if seq in self.running and seq.suspended_for is not None:
                 self._leave_seat(seq)
@@ -325,7 +325,7 @@ class Ledger:
 
     @staticmethod
     def _is_complete(outcome: object, step: Step) -> bool:
-        """Whether every row has a result. An engine is trusted with tokens, but not with the shape of its results."""
+        """Whether the outcome has a result for every row."""
         if not isinstance(outcome, StepOutcome) or not isinstance(outcome.sampled, tuple):
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
@@ -333,7 +333,7 @@ class Ledger:
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()
     ) -> Rollback | None:
-        """Keep a row's computed tokens, cache full blocks, emit sampled tokens. Return slots rolled back, if any."""
+        """Keep a row's computed tokens, cache full blocks, emit sampled tokens. Return the rollback, if any."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
@@ -369,7 +369,7 @@ class Ledger:
         return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
 
     def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback]:
-        """Roll the step back. At most one request is lost: the culprit if it is known, or that of the only row."""
+        """Roll the step back. If the culprit is known, end it; otherwise every sequence becomes a suspect."""
         rows = step.rows
         culprits = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
         rollbacks = [
@@ -378,7 +378,7 @@ class Ledger:
         return [rollback for rollback in rollbacks if rollback is not None]
 
     def _roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
-        """Undo the row of a failed step and return its slots. If there is an `error`, end its sequence instead."""
+        """Undo a row and return its rollback. With `error`, end the row's sequence instead and return None."""
         seq = row.sequence
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
@@ -398,7 +398,7 @@ class Ledger:
         return Rollback(row.table, row.start, row.stop)
 
     def finish(self, seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
-        """End a sequence in any state; there is no other way to end it. Return False if it had already ended."""
+        """End a sequence in any state; no other method ends one. Return False if it had already ended."""
         if seq.finish_reason is not None:
             return False
         seq.finish_reason = reason
@@ -412,7 +412,7 @@ class Ledger:
         return True
 
     def _release(self, seq: Sequence) -> None:
-        """Free what a finished sequence holds. If a step uses its blocks, the commit of that step does so instead."""
+        """Free what a finished sequence holds. If a step in flight uses its blocks, the commit of that step does so."""
         if seq.num_scheduled:
             return
         if seq.table is not None:
@@ -429,7 +429,7 @@ class Ledger:
 
     @staticmethod
     def _cut_at_end(seq: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
-        """Return the tokens up to the end of the answer, and the finish reason; None if the answer goes on."""
+        """Return the tokens up to the end of the answer, and the finish reason. If it goes on, return all, None."""
         room = seq.max_total_tokens - seq.num_tokens
         request = seq.request
         stop_ids = request.stop_ids

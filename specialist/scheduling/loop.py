@@ -28,14 +28,14 @@ class CommittedStep(NamedTuple):
 
 
 class SchedulerReport(NamedTuple):
-    """Events and the committed step, if any. Written by the thread that takes steps, applied by the controller's."""
+    """Events and, if any, the committed step: written by the engine's thread, applied by the controller's thread."""
 
     at: float
     step: CommittedStep | None
     events: tuple[Event, ...]
 
     def apply(self, controller: AdmissionController) -> None:
-        """Report changes in the order of occurrence: starts and preemptions, turn, tokens, step, ended requests."""
+        """Report the changes in the order in which they happened."""
         for event in self.events:
             match event:
                 case Admitted():
@@ -66,7 +66,7 @@ class StepReporter:
         self._adapters: tuple[str, ...] = ()
 
     def report(self, step: Step | None, events: Tokens[Event], now: float) -> SchedulerReport:
-        """Return a report. Call this after the commit of a step, or with None when there was nothing to run."""
+        """Return a report of the events and of the committed step. `step` is None if there was nothing to run."""
         committed = None if step is None else self._committed(step, now)
         self._ended_at = None if step is None else now
         return SchedulerReport(now, committed, tuple(events))
@@ -108,7 +108,7 @@ class PrefixHits(NamedTuple):
     """Prompt tokens found in the prefix cache."""
 
     found: int = 0  # all of them
-    shared: int = 0  # those in blocks that another sequence holds; the others take room once they are held again
+    shared: int = 0  # those in blocks that another sequence holds; all other blocks count as free until they are used
     holder: str = ""  # the request that holds the last of these blocks
 
 
@@ -116,8 +116,8 @@ _NO_HITS = PrefixHits()
 
 
 def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
-    """Return the hits as if the request were admitted now. Only reads, so any thread may call it; the result may be one
-    step old."""
+    """Return the hits that the request would have if it were admitted now. Only reads, so any thread may call it; the
+    result may be one step old."""
     pool = scheduler.pool
     root = chain_root(request.lane, request.tenant_salt, scheduler.config.kv_dtype, pool.block_size)
     chain = TokenChain(root, pool.block_size, request.prompt)
@@ -128,7 +128,7 @@ def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
 
 
 def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
-    """Return the id of a request whose table has this block at `index`; empty if it was released meanwhile."""
+    """Return the id of a running request whose table has this block at `index`; empty if none has it any more."""
     for seq in scheduler.running.copy():
         table = seq.table  # read once: the engine's thread may release it meanwhile
         if table is not None and block_id in table.block_ids[index : index + 1]:
@@ -139,8 +139,8 @@ def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
 def make_booking(
     request: Request, *, shadow: bool = False, exact: bool | None = None, hits: PrefixHits = _NO_HITS, caller: str = ""
 ) -> Booking:
-    """Return a request's booking. `exact` means that nothing can end the answer early; None means that only `stop_ids`
-    can. `caller` is the same for all attempts of one request."""
+    """Return a request's booking. `exact` states that nothing can end the answer before `max_tokens`; by default, this
+    is so if the request has no `stop_ids`. `caller` is the same for all attempts of one request."""
     return Booking(
         key=request.request_id,
         priority=request.priority,
@@ -165,7 +165,7 @@ def prices_from_cost_model(cost: CostModel) -> StepPrices:
 
 
 def load_calibrated_prices(file: Path | None) -> StepPrices | None:
-    """Return the file's prices; None without a file. Raises CalibrationInvalid or OSError for a bad file."""
+    """Return the prices in a calibration file, or None if `file` is None. Raises CalibrationInvalid or OSError."""
     return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
 
 
@@ -189,7 +189,7 @@ def new_admission_controller(
 
 
 class RequestControl(Protocol):
-    """The scheduler itself, or the engine's thread, which passes the calls on to the scheduler."""
+    """Ends, suspends and resumes requests: the scheduler, or the engine's thread, which passes the calls on to it."""
 
     def end(self, request_id: str, reason: FinishReason) -> object: ...
 
@@ -286,7 +286,7 @@ class ReplicaCore:
         return events
 
     def _report_events(self) -> None:
-        """Report the events since the last report. This does not count as a pause between steps."""
+        """Report new events to the controller. The next step is still timed from the end of the previous one."""
         SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
 
     def _take_scheduler_events(self) -> list[Event]:

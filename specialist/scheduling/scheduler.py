@@ -63,10 +63,10 @@ class Scheduler:
     """A deterministic state machine: `assemble_step()` plans a step and `commit()` applies its outcome.
 
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
-    sequences and blocks. The first in the queue enters when its whole prompt, one step and its draft window fit; while
-    others run, the watermark must stay free. If preempting running sequences of strictly lower priority makes enough
-    room, they are preempted; otherwise all wait. At least one sequence keeps running, and none that would free no block
-    is preempted. A suspended sequence neither runs nor waits in the queue until it is resumed; it keeps its rank."""
+    sequences and blocks. The first sequence in the queue starts when its tokens, one more and its draft window fit;
+    while others run, the watermark must stay free, too. If it does not fit, running sequences of lower priority are
+    preempted, but only if that makes enough room. At least one sequence keeps running, and none is preempted that would
+    free no block. A suspended sequence keeps its rank, but neither runs nor queues until it is resumed."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Scheduler:
         proposer: Proposer | None = None,
         hold: PrefillHold | None = None,
     ) -> None:
-        """Without `hold`, a prompt waits only for pending decode steps."""
+        """`hold` delays chunks so that decoding requests meet their deadlines; without it, only owed steps go first."""
         self.pool = pool
         self.config = config
         self.clock = clock
@@ -134,7 +134,7 @@ class Scheduler:
         return replace(plan, shortage=plan.shortage + 1) if fault_injected("pool.shortage") else plan
 
     def _start(self, head: Sequence, plan: AdmissionPlan) -> None:
-        """Start the sequence. If its snapshot is unusable, it stays in the queue and is planned again without it."""
+        """Start the sequence. If its snapshot is unusable, it stays in the queue and loses the snapshot."""
         try:
             if fault_injected("pool.apply"):
                 raise PoolExhausted(fault_message("pool.apply"))
@@ -147,7 +147,7 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Return rows, by preference: owed decode steps, a suspect alone, a chunk that is not held, decode steps."""
+        """Return the next rows, by priority: owed decode steps, a suspect alone, a chunk unless held, decode steps."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:
@@ -241,8 +241,8 @@ class Scheduler:
             self.running.to_decode.served(first.stack)
 
     def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
-        """Apply a step's outcome and return the slots whose content was rolled back. A step that is not in flight,
-        because it is late or repeated, changes nothing."""
+        """Apply a step's outcome and return the slots whose content was rolled back. The outcome of a step that is no
+        longer in flight is ignored."""
         if step is not self.in_flight:
             self.num_stale_commits += 1
             return []
@@ -280,7 +280,7 @@ class Scheduler:
         )
 
     def check(self, request: Request) -> None:
-        """Do the checks of `submit`, except the check of the tokens. Raises RequestRefused."""
+        """Raises RequestRefused if the request could never run here. Only `submit` checks the token ids."""
         if request.request_id in self.ledger.live:
             raise InvalidRequestField("request_id", f"{request.request_id!r} is already live")
         if differences := replace(request.lane, adapters=()).differences(self.config.lane):
@@ -341,8 +341,8 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
 def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
-    """Return the first sequences in victim order whose blocks make the plan possible; none if even `most` of them are
-    not enough. A sequence whose blocks would not be freed, because others share them, is skipped."""
+    """Choose sequences to preempt, in victim order, until their blocks make `plan` possible. Return none if `most`
+    sequences are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)
@@ -359,7 +359,7 @@ def choose_admission_victims(
 
 
 def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
-    """Return the first sequence in victim order that would free a block; at the latest, the first growing one."""
+    """Return the first sequence in victim order that would free a block or that needs a block itself."""
     weakest = min(growing, key=victim_order)
     for seq in sorted(running, key=victim_order):
         if seq is weakest or pool.frees_a_block(seq.running_table()):
@@ -398,7 +398,7 @@ class StepLoop:
             self.num_failed_discards += 1
 
     def complete(self, step: Step) -> list[Completion]:
-        """Run the step on the engine and return its completions, without a commit. An error becomes a StepFailure."""
+        """Run the step on the engine and return its completions, uncommitted. An error becomes a StepFailure."""
         try:
             completions = list(self.engine.run(step))
             if fault_injected("commit.slow"):

@@ -76,14 +76,14 @@ class TokenGuide(Protocol):
     earlier calls."""
 
     def allowed(self, generated: Tokens[int], guessed: Tokens[int] = ()) -> bytes | None:
-        """Return a bit for each token of the vocabulary, lowest token first: set if the token may follow. Return None
-        if a guessed token does not fit, because tokens sampled after it are discarded. Raises GuideExhausted."""
+        """Return a bit mask of the tokens that may follow, lowest token first. Return None if a guessed token does not
+        fit: the token sampled after it is discarded anyway. Raises GuideExhausted."""
 
     def takes(self, generated: Tokens[int], guessed: Tokens[int], token: int) -> bool:
-        """Return True if the token is known to be allowed without computing all allowed tokens. False means unknown."""
+        """Return True only if the token is allowed and this is known without computing the whole mask."""
 
     def ended(self, generated: Tokens[int], fresh: Tokens[int]) -> bool:
-        """Whether the fresh tokens complete the structure, so that only a stop token can follow."""
+        """Whether `generated` and then `fresh` complete the structure, so that only a stop token can follow."""
 
 
 _SECRET = ("tenant_salt", "session_key")
@@ -158,9 +158,9 @@ class Snapshot(Protocol):
 
 
 class SequenceState(Protocol):
-    """A recurrent state at exactly one boundary: the number of tokens it has absorbed. A forward pass over tokens [n,
-    n+k) stages the state after each of them without changing the one at n; `trim()` then selects one of those
-    boundaries. A step that fails or whose drafts are rejected therefore has no effect."""
+    """A recurrent state after a certain number of tokens, its boundary. A forward pass over tokens [n, n + k) stages
+    the state after each of them and keeps the state at n. `trim()` then selects one of these boundaries, so that a
+    failed step or a rejected draft leaves no trace."""
 
     @property
     def state(self) -> Any:
@@ -173,14 +173,14 @@ class SequenceState(Protocol):
     def nbytes(self) -> int: ...
 
     def trim(self, num_tokens: int) -> None:
-        """Select `num_tokens`, which is the current boundary or a staged one, and drop the other staged states."""
+        """Move to the boundary `num_tokens`, the current one or a staged one, and drop all other states."""
 
     def snapshot(self, tail: int | None) -> Snapshot | None:
-        """Copy the state, and the content of the partly filled KV block `tail` if there is one. Return None if there is
+        """Copy the state and, if `tail` is given, the content of that partly filled KV block. Return None if there is
         no room for a copy; the tokens are then computed again."""
 
     def restore(self, snapshot: Snapshot, tail: int | None) -> None:
-        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable, without any change."""
+        """Restore the state and the partial KV block `tail`. If this raises SnapshotUnusable, nothing has changed."""
 
 
 class Sequence:
@@ -227,7 +227,7 @@ class Sequence:
 
     @property
     def deadline(self) -> float | None:
-        """The deadline that applies now: the earlier of both until the first token, then that of the whole answer."""
+        """Until the first token, the earlier of both deadlines; after it, the deadline of the whole answer."""
         return self.request.deadline if self.num_generated else self.nearest_deadline
 
     @property

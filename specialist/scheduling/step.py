@@ -13,7 +13,7 @@ from specialist.scheduling.sequence import FinishReason, SampledLogprobs, Sequen
 ConversationMissReason = Literal[
     "", "first_time", "evicted", "other_adapter", "diverged", "cache_off", "no_session", "no_boundary"
 ]
-"""Why cacheable blocks must be computed; empty if all were reused, or if the others are new in the conversation."""
+"""Why cacheable blocks must be computed; empty if all were reused, or if the rest is new in the conversation."""
 MAX_CONVERSATIONS = 4096
 ConversationKey = tuple[bytes, bytes]
 
@@ -24,7 +24,7 @@ class CachedConversation(NamedTuple):
 
 
 class Conversations:
-    """Block keys of recent conversations, which are looked up by tenant salt and session key: at most `most`
+    """Remembers the cached block keys of recent conversations, by tenant salt and session key: at most `most`
     conversations with `most_blocks` keys in all. The least recently updated conversation is dropped first."""
 
     def __init__(self, most_blocks: int, most: int = MAX_CONVERSATIONS) -> None:
@@ -44,7 +44,7 @@ class Conversations:
         seen = CachedConversation(chain.root, tuple(chain.keys(num_blocks)[:num_blocks]))
         old = self._seen.get(name)
         if old is not None and old.root == seen.root and old.keys[:num_blocks] == seen.keys:
-            seen = old  # this request was cut before it reached the end of the previous one
+            seen = old  # this request has only the beginning of the previous one: keep the longer record
         self.num_blocks += len(seen.keys) - (len(old.keys) if old is not None else 0)
         self._seen[name] = seen
         self._seen.move_to_end(name)
@@ -54,7 +54,7 @@ class Conversations:
     def why_missed(
         self, salt: bytes, session_key: bytes, chain: TokenChain, plan: AdmissionPlan
     ) -> ConversationMissReason:
-        """Return why a request that is admitted with this plan must compute cacheable blocks."""
+        """Return why a request with this plan must compute blocks that could have been cached."""
         num_hit, num_possible = len(plan.hit), plan.num_cached + plan.num_uncached
         if num_hit == num_possible:
             return ""
@@ -74,7 +74,7 @@ class Conversations:
 
 
 def _common_prefix(one: Tokens[BlockKey], other: Tokens[BlockKey]) -> int:
-    """Return the number of equal leading keys, by bisection: a key identifies everything before it."""
+    """Return the number of equal leading keys. Bisection works because a key identifies everything before it."""
     return bisect_left(range(min(len(one), len(other))), True, key=lambda index: one[index] != other[index])
 
 
@@ -127,7 +127,7 @@ class Row(NamedTuple):
     table: BlockTable
     start: int
     tokens: tuple[int, ...]
-    num_drafts: int  # trailing tokens that are guesses, to be verified by the samples before them
+    num_drafts: int  # trailing tokens that are guesses, to be compared with the tokens sampled at their positions
     num_samples: int
     """The number of tokens to sample, one after each of the last positions: 0 for a chunk that ends inside the prompt,
     otherwise one more than there are drafts."""
@@ -174,7 +174,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """The whole step failed. If the culprit is unknown, each of its sequences runs alone next, to find the culprit."""
+    """The whole step failed. If the culprit is unknown, the sequences of the step then run alone, one by one."""
 
     error: str
     culprit: str | None = None  # the request that caused the failure, if the engine knows it
@@ -193,8 +193,8 @@ class Rollback(NamedTuple):
 
 class Proposer(Protocol):
     def propose(self, tokens: Tokens[int], limit: int) -> tuple[int, ...]:
-        """Return at most `limit` tokens that may follow `tokens`; fewer, or an empty tuple, without a good guess.
-        `tokens` is the sequence's own memory, which must not be changed or kept."""
+        """Guess up to `limit` tokens that may follow `tokens`; an empty tuple without a good guess. `tokens` is the
+        sequence's own memory, which must not be changed or kept."""
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
@@ -276,14 +276,14 @@ class FixedBudget:
 
 
 class TimedBudget:
-    """The number of tokens that fit into `seconds`, found by trial: each measurement changes it by at most a factor of
-    2, so that a single stalled step changes little. No rate is learnt: because of a step's fixed cost, a rate measured
-    on small steps would be too low and keep them small."""
+    """Finds by trial how many prompt tokens fit into `seconds`. Each measurement changes the number by at most a factor
+    of 2, so that one stalled step changes little. No rate is learnt: because of a step's fixed cost, a rate measured on
+    small steps would be too low and keep them small."""
 
     MAX_CHANGE = 2.0
 
     def __init__(self, seconds: float, first_guess: int, most: int) -> None:
-        """`first_guess` is the number of tokens until a step has been measured; `most` is the limit."""
+        """`first_guess` is the number of tokens until a step has been measured; `most` is the highest number."""
         if not 0 < seconds < inf:
             raise ValueError(f"seconds must be positive and finite, got {seconds}")
         if not 1 <= first_guess <= most:

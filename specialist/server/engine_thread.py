@@ -44,8 +44,8 @@ class EngineThread:
     STUCK_SECONDS = 0.01  # seconds until the next try when requests are live but none can run
 
     deliver: Callable[[EngineReport], object]
-    """Must be set before the start. Called after each step, and before it if commands had results; by `submit` if the
-    thread is dead, otherwise on this thread."""
+    """Must be set before the start. The engine's thread calls it after each step, and before a step if commands had
+    results. If that thread is dead, `submit` calls it."""
 
     def __init__(self, loop: StepLoop, clock: Clock) -> None:
         self.step_loop = loop
@@ -108,8 +108,8 @@ class EngineThread:
             self._die()
 
     def _run_commands(self, *, wait: bool) -> bool:
-        """Run the commands in the inbox; with `wait`, first sleep until there is one, or briefly if requests are stuck.
-        Return False on stop."""
+        """Run the commands in the inbox. With `wait`, first sleep until there is one; if requests are stuck, sleep only
+        briefly. Return False if the thread is to stop."""
         with self._wake:
             if wait and not self._inbox and not self._stopping:
                 self._wake.wait(self.STUCK_SECONDS if self._served else None)
@@ -122,7 +122,7 @@ class EngineThread:
         return not self._stopping
 
     def _run_command(self, command: Command) -> None:
-        """Run a command. If it raises, only its own request fails."""
+        """Run a command. If it raises, only the command's request fails."""
         if isinstance(command, ServedRequest):
             self._submit(command)
             return
@@ -132,7 +132,7 @@ class EngineThread:
             self._fail_call(command)
 
     def _fail_call(self, command: SchedulerCall) -> None:
-        """End the call's request. Its caller gets an answer even if the scheduler cannot end it."""
+        """End the request of a failed call. If the scheduler cannot end it, its caller gets a refusal."""
         name, served = command.method.__name__, self._served.get(command.request_id)
         if served is None:
             _log.error("the call of %s failed for a request that has ended", name, exc_info=True)
@@ -204,7 +204,7 @@ class EngineThread:
         self._send(load, self._reporter.report(step, handled, ended_at))
 
     def _handle(self, event: Event, started_at: float) -> None:
-        """Handle an event. If that fails, for example because tokens cannot be decoded, only its own request fails."""
+        """Handle an event. If that fails, only the event's request fails."""
         served = self._served.get(event.request_id)
         if served is None:
             return

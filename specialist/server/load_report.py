@@ -84,7 +84,7 @@ class AdmissionCounters:
 
 
 class DecayingRate:
-    """A ratio of exponentially decaying sums: each new sample multiplies the past by `keep`."""
+    """A rate: the ratio of two decaying sums. Each new sample multiplies the older ones by `keep`."""
 
     def __init__(self, keep: float = 0.9) -> None:
         self._keep = keep
@@ -100,7 +100,7 @@ class DecayingRate:
 
 
 class StepMeter:
-    """Measures the actual speed of the replica."""
+    """Measures how fast the replica computes tokens and finishes requests."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

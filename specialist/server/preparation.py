@@ -64,7 +64,7 @@ class RequestPreparer:
         self._structures.close()
 
     async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
-        """Fill in the prepared fields of `served`. `seconds_left` is the time to its deadline. Raises Refusal."""
+        """Fill in the prepared fields of `served`. `seconds_left` is the time to the gRPC deadline. Raises Refusal."""
         arrival = self._clock.now()
         calling = await self._tool_calling(served)
         prompt = await self._tokenize(served)
@@ -81,7 +81,7 @@ class RequestPreparer:
             raise
 
     async def count_tokens(self, served: ServedRequest) -> int:
-        """Return the number of prompt tokens, without a limit. Raises Refusal for an invalid prompt or adapter name."""
+        """Return the number of prompt tokens, even of a prompt that is too long. Raises Refusal."""
         await self._tool_calling(served)
         _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()
@@ -141,7 +141,7 @@ class RequestPreparer:
         return await self._on_thread(self._encode, prompt)
 
     async def _tool_calling(self, served: ServedRequest) -> ToolCalling | None:
-        """Return how the model calls tools; None if it may call none. Raises Refusal if it does not support them."""
+        """Return how the model calls tools; None if it may not. Raises Refusal if it does not support tools."""
         prompt = served.prompt
         if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
             return None
@@ -163,8 +163,8 @@ class RequestPreparer:
             self._usual_seconds = usual + _SMOOTHING * (seconds - usual)
 
     def _retry_after(self) -> float | None:
-        """Return how long to wait for a slot: the usual time of one request; None if it is unknown. The time is
-        randomised, so that callers that are refused together do not return together."""
+        """Return how long a refused caller should wait: the usual time to tokenise a request, or None if it is unknown.
+        The time is randomised, so that callers that are refused together do not retry together."""
         if self._usual_seconds is None:
             return None
         share = self._draw_seed() % _RETRY_SPREAD_PARTS / _RETRY_SPREAD_PARTS

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
-    """Return a process for each replica. First prepare once what replicas of a model share: download, compile, pack,
-    time kernels, open. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
+    """Prepare once what replicas of a model share (download, compile, pack, time kernels, open), and return a process
+    for each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
     models = dict(_models(places, progress or bar(sys.stderr)))
     import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 
@@ -46,7 +46,7 @@ def _model(specialist: SpecialistConfig) -> Path | None:
 
 
 def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: StatusReporter) -> int:
-    """Run a replica in its forked process. If it cannot be assembled or started, return the usage status."""
+    """Run a replica in its forked process. If it cannot be assembled or started, return EXIT_USAGE."""
     set_up_logging(place.logs, "%(levelname)s %(name)s: %(message)s")
     from octet.clock import SystemClock
     from specialist.server.replica import assemble_replica, check_context

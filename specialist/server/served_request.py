@@ -58,7 +58,7 @@ class RequestUsage(NamedTuple):
     prefill: float | None
     decode: float | None
     total: float
-    preempted: float | None = None  # the part of prefill and decode between a preemption and the next step
+    preempted: float | None = None  # seconds of prefill and decode during which the request was preempted
     is_guide_exhausted: bool = False  # whether it failed because its own structure could not be followed further
 
 
@@ -116,12 +116,12 @@ class AnswerText:
 
 
 class OutputStream:
-    """Updates that wait to be sent to one caller. If the caller reads too slowly, its request ends, so that memory is
-    bounded. Belongs to the event loop. Adjacent chunks are merged; any other update is sent at once, with them."""
+    """Updates that wait to be sent to one caller. Adjacent chunks are merged. If the caller reads too slowly, its
+    request is cancelled, so that memory is bounded. Belongs to the event loop."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
-        """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum number of seconds between
-        two chunks: tokens that arrive sooner wait, unless the answer ends or more than half of `max_bytes` wait."""
+        """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,
+        unless an update that is not a chunk arrives or more than half of `max_bytes` wait."""
         self._max_bytes = max_bytes
         self._on_overflow = on_overflow
         self._gap = gap

@@ -138,8 +138,8 @@ class WarmUpFailed(RuntimeError):
 
 
 def warm_up(replica: AssembledReplica, loop: StepLoop) -> list[SchedulerReport]:
-    """Run a few requests before any caller's, so that one-time delays and startup failures happen here. Each has its
-    own cache salt. Return the reports of the measured steps, for the admission controller. Raises WarmUpFailed."""
+    """Run a few requests before those of callers, so that one-time delays and startup failures happen here. Return the
+    reports of the measured steps, for the admission controller. Raises WarmUpFailed."""
     replica.codec.warm_up()
     replica.grammars.vocabulary()
     reports: list[SchedulerReport] = []
@@ -185,8 +185,8 @@ def serve(
     report_ready: Callable[[str], None] = lambda line: print(line, flush=True),
     beat: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, drain, and return 0. Return 130 on a SIGINT after that, and 1 if the engine dies.
-    `beat` is called every second unless the event loop or the engine hangs. Raises BindRefused or WarmUpFailed."""
+    """Serve until SIGTERM or SIGINT, then drain and return 0. Return 130 if SIGINT follows an earlier signal, 1 if the
+    engine dies. `beat` is called every second unless event loop or engine hangs. Raises BindRefused or WarmUpFailed."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(replica, settings, report_ready, beat))
 
@@ -201,7 +201,7 @@ async def _serve(
         if not await signals.wait_first(asyncio.create_task(server.start())):
             return 130
         gc.collect()
-        gc.freeze()  # these objects stay, so that no collection has to visit them while requests wait
+        gc.freeze()  # these objects live as long as the process, so that later collections need not visit them
         report_ready(_ready_line(replica, settings, server))
         await signals.wait_first(asyncio.create_task(signals.drain.wait()), asyncio.create_task(server.failed.wait()))
         if signals.drain.is_set():
@@ -238,7 +238,7 @@ class _Signals:
         self.drain.set()
 
     async def wait_first(self, *tasks: "asyncio.Task[object]") -> bool:
-        """Wait for one of the tasks, or return False on a SIGINT after an earlier signal. Raises the task's error."""
+        """Wait until a task ends, and raise its error, if any. Return False if SIGINT follows an earlier signal."""
         end_now = asyncio.create_task(self.end_now.wait())
         done, pending = await asyncio.wait({*tasks, end_now}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:

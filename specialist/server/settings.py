@@ -36,8 +36,8 @@ class ReplicaSettings:
     threads: int = 0  # 0: one for each CPU that this process may use
     itl_seconds: float = 0.1  # how long one chunk of a prompt may delay the requests that decode
     cost_model: Path | None = None
-    """A file from `octet bench engine --calibrate`. The sim engine takes the time that it states (None: that of a small
-    model), and forecasts start from it (None: from measurements; with the sim engine, from its costs)."""
+    """A calibration file from `octet bench engine --calibrate`: step times for the sim engine, and the first estimates
+    for forecasts. None: the sim engine takes the times of a small model; other engines are measured while they run."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:

@@ -114,8 +114,8 @@ class _RequestSpans:
         return attributes
 
     def _phases(self, parent_id: str) -> Iterator[Span]:
-        """Yield consecutive phases; the last one carries the error. If the engine died, only the root span carries it,
-        because it is unknown how far the request got."""
+        """Yield a span for each phase, in order. The last one carries the error. If the engine died, only the root span
+        does, because it is unknown how far the request got."""
         trace, served, usage = self.trace, self.trace.served, self.usage
         if served is None or (usage is None and self.error != _ENGINE_DIED):
             result: _Attributes = {"octet.admission.result": self.error or "admitted"}

@@ -28,7 +28,7 @@ from specialist.text.prompt import (
 
 _INT64 = 2**63
 REQUEST_BYTES = 4 << 20
-_BYTES_PER_TOKEN = 16  # a prompt with more bytes per token of the context is refused before it is tokenised
+_BYTES_PER_TOKEN = 16  # maximum bytes of a prompt for each token of the context, checked before it is tokenised
 _DEFAULT_MAX_TOKENS = 256
 _DAY_MS = 24 * 3600 * 1000
 _SCHEMA_BYTES = 64 << 10
@@ -154,7 +154,7 @@ class GenerateValidator(FieldChecks):
         self.size("session_key", message.session_key)
         prompt = self._prompt(message)
         if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
-            raise invalid_field("structure", "unset when tools may be called", "a structure and tools")
+            raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
         return ServedRequest(
             caller_id=self.identifier("request_id", message.request_id),
             prompt=prompt,

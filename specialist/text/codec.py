@@ -42,7 +42,8 @@ _CHUNK = 1 << 16
 
 
 class LineProcess:
-    """A child process that answers each line with a line, in limited time. Killed when deleted. Not thread-safe."""
+    """A child process that answers a line with a line, in limited time. Deleting this object kills it. Not
+    thread-safe."""
 
     def __init__(self, script: Path, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -124,7 +125,7 @@ class TemplateLimits:
 
 
 class RendererProcess:
-    """Renders a chat template in a child process, started on demand, killed if it does not answer. Not thread-safe."""
+    """Renders a chat template in a child process, started on demand and killed if it is late. Not thread-safe."""
 
     def __init__(self, source: str, encoder: Encoder, limits: TemplateLimits, monotonic: Callable[[], float]) -> None:
         max_characters = encoder.max_bytes + limits.extra_characters
@@ -143,7 +144,7 @@ class RendererProcess:
         return self._variables
 
     def render(self, variables: Mapping[str, Any], now: str, *, marked: bool) -> str:
-        """Return the text. With `marked`, control tokens in the template's own text are replaced by aliases."""
+        """Return the text. With `marked`, control tokens that the template itself writes are replaced by aliases."""
         request = {"variables": variables, "now": now, "marked": marked}
         return str(self._exchange(self._live_child(), request, self._limits.seconds)["text"])
 
@@ -188,8 +189,8 @@ _PROBES = (
 
 class ChatTemplate:
     """Renders conversations with the model's chat template, one at a time, in a child process started on first use.
-    Thread-safe. Control tokens come only from the template's own text: there, each is replaced by a secret alias before
-    rendering, and only aliases become control tokens. Users' text passes through the template unchanged."""
+    Thread-safe. Before rendering, control tokens in the template's own text are replaced by secret aliases, and only
+    aliases become control tokens. Text from users therefore never becomes one."""
 
     def __init__(
         self,
@@ -200,9 +201,9 @@ class ChatTemplate:
         now: Callable[[], datetime] = datetime.now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises TemplateRefused if the vocabulary has no template; other faults are raised on first use."""
+        """Raises TemplateRefused if the vocabulary has no template. Any other fault is raised on first use."""
         if vocabulary.chat_template is None:
-            raise TemplateRefused("this model has none; send a plain prompt instead")
+            raise TemplateRefused("this model has no chat template; send a plain prompt instead")
         limits = limits or TemplateLimits()
         self._vocabulary = vocabulary
         self._encoder = encoder or Encoder(vocabulary)
@@ -227,7 +228,7 @@ class ChatTemplate:
         return self._encoder.encode_marked(text, "messages")
 
     def dialect(self) -> ToolDialect:
-        """Return how the model calls tools, as shown by its template. Raises ToolsUnsupported or TemplateRefused."""
+        """Return how the model calls tools, as its template shows. Raises ToolsUnsupported or TemplateRefused."""
         with self._lock:
             self._probe()
             if self._dialect is None and not self._no_tools:
@@ -287,10 +288,10 @@ class ChatTemplate:
         return self._renderer.render(variables, self._now().isoformat(), marked=marked)
 
     def _named_tokens(self, marked: bool) -> dict[str, str]:
-        """Return `bos_token` and `eos_token`, which a template may use instead of the tokens' text."""
+        """Return the values of `bos_token` and `eos_token`, by which a template may name these tokens."""
         vocabulary, eos_ids = self._vocabulary, self._vocabulary.eos_ids
         if len(eos_ids) > 1 and not vocabulary.eos_token and "eos_token" in self._renderer.variables():
-            raise TemplateRefused(f"it uses eos_token, but the model has several: {sorted(eos_ids)}")
+            raise TemplateRefused(f"the template uses eos_token, but the model has several: {sorted(eos_ids)}")
         texts: dict[int | None, str] = {token_id: text for text, token_id in vocabulary.control_ids.items()}
         named = {
             "bos_token": vocabulary.bos_token or texts.get(vocabulary.bos_id),
@@ -299,7 +300,7 @@ class ChatTemplate:
         return {name: self._encoder.aliases[text] if marked else text for name, text in named.items() if text}
 
     def _probe(self) -> None:
-        """Refuse a template that assembles control tokens from pieces: they would be rendered as plain text."""
+        """Refuse a template that assembles control tokens from pieces, which aliases cannot replace."""
         self._renderer.variables()  # raises if the template does not compile
         for messages in () if self._is_probed else _PROBES:
             try:
@@ -309,12 +310,12 @@ class ChatTemplate:
             except TemplateRefused:  # it may not accept these roles; any other fault appears again later
                 continue
             if alias_marker(self._encoder.aliases)(plain) != self._render(messages, marked=True):
-                raise TemplateRefused("it assembles control tokens from pieces, which users could imitate")
+                raise TemplateRefused("the template assembles control tokens from pieces, which users could imitate")
         self._is_probed = True
 
 
 def message_to_template(message: ChatTurn, dialect: ToolDialect | None) -> dict[str, Any]:
-    """Return the message as chat templates expect it: without unused keys, because templates test for keys."""
+    """Return the message as templates expect it. Unused keys are left out, because templates test for keys."""
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         calls = (call._replace(call_id=_template_id(call.call_id, dialect)) for call in message.tool_calls)
@@ -334,8 +335,8 @@ class VocabularyCodec:
     """Converts between text and tokens. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int, max_bytes: int = 4 << 20) -> None:
-        """`vocab_size` is that of the model, which may have rows without a token. `max_bytes` is the size of the
-        largest request; the server limits prompts further."""
+        """`vocab_size` is the model's, which may have rows without a token. `max_bytes` is the size of the largest
+        request; the server limits prompts further."""
         self.stop_ids = vocabulary.eos_ids
         self.vocab_size = vocab_size
         self._control_ids = vocabulary.control_ids
@@ -359,7 +360,7 @@ class VocabularyCodec:
         return ToolCalling(offer, dialect, control)
 
     def detokenizer(self, visible: Mapping[int, str] | None = None) -> Detokenizer:
-        """`visible` maps each control token that is part of the text to its spelling; the others write nothing."""
+        """`visible` gives the spelling of control tokens that are part of the text. All others write nothing."""
         return Detokenizer(self._pieces, visible)
 
     def warm_up(self) -> None:
@@ -373,5 +374,5 @@ class VocabularyCodec:
 
     def _require_template(self) -> ChatTemplate:
         if self._template is None:
-            raise TemplateRefused("this model has none; send a plain prompt instead")
+            raise TemplateRefused("this model has no chat template; send a plain prompt instead")
         return self._template

@@ -147,7 +147,7 @@ class TemplateRefused(ValueError):
 
 
 class TemplateKilled(TemplateRefused):
-    """The rendering process was too slow or wrote too much, and was killed; or it died."""
+    """The rendering process died, or was killed because it was too slow or wrote too much."""
 
 
 class ToolsUnsupported(ValueError):

@@ -34,7 +34,7 @@ class TemplateRefusal(Exception):
 
 
 class Generation(Extension):
-    """Renders the content of `{% generation %}` unchanged; the tag marks the assistant's text for training."""
+    """Renders the content of `{% generation %}` unchanged. The tag marks the assistant's text for training."""
 
     tags = {"generation"}  # noqa: RUF012  # as the base class declares it
 
@@ -44,7 +44,7 @@ class Generation(Extension):
 
 
 def create_environment() -> Environment:
-    """Return an environment with the same whitespace rules, filters and functions as that of transformers."""
+    """Return an environment with the whitespace rules, filters and functions that transformers uses."""
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = _tojson
     env.globals["raise_exception"] = _refuse
@@ -66,7 +66,7 @@ def _refuse(message: object) -> None:
 
 
 def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces every control token in a string with its alias, the longest first."""
+    """Return a function that replaces each control token in a string with its alias. Longer tokens match first."""
     if not aliases:
         return lambda text: text
     longest_first = sorted(aliases, key=lambda text: (-len(text), text))
@@ -117,12 +117,12 @@ class TemplateRenderer:
         for piece in template.generate(variables):
             written += len(piece)
             if written > self._max_characters:
-                raise TemplateRefusal(f"its output is above the limit of {self._max_characters} characters")
+                raise TemplateRefusal(f"the output is above the limit of {self._max_characters} characters")
             yield piece
 
 
 def allow_seconds(seconds: float) -> None:
-    """Let the kernel end this process after about this much more CPU time, in case the parent process does not."""
+    """Let the kernel end this process after this much more CPU time, in case the parent process does not kill it."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
@@ -134,13 +134,13 @@ def run_guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     except TemplateRefusal as refusal:
         return {"error": str(refusal)}
     except MemoryError:
-        return {"error": "it needs more memory than allowed"}
+        return {"error": "the template needs more memory than allowed"}
     except TEMPLATE_FAULTS as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:
-    """Serve the lines of standard input: the first is the setup, every other line is a conversation."""
+    """Answer the lines of standard input. The first line is the setup; each other line is a conversation."""
     setting = json.loads(sys.stdin.readline())
     limits = {resource.RLIMIT_AS: setting["max_memory"], resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
     for kind, most in limits.items():

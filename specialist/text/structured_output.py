@@ -65,7 +65,7 @@ class GrammarVocabulary:
     """A vocabulary converted for the grammar library. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        """`vocab_size` is that of the model, which may have rows without a token."""
+        """`vocab_size` is the model's, which may have rows without a token."""
         from llguidance import LLTokenizer, TokenizerWrapper
 
         pieces = TokenPieces(vocabulary)
@@ -83,7 +83,7 @@ class GrammarVocabulary:
 
 
 class _TokenizerAdapter:
-    """Has the attributes of the library's TokenizerWrapper."""
+    """Stands in for the library's TokenizerWrapper, with the same attributes."""
 
     def __init__(self, vocabulary: Vocabulary, pieces: TokenPieces, vocab_size: int, ends: list[int]) -> None:
         control = {token_id: text for text, token_id in vocabulary.control_ids.items()}
@@ -120,8 +120,8 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return a mask of the tokens that may begin an answer, or None if all may. If the spaces of a first token are
-    dropped, it may not contain any after a leading one."""
+    """Return a mask of the tokens that may begin an answer, or None if all may. If the vocabulary drops the spaces of a
+    first token, that token may have a leading space only."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
@@ -130,13 +130,13 @@ def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | N
 
 
 def _pack_bits(kept: Iterable[bool]) -> NDArray[np.uint8]:
-    """Pack bits into words of 32 bits. The library's masks may have one more, empty word."""
+    """Pack bits into words of 32 bits. A mask of the library may have one more word, which is empty."""
     bits = np.fromiter(kept, np.bool_)
     return np.packbits(np.pad(bits, (0, -len(bits) % 32)), bitorder="little")
 
 
 class Grammar:
-    """A structure compiled for one vocabulary. Compiling is slow; after that, every request only copies the matcher."""
+    """A structure compiled for one vocabulary. Compiling is slow; each request then only copies the matcher."""
 
     def __init__(self, structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> None:
         """Raises InvalidValue for an invalid structure, or for one that no text can satisfy."""
@@ -157,7 +157,7 @@ class Grammar:
 
 
 def matcher_error(matcher: "LLMatcher") -> str:
-    """Return the library's reason in one line, without the grammar, which the caller did not write."""
+    """Return the library's reason in one line. The grammar is left out, because the caller did not write it."""
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
@@ -174,7 +174,7 @@ def _requirement(structure: Structure) -> str:
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
-    """Return the rules. They require a space first if the vocabulary drops it from the text; in JSON it is optional."""
+    """Return the rules. If the vocabulary drops an answer's first space, they require one (in JSON, allow one)."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark
@@ -192,7 +192,7 @@ def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: Gra
 
 
 def json_schema_rule(text: str, depth: int) -> str:
-    """Return the right-hand side of a grammar rule. Raises InvalidValue for an invalid schema."""
+    """Return a schema as the right-hand side of a grammar rule. Raises InvalidValue for an invalid schema."""
     return _json_rule(parse_json_object(text, depth))
 
 
@@ -224,7 +224,7 @@ class GrammarCache:
             return self._kept.get(key)
 
     def compile(self, structure: Structure) -> Grammar:
-        """Return the grammar, compiled if necessary; other threads can run meanwhile. Raises as `Grammar` does."""
+        """Return the grammar, from the cache or compiled while other threads run. Raises as `Grammar` does."""
         grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
         key = structure.digest()
         with self._lock:
@@ -243,11 +243,11 @@ class GrammarCache:
 
 
 class Guide:
-    """Follows one answer through its grammar. Every call passes all tokens so far; the guide advances by new ones and
-    rolls back those that differ. Its state is thus right after a preemption, a rejected draft or a repeated step."""
+    """Follows one answer through its grammar. Each call passes all tokens so far. The guide advances over new tokens
+    and rolls back those that have changed, so that preemptions, rejected drafts and repeated steps do no harm."""
 
     def __init__(self, grammar: Grammar, *, may_stop: bool = True) -> None:
-        """With `may_stop`, a stop token may end the answer where the grammar allows an end."""
+        """With `may_stop`, stop tokens are allowed where the grammar can end."""
         self._vocabulary = grammar.vocabulary
         self._may_stop = may_stop
         self._grammar = grammar

@@ -63,7 +63,7 @@ class ByteFallback(NamedTuple):
 
 
 class Metaspace(NamedTuple):
-    """A token is text. With `drops_space`, the spaces of an answer's first token are dropped."""
+    """A token is text. With `drops_space`, an answer's first token loses its spaces."""
 
     replacement: str
     drops_space: bool
@@ -98,8 +98,8 @@ def _spelling_of(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | M
 
 
 class TokenPieces(dict[int, bytes | str | int | None]):
-    """Maps each token to the text that it writes, filled on first use; None for a token that writes nothing: a control
-    token or an unused id. Thread-safe, one per vocabulary."""
+    """Maps each token to what it writes; None for a control token or an unused id, which write nothing. Filled on first
+    use. Thread-safe; one per vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises VocabularyRefused for a decoder whose output cannot be streamed exactly."""
@@ -114,9 +114,9 @@ class TokenPieces(dict[int, bytes | str | int | None]):
 
 
 class Encoder:
-    """Converts text to tokens. Thread-safe; one per vocabulary. Uses its own copy of the tokenizer, which does not
-    recognise control tokens by their text. Each control token has a secret alias instead, which only `encode_marked`
-    turns into the token. Chat templates write aliases; users cannot."""
+    """Converts text to tokens. Thread-safe; one per vocabulary. Its tokenizer does not recognise control tokens by
+    their text. Instead, each control token has a secret alias, which only `encode_marked` turns into the token. Chat
+    templates write aliases; users cannot."""
 
     def __init__(self, vocabulary: Vocabulary, max_bytes: int = 1 << 20) -> None:
         self.max_bytes = max_bytes
@@ -133,7 +133,7 @@ class Encoder:
         return self.encode_marked(text, field)
 
     def prompt(self, text: str, field: str = "prompt") -> tuple[int, ...]:
-        """Do the same as `encode`, with the model's beginning-of-text token in front, if it has one."""
+        """Do the same as `encode`, and put the model's beginning-of-text token in front, if it has one."""
         return self._bos + self.encode(text, field)
 
     def encode_marked(self, text: str, field: str) -> tuple[int, ...]:
@@ -197,11 +197,11 @@ def _without_control_text(vocabulary: Vocabulary, aliases: Mapping[str, str]) ->
 
 
 class Detokenizer:
-    """Decodes one answer. The strings that `push` and `finish` return, joined, equal the text of all tokens decoded
-    together. Only whole characters are returned; control tokens write nothing unless they are visible."""
+    """Decodes one answer. The strings returned by `push` and `finish`, joined, equal the text of all tokens decoded
+    together. Only whole characters are returned. Control tokens write nothing unless they are visible."""
 
     def __init__(self, pieces: TokenPieces, visible: Mapping[int, str] | None = None) -> None:
-        """`visible` maps each control token that is part of the text to its spelling."""
+        """`visible` gives the spelling of control tokens that are part of the text."""
         self._pieces = pieces
         self._visible = {token: pieces.spelling.piece(text) for token, text in (visible or {}).items()}
         self._writer = pieces.spelling.writer()
@@ -215,7 +215,7 @@ class Detokenizer:
         return self._writer.finish()
 
     def spell(self, token: int) -> bytes:
-        """Return the bytes that a token writes inside an answer; they may be part of a character."""
+        """Return the bytes that a token writes inside an answer, perhaps only part of a character."""
         piece, spelling = self._pieces[token], self._pieces.spelling
         if isinstance(piece, int):
             return bytes([piece])
@@ -290,7 +290,7 @@ class _MetaspaceWriter:
 
 class StopStrings:
     """Passes on an answer's text up to the first stop string, regardless of how the text is split. The first stop
-    string is the one that begins earliest. A match is therefore held while an earlier, longer one may still be
+    string is the one that begins earliest. A match is therefore held back while one that begins earlier may still be
     completed. Linear in the length of the text."""
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -304,7 +304,7 @@ class StopStrings:
         self._match: tuple[int, int] | None = None  # start of the earliest match in the held text, and its length
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Return text that is safe to send, and whether a stop string was found; after it, no text is returned."""
+        """Return text that is safe to send, and whether a stop string was found. Later text is dropped."""
         if self._automaton is None:
             return text, False
         if self.stop_string is not None:
@@ -329,7 +329,7 @@ class StopStrings:
         return held[:start]
 
     def _scan(self, automaton: "_Automaton", text: str, position: int) -> bool:
-        """Scan from `position`. Return whether the first stop string is certain: no earlier one can be completed."""
+        """Scan from `position`. Return True once a stop string is found and no earlier one can still be completed."""
         while position < len(text):
             if self._node == 0:
                 first = automaton.first_characters.search(text, position)

@@ -26,7 +26,7 @@ class ToolCalling:
         return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
 
     def structure(self, depth: int) -> Structure | None:
-        """Return the answer's structure; None if not guided. Raises InvalidValue for an invalid or too deep schema."""
+        """Return the structure of a guided answer, else None. Raises InvalidValue for an invalid or too deep schema."""
         if not self.is_guided:
             return None
         return Structure("calls", tool_calls.tool_call_rules(self.offer, self.dialect, self.control, depth))
@@ -40,7 +40,7 @@ class ToolCalling:
 
 
 class CallReader:
-    """Reads one answer, in time linear in its length. All output that is not a call is returned as text, unchanged;
+    """Reads one answer, in time linear in its length. Output that is not a call is returned unchanged, as text;
     whitespace around a call is dropped."""
 
     def __init__(
@@ -94,7 +94,7 @@ class CallReader:
         return behind
 
     def _read_start(self, text: str, parsed: ParsedTextBuilder) -> str:
-        """Read the start of an answer without a marker: if it begins with `{` it is a call, otherwise text."""
+        """Read the start of an answer in a dialect without a marker: `{` begins a call, anything else is text."""
         content = text.lstrip(BLANK)
         if self._is_text_only:
             parsed.texts.append(text)
@@ -129,7 +129,7 @@ class CallReader:
 
 
 def _marker_start(text: str, marker: str) -> int:
-    """Return the position from which the rest of the text may be the beginning of the marker."""
+    """Return the start of the longest suffix that may be the beginning of the marker."""
     longest = min(len(text), len(marker) - 1)
     return len(text) - next((size for size in range(longest, 0, -1) if text.endswith(marker[:size])), 0)
 
@@ -138,7 +138,7 @@ class CallBlock(ABC):
     def __init__(
         self, dialect: ToolDialect, names: Collection[str], new_id: Callable[[], str], num_calls: int, opening: str
     ) -> None:
-        """`opening` is the text of the block that was already read."""
+        """`opening` is the part of the block that was already read."""
         self.num_calls = num_calls  # calls of the answer, including those of this block
         self.unread = ""  # after the end: text that does not belong to the block
         self._dialect = dialect
@@ -194,7 +194,7 @@ class CallBlock(ABC):
     def _is_valid(self) -> bool: ...
 
     def _end(self, parsed: ParsedTextBuilder) -> bool:
-        """Complete the block. Return True."""
+        """Complete the block and return True."""
         return True
 
     def _begin_call(self, parsed: ParsedTextBuilder, name: str, arguments: str) -> None:
@@ -203,7 +203,7 @@ class CallBlock(ABC):
 
 
 class BufferedBlock(CallBlock):
-    """Passes its calls on at the end of the block, if they are valid."""
+    """Passes its calls on at the end of the block, and only if they are valid."""
 
     _calls: list[tuple[str, str]] | None = None  # names and arguments
 
@@ -221,7 +221,7 @@ class BufferedBlock(CallBlock):
         return True
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Pass on complete calls even without the end marker."""
+        """Pass on calls that are complete, even if the end marker is missing; otherwise, pass on text."""
         if self._calls is not None:
             self._end(parsed)
         else:
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Pass on as text what was read of a call whose arguments have not begun; other calls are passed on already."""
+        """Pass on an unfinished call as text if its arguments have not begun. All others are passed on already."""
         parsed.texts.append("".join(self._raw))

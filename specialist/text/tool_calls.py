@@ -59,7 +59,7 @@ _RENDERED_PROBES = {
 
 
 def detect_dialect(rendered: str) -> ToolDialect | None:
-    """Return the dialect in which a chat template has rendered the probe's call; None if it is unknown."""
+    """Return the dialect in which a chat template has rendered PROBE_CALL; None if it is unknown."""
     return next((dialect for dialect, probe in _RENDERED_PROBES.items() if re.search(probe, rendered)), None)
 
 
@@ -84,7 +84,7 @@ def merge_call_parts(fragments: Iterable[ToolCallFragment]) -> tuple[ToolCallFra
 
 
 class JsonBrackets:
-    """Finds the end of a JSON object or list, character by character: `depth` is 0 again after its last bracket."""
+    """Finds the end of a JSON object or list, character by character: `depth` returns to 0 at its last bracket."""
 
     __slots__ = ("_escaped", "_quoted", "depth")
 
@@ -108,7 +108,7 @@ class JsonBrackets:
 
 
 def parse_calls(text: str, dialect: ToolDialect, names: Collection[str]) -> list[tuple[str, str]] | None:
-    """Return the name and the arguments of each call, exactly as the model wrote them; None if the text is not a call,
+    """Return the name and the arguments of each call, as the model wrote them. Return None if the text is not a call,
     or calls a tool that was not offered."""
     try:
         json.loads(text, parse_constant=refuse_constant)
@@ -167,8 +167,8 @@ _TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # `
 
 
 def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:
-    """Return grammar rules for calls; the first rule is `calls`. `control` maps the dialect's markers that are control
-    tokens to their ids. Raises InvalidValue for an invalid schema."""
+    """Return grammar rules for calls; the first is `calls`. `control` has the ids of those markers of the dialect that
+    are control tokens. Raises InvalidValue for an invalid schema."""
     lines = [f"calls: {_calls_rule(offer, dialect, control)}"]
     lines += [f"call: {' | '.join(f'call_{index}' for index in range(len(offer.callable)))}"]
     for index, tool in enumerate(offer.callable):
@@ -213,7 +213,7 @@ def _marker_rule(marker: str, control: Mapping[str, int]) -> str:
 
 
 def _arguments_rule(tool: OfferedTool, offer: ToolOffer, depth: int) -> str:
-    """Return the rule. Arguments follow the schema only if the tool is strict or a call is required."""
+    """Return the rule. It enforces the tool's schema only if the tool is strict or a call is required."""
     if not (tool.strict or offer.must_call):
         return json_schema_rule(_ANY_OBJECT, depth)
     if not tool.parameters:

@@ -129,10 +129,10 @@ Q_A, Q_B = tensor_name("layers.0.q", "A"), tensor_name("layers.0.q", "B")
         (Q_A, torch.full((4, 24), -torch.inf, dtype=torch.bfloat16), "not finite"),
         (Q_A, torch.ones(4, 24, dtype=torch.int8), "got torch.int8"),
         (Q_A.replace("layers.0", "layers.2"), torch.randn(4, 24), "beyond the model's 2 layers"),
-        (Q_A.replace("layers.0", "layers.00"), torch.randn(4, 24), "is not a lora_A or lora_B"),
-        (Q_A.replace("q_proj", "c_attn"), torch.randn(4, 24), "is not a lora_A or lora_B"),
-        (Q_A.replace("lora_A", "lora_magnitude_vector"), torch.randn(4), "is not a lora_A or lora_B"),
-        ("base_model.model.lm_head.weight", torch.randn(4, 24), "is not a lora_A or lora_B"),
+        (Q_A.replace("layers.0", "layers.00"), torch.randn(4, 24), "is not a lora_A or lora_B weight"),
+        (Q_A.replace("q_proj", "c_attn"), torch.randn(4, 24), "is not a lora_A or lora_B weight"),
+        (Q_A.replace("lora_A", "lora_magnitude_vector"), torch.randn(4), "is not a lora_A or lora_B weight"),
+        ("base_model.model.lm_head.weight", torch.randn(4, 24), "is not a lora_A or lora_B weight"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(name: str, tensor: torch.Tensor | None, why: str, tmp_path: Path) -> None:

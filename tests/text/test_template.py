@@ -113,7 +113,7 @@ def test_refusal_by_a_template_is_passed_on() -> None:
 
 
 def test_a_model_without_a_template_is_refused() -> None:
-    with pytest.raises(TemplateRefused, match="has none"):
+    with pytest.raises(TemplateRefused, match="has no chat template"):
         ChatTemplate(words("gpt-2").vocabulary)
 
 

@@ -42,7 +42,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Return the configured kernel; else the fastest over BATCHES on one CPU thread or, on a GPU, the reference."""
+    """Return `wanted`. For `auto`, return the kernel that is fastest for BATCHES on a CPU; on a GPU, the reference."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
@@ -132,7 +132,7 @@ def create_native(
 
 
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:
-    """Choose the kernel: time all of them unless one is configured. Other load on the machine may affect the choice."""
+    """Choose the matrix kernel, by timing if necessary. Other load on the machine may then affect the choice."""
     library = _library(settings)
     choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
     _log.info("matrix kernel: %s; tried: %s", choice.kernel, choice.why)

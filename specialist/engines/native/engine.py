@@ -122,7 +122,7 @@ class NativeEngine:
 
 
 def _sample_rows(row: Row) -> Iterator[SampleRow]:
-    """Yield a row for each token to sample. Each row after the first also includes the drafts before it."""
+    """Yield a SampleRow for each token to sample. Its tokens include the drafts before that token."""
     request, known = row.sequence.request, row.sequence.chain.view()
     for index in range(row.num_samples):
         tokens: Sequence[int] = known if index == 0 else (*known, *row.tokens[-row.num_drafts :][:index])

@@ -28,9 +28,9 @@ class _Packed(NamedTuple):
 
 
 class PackedAdapters:
-    """Packs adapters in the C++ decoder's layout, and keeps the most recently used up to a number of bytes. Packing
-    takes longer than a step: if more adapters take turns than are kept, every turn packs again. One thread calls
-    `address`; any thread may call `drop`."""
+    """Packs adapters in the C++ decoder's layout and keeps the most recently used, up to `most_bytes`. Packing takes
+    longer than a step: if the adapters in use do not all fit, they are packed again whenever they take turns. One
+    thread calls `address`; any thread may call `drop`."""
 
     def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers
@@ -111,7 +111,7 @@ class FusedDecoder:
         kv_dtype: KVType = "float32",
         adapter_bytes: int = 1 << 29,
     ) -> None:
-        """`max_tokens` is the maximum for a step. The weights stay mapped while this object lives."""
+        """`max_tokens` is the most tokens that a step may have. The weights stay mapped while this object lives."""
         _check_shapes(config, prepared)
         self.config = config
         self.num_blocks = num_blocks

@@ -16,7 +16,7 @@ from specialist.ops.reference.layers import Dense, Linear, MakeLinear, add_rms_n
 
 
 class Projection:
-    """Multiplies by several matrices that share an input, as one matrix where possible."""
+    """Multiplies one input by several matrices, stacked into one matrix where possible."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcom
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Costs are in seconds. The defaults roughly describe a 135M-parameter model on two CPU cores."""
+    """The costs of a step, in seconds. The defaults roughly describe a 135M-parameter model on two CPU cores."""
 
     prefill_step: float = 2e-3
     prefill_token: float = 3e-3
@@ -123,9 +123,9 @@ def lane_number(lane: Lane) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SimModel:
-    """A token function with the same dependencies as a real model's, so that any mistake shows in the output. The cell
-    of a position depends on the cells of all earlier positions, as in attention. A context is the sum of the cells
-    before a position. A hybrid model also carries a recurrent state."""
+    """Computes tokens by a formula. As in a real model, each token depends on all earlier ones, so that any scheduling
+    or cache error changes the output. Every position has a number, its cell. The context of a position is the sum of
+    the cells before it. A hybrid model also has a recurrent state."""
 
     vocab_size: int = 97
     hybrid: bool = False
@@ -138,7 +138,7 @@ class SimModel:
         return (state * 0x5851F42D4C957F2D + token + 1) % _PRIME if self.hybrid else 0
 
     def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
-        """Draw a token. `allowed` has one bit per token; ids from `vocab_size` on are drawn only if no other fits."""
+        """Draw a token. `allowed` has one bit per token. Ids from `vocab_size` on are drawn only if necessary."""
         mixed = (context + 3 * state + seed * 0x6A09E667F3BCC909 + position) % _PRIME
         drawn = mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17
         if allowed is None:

@@ -24,8 +24,8 @@ class BuildFailed(RuntimeError):
 
 
 def build(cache: Path, flags: Sequence[str] | None = None) -> Path:
-    """Return the shared library for this CPU and compiler; compile it unless it is in the cache. `flags` replace the
-    flags for this CPU; they do not change any result. Raises BuildFailed."""
+    """Return the shared library for this CPU and compiler, compiled if it is not in the cache. `flags` replace the
+    option that selects this CPU. Raises BuildFailed."""
     compiler = find_compiler()
     native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
     flags = (*FLAGS, *((native,) if flags is None else flags))

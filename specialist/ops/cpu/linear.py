@@ -12,8 +12,10 @@ from specialist.ops.reference.layers import Dense, MakeLinear
 
 
 def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, scale and offset with weight[n, k] = scale * (q - 8) + offset: uint8 [N, K], float32 [N, K / 32] twice.
-    For 8 bits, q and scale are two stacked matrices [2 N, ...], high nibbles above low ones, whose products are added.
+    """Split a weight into 4-bit integers: return q, scale and offset with weight[n, k] = scale * (q - 8) + offset.
+
+    q is uint8 [N, K]; scale and offset are float32 [N, K / 32]. An 8-bit weight becomes two matrices whose products are
+    added: the high nibbles, and the low ones stacked below them, so that q and scale have 2 N rows.
 
     d * q + m = d * (q - 8) + (m + 8 d), and with q = 16 h + l: 16 d * (h - 8) + d * (l - 8) + (m + 136 d)."""
     q, d, m = weight.integers(), weight.scale.float(), weight.minimum.float()
@@ -23,7 +25,7 @@ def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def add_halves(y: Tensor, num_rows: int) -> Tensor:
-    """Add the two halves of [T, 2 N], which gives [T, N]; return [T, N] unchanged."""
+    """Add the two halves of y [T, 2 N] if the weight was split into two matrices. Return y [T, N] unchanged."""
     return y if y.shape[-1] == num_rows else y[:, :num_rows] + y[:, num_rows:]
 
 
@@ -54,8 +56,8 @@ class Int4Pack:
 
 
 class DynQuant:
-    """PyTorch's dynamic kernel, made for Arm, which rounds activations to 8 bits. It multiplies by scale * (q - 8); the
-    offset of each group times the sum of its activations is added."""
+    """PyTorch's dynamic kernel, made for Arm, which rounds activations to 8 bits. It multiplies by scale * (q - 8).
+    This class then adds, for each group, the offset times the sum of the activations."""
 
     def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
         if not isinstance(weight, Affine) or device.type != "cpu" or dtype != torch.float32:
@@ -79,7 +81,7 @@ class DynQuant:
 
 
 def mixed(kernel: MakeLinear) -> MakeLinear:
-    """Return a function that prepares quantised weights for the kernel, and floats for `Dense`."""
+    """Return a factory that uses `kernel` for quantised weights and `Dense` for floats."""
     return lambda weight, *place: Dense(weight, *place) if isinstance(weight, Tensor) else kernel(weight, *place)
 
 

@@ -1,4 +1,4 @@
-"""A model's weights packed for the CPU kernels, in one file that all its replicas map.
+"""A model's weights packed for the CPU kernels, in one file that all replicas of the model map.
 
 The weights are in tiles of 16 rows, see `linear.hpp`. The file has entries aligned to cache lines, a JSON table of
 them, the position of the table (8 bytes), and the sha256 of everything before it.
@@ -141,7 +141,7 @@ _VECTORS = ("attn_norm", "mlp_norm", "q_norm", "k_norm")
 
 
 def pack_checkpoint(checkpoint: Checkpoint, cache: Path, progress: Progress = silent) -> PackedWeights:
-    """Return the packed weights, mapped from the cache; pack them first unless it has an intact copy."""
+    """Return the packed weights, mapped from the cache. If the cache has no intact copy, pack them first."""
     file = cache / "weights" / f"{checkpoint.revision}.{FORMAT.strip().decode()}"
     prepared = open_packed(file)
     if prepared is None:

@@ -41,20 +41,20 @@ class FusedSampler:
 
 
 def _can_skip_guide(row: SampleRow) -> bool:
-    """Whether to draw without the mask first: a greedy draw that fits the structure is the same with the mask."""
+    """Whether to draw without the mask first. If a greedy draw fits the structure, the mask would not change it."""
     return row.guide is not None and row.sampling.temperature == 0.0
 
 
 def _fits_guide(drawn: SampledToken | RowFault, row: SampleRow) -> bool:
     try:
         return isinstance(drawn, SampledToken) and row.takes(drawn.token)
-    except Exception:  # the guided draw raises it again and reports it for the row
+    except Exception:  # the draw with the mask will raise it again and report it for the row
         return False
 
 
 class _PreparedDraw:
     def __init__(self, logits: Tensor, row: SampleRow) -> None:
-        """logits: [vocab]. Raises ValueError for a token outside the vocabulary, GuideExhausted if none is allowed."""
+        """logits: [vocab]. Raises ValueError for a token outside the vocabulary, or GuideExhausted."""
         want, vocab = row.sampling, logits.shape[0]
         fits = sampling.allowed_bits(row, vocab)
         counts_tokens = want.repetition_penalty != 1.0 or want.presence_penalty or want.frequency_penalty

@@ -87,7 +87,7 @@ class ContextView(NamedTuple):
 
     tokens: slice  # part of the step's T tokens
     num_rows: int
-    slots: Tensor  # [R, L]: slots of each context. After its end, the last slot is repeated: finite and masked.
+    slots: Tensor  # [R, L]: slots of each context, padded with its last slot, whose values are finite and masked
     visible: Tensor | None  # bool [R, 1, Q, L]; None if every query sees all positions
 
 
@@ -105,8 +105,8 @@ def views(
     window: int | None,
     device: torch.device,
 ) -> list[ContextView]:
-    """Return a view for each run of rows with the same number of tokens: one for a decode step, usually one per row for
-    chunks. Shapes come from CPU tensors, so that nothing waits for a device."""
+    """Return a view for each run of rows with equally many tokens: one in a decode step, usually one per row in a
+    prefill step. Shapes come from CPU tensors, so that nothing waits for a device."""
     starts, contexts = query_start.tolist(), context_lens.tolist()
     found = []
     for first, stop, num_queries in _runs(starts):
@@ -158,7 +158,7 @@ def _attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, view: ContextView) -> T
 
 def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     """Return the attention output. On CUDA, keys and values are repeated for every head: of the fast kernels that
-    accept a mask, only cuDNN's share them, and those spend about 40 ms on planning at every new length."""
+    accept a mask, only cuDNN's need no copies, and those spend about 40 ms on planning for every new length."""
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
     with sdpa_kernel(_BACKENDS):

@@ -33,7 +33,7 @@ class SampleRow(NamedTuple):
         return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
 
     def allowed(self) -> bytes | None:
-        """Return one bit per token; None without a guide, or if the draw will be discarded. Raises GuideExhausted."""
+        """Return the guide's bit mask; None without a guide, or if a draft does not fit. Raises GuideExhausted."""
         if self.guide is None:
             return None
         known = len(self.tokens) - self.num_guessed
@@ -68,9 +68,9 @@ class SampledToken(NamedTuple):
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-    """Sample a token for each row of float32 logits [len(rows), vocab], on any device, without modifying them, with one
-    transfer to the host. The same logits and SampleRow give the same result, bit for bit. It is a RowFault if the row's
-    logits contain NaN or +inf, or nothing above -inf, or if its own settings leave nothing to draw or are invalid."""
+    """Sample a token for each row of `logits`, float32 [len(rows), vocab], on any device, with one transfer to the
+    host. The same logits and SampleRow give the same result, bit for bit. A row yields a RowFault if its logits contain
+    NaN or +inf or are all -inf, or if its settings are invalid or leave no token to draw."""
     if all(row.is_plain_greedy for row in rows):
         largest = argmax_rows(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
@@ -157,7 +157,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
-    """Return adjusted logits [vocab]. Raises ValueError for a token outside the vocabulary, or GuideExhausted."""
+    """Apply structure, bias, penalties and minimum length to logits [vocab]. Raises ValueError or GuideExhausted."""
     want = row.sampling
     fits = allowed_bits(row, logits.shape[0])
     if fits is not None:
@@ -179,8 +179,8 @@ def adjust_logits(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def allowed_bits(row: SampleRow, vocab: int) -> NDArray[np.uint8] | None:
-    """Return a bit mask of the tokens that may be drawn, or None if the guide restricts none. An answer whose structure
-    allows only its end may end before its minimum length."""
+    """Return a bit mask of the tokens that may be drawn, or None if the guide restricts none. Before the minimum
+    length, the mask excludes stop tokens, unless the structure allows nothing else."""
     allowed = row.allowed()
     if allowed is None:
         return None
@@ -265,7 +265,7 @@ def top_candidates(logits: Tensor, count: int) -> Candidates:
 
 
 def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
-    """Return candidates that pass the filters, with float64 log probabilities. logits: [vocab], the largest finite."""
+    """Return the candidates that pass the filters, with float64 log probabilities. The largest logit must be finite."""
     found = top_candidates(logits, want.top_k)
     below = found.scores.double() - found.scores.max().double()  # at most 0, so that no temperature overflows
     found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalised()
@@ -279,7 +279,7 @@ def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
 
 
 def _typical(found: Candidates, mass: float) -> Candidates:
-    """Keep the candidates whose surprisal is nearest to the entropy, up to `mass`, including ties with the last."""
+    """Keep candidates with surprisal nearest to the entropy, up to a probability of `mass`, and ties with the last."""
     p = found.scores.exp()
     entropy = -(p * found.scores).nansum()  # 0 * -inf counts as 0
     distance = (-found.scores - entropy).abs()
@@ -290,8 +290,8 @@ def _typical(found: Candidates, mass: float) -> Candidates:
 
 
 def _top_p(found: Candidates, mass: float) -> Candidates:
-    """Keep the fewest candidates, the most likely first, that reach `mass`, at least one; of equals, the lower ids."""
-    # all candidates below this together weigh less than 1 - mass, so none of them is kept
+    """Keep the most likely candidates, up to a total probability of `mass`, at least one. Of ties, keep lower ids."""
+    # all candidates below this score together weigh less than 1 - mass, so none of them is kept
     found = found.only(found.scores >= log((1.0 - mass) / 2 / len(found.ids)))
     ranked = sort_descending(found.scores)
     p = ranked.exp()
@@ -312,14 +312,14 @@ def is_on_cpu(tensor: Tensor) -> bool:
 
 
 def argmax_rows(logits: Tensor) -> Tensor:
-    """Return [rows] for [rows, vocab]: the lowest id of the largest logit, or the id of a NaN if there is any."""
+    """For each row of [rows, vocab], return the lowest id of the largest logit, or the id of a NaN if there is one."""
     if is_on_cpu(logits):
         return torch.from_numpy(logits.numpy().argmax(axis=1))
     return logits.argmax(dim=1)
 
 
 def pick_by_cumulative(p: Tensor, uniform: float) -> Tensor:
-    """Return [1], the index at which the cumulative sum of [n] passes `uniform` of the total; never where p is 0."""
+    """Return [1]: the first index at which the cumulative sum of `p` exceeds `uniform` times its total."""
     running = p.cumsum(0)
     if is_on_cpu(p):
         return torch.searchsorted(running, running[-1:] * uniform, right=True)
