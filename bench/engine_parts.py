@@ -131,7 +131,7 @@ RULES: Mapping[str, int | None] = {GROUPED: None, INTERLEAVED: 1}
 """By system, how many steps an adapter may be passed over; None for the default of a replica."""
 NUMS = (1, 4, 16)
 THROUGHPUT = "throughput"
-"""Measured from the prompts to the last token."""
+"""Measured from the submission of the prompts to the last token."""
 
 
 FULL_MIX = Job("16 sequences", 16, 32, 48)

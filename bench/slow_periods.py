@@ -26,7 +26,7 @@ _LATE_SECONDS = 0.002  # a shorter delay is a normal wake-up
 _SLOW_TIMES = 2.5  # times the usual duration; cold caches alone take up to twice as long
 _USUAL_PERCENT = 20  # the percentile that counts as usual
 _SPAN_SECONDS = 0.05
-"""A request meets a slow period that begins within this time, however long the request itself takes."""
+"""A slow period disturbs a request that was sent less than this time before it, however long the request takes."""
 _PATIENCE_SECONDS = 30.0  # limit for a pacer to start or to end
 
 Interval = tuple[float, float]  # on the monotonic clock

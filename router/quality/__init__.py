@@ -1,1 +1,1 @@
-"""Quality: evaluation of answers after they are sent, shadows, SLOs."""
+"""Quality: evaluation of answers after they are sent, shadow requests, SLOs."""

@@ -34,7 +34,7 @@ class EvaluationRules:
     verifiers: Mapping[str, Verifier]  # by specialist, for every specialist of the ensemble
     answer_bytes: int
     queue: int
-    similar: float  # answers at least this similar agree
+    similar: float  # the least similarity at which two answers agree
 
 
 def load_evaluation_rules(ensemble: Ensemble, verifiers: Mapping[str, Verifier]) -> EvaluationRules:
@@ -44,7 +44,7 @@ def load_evaluation_rules(ensemble: Ensemble, verifiers: Mapping[str, Verifier])
 
 @dataclass(slots=True)
 class EvaluationCounters:
-    """Counts since the start."""
+    """Counts since the router started."""
 
     submitted: int = 0
     judged: int = 0  # answers that passed or failed

@@ -1,4 +1,4 @@
-"""Shadow dispatch: send copies of requests within a budget, to replicas with free slots."""
+"""Shadow dispatch: send copies of requests (shadows) within a budget, to replicas with free slots."""
 
 import asyncio
 import logging
@@ -202,7 +202,7 @@ def pick_free_replica(
         is_fit = (
             share < 1
             and replica.is_usable
-            and replica.breaker.state == "closed"  # the probe of any other breaker is kept for a caller's request
+            and replica.breaker.state == "closed"  # other breakers allow only a probe, kept for a caller's request
             and not load.refusing
             and not load.preempting
             and replica.adapters.issuperset(candidate.adapters)

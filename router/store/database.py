@@ -221,7 +221,7 @@ class Database:
         *,
         keep_versions: bool,
     ) -> int:
-        """Within `transaction`, set the counters from `position`, write the documents, and add missing counts.
+        """Within `transaction`, set the counters to those of `position`, write the documents, and add missing counts.
         Return how many counts were added."""
         self._execute("UPDATE meta SET seq = ?, audits = ?", (position.seq, position.audits))
         for each in documents:

@@ -153,11 +153,11 @@ def find_json_error(text: str, schema: Any) -> str:
     """Return the error; "" if the text is JSON and matches the schema."""
     try:
         value = json.loads(text, parse_constant=refuse_constant, parse_int=_parse_int, parse_float=_parse_float)
-        return f"nested deeper than {MOST_VALUE_DEPTH}" if _is_deep(value) else find_mismatch(value, schema)
+        return f"nested deeper than {MOST_VALUE_DEPTH} levels" if _is_deep(value) else find_mismatch(value, schema)
     except ValueError as error:
         return f"not JSON: {error}"
     except (RecursionError, MemoryError):
-        return f"nested deeper than {MOST_VALUE_DEPTH}, or too large"
+        return f"nested deeper than {MOST_VALUE_DEPTH} levels, or too large"
 
 
 def find_mismatch(value: Any, schema: Any) -> str:

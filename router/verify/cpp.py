@@ -43,7 +43,7 @@ _LINE_SPLICE = re.compile(r"\\[ \t]*\n")
 _HASH = r"^[ \t\v\f]*(?:\#|%:)[ \t\v\f]*"
 _ERROR_DIRECTIVE = re.compile(rf"{_HASH}error\b(?P<words>[^\n]*)", re.MULTILINE)
 _PRAGMA = re.compile(r"\b(?:GCC|clang)\s+error\b|\b_Pragma\b")
-"""Only an attempt to forge compiler output needs these, and their message can be assembled in many ways."""
+"""Pragmas with which an answer can print any error message. An honest answer does not need them."""
 _INCLUDE = re.compile(
     rf"{_HASH}(?:include(?:_next)?|import)\b[ \t\v\f]*(?:<(?P<angled>[^>\n]*)>|\"(?P<quoted>[^\"\n]*)\"|(?P<macro>\w))",
     re.MULTILINE,
