@@ -135,7 +135,7 @@ def _parse_key(entry: object, where: str) -> Key:
 
 
 class KeysFile:
-    """A key file. It is always read and replaced as a whole, by one writer at a time."""
+    """A key file. It is read as a whole, and replaced as a whole by one writer at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -29,7 +29,7 @@ class TokenBucket:
         return min(float(self._per_minute), filled)
 
     def wait(self, now: float) -> float:
-        """Return the seconds until at least 1 is available."""
+        """Return the seconds until at least one unit is available."""
         lacking = 1.0 - self.level(now)
         return lacking * _MINUTE / self._per_minute if lacking > _EPSILON else 0.0
 
