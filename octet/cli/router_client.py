@@ -149,7 +149,7 @@ def add_operator_command(
 
 
 add_operator_verb = partial(add_operator_command, argument_default=argparse.SUPPRESS)
-"""Adds a subcommand of an operator command. Its options have no defaults, so that those before the verb apply too."""
+"""Adds a subcommand of an operator command. It has no defaults, so that options before the verb keep their values."""
 
 
 def call_operator(call: OperatorCall) -> Run:

@@ -47,7 +47,7 @@ _READY_ON = re.compile(r" ready on (\S+)")
 _ROUTER = "router"
 _ROUTER_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from octet.cli import main; sys.exit(main())"
 """Run with `python -P`, so that the working directory is not on the path. The argument is the folder from which this
-`octet` was imported; it comes last, so that it shadows nothing."""
+`octet` was imported. It is the last entry of the path, so that it shadows nothing."""
 
 
 def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | None = None) -> None:

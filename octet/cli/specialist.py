@@ -107,7 +107,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         check_client_ca_configured(listener.metrics)
         check_address_free(listener.metrics, "--metrics-port")
     settings = _replica_settings(arguments)
-    from octet.clock import SystemClock  # imported only once the options are valid, because the rest loads a framework
+    from octet.clock import SystemClock  # imported late, because the modules below load a framework
     from specialist.models.progress import bar
     from specialist.server.replica import assemble_replica, check_context
     from specialist.server.server import serve

@@ -255,7 +255,7 @@ class LiveView:
             columns, height = os.get_terminal_size(sys.stdout.fileno())
         except OSError:
             columns, height = 0, 0
-        self._console.size = ConsoleDimensions(columns or 80, height or 24)  # not those of COLUMNS and LINES
+        self._console.size = ConsoleDimensions(columns or 80, height or 24)  # ignores COLUMNS and LINES
         lines = render_frame(received, self._view, *self._console.size)
         if (self._console.size, lines) != self._drawn:
             self._console.update_screen(Group(*lines))

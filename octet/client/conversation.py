@@ -28,7 +28,7 @@ class ConversationBase(Generic[_StreamT]):
     ) -> None:
         self._client = client
         self.session_id = os.urandom(16).hex() if session_id is None else session_id
-        """With it, the router prefers the replica that has the earlier turns in its cache."""
+        """The router prefers the replica that has earlier turns of this session in its cache."""
         self.system = system  # can be changed between turns
         self.options = _check_options(options)  # for all turns; a turn's own options override them
         self.receipt: Receipt | None = None  # the receipt of the last turn that was kept

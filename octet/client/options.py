@@ -149,7 +149,7 @@ class Options(TypedDict, total=False):
     body: str | None  # a document or data that the prompt refers to
 
     intent: str | None
-    force: str | Sequence[str] | None  # only these specialists may answer; the first that can answer does
+    force: str | Sequence[str] | None  # only these may answer: the first, or the second if the first cannot
     exclude: str | Sequence[str] | None
     adapters: str | Sequence[str] | None  # in the order in which they are applied
     max_experts: int | None

@@ -37,7 +37,7 @@ class CountLimits:
 class FilePath:
     """A path relative to the configuration file."""
 
-    word: str | None = None  # a word with its own meaning, which is not a path
+    word: str | None = None  # a reserved word that is allowed instead of a path
 
 
 @dataclass(frozen=True, slots=True)

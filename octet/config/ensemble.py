@@ -139,7 +139,7 @@ class DispatchConfig:
 
     transport: ReplicaTransport = "http2"  # the client for calls to replicas: the router's own HTTP/2 client, or grpcio
     choices: Annotated[int, Range(1, 64), LIVE] = 2  # power of k choices
-    preempting_penalty: Weight = 0.5  # as a share of a full batch, like the bonuses
+    preempting_penalty: Weight = 0.5  # penalty and bonuses are shares of a full batch
     session_bonus: Weight = 0.5
     adapter_bonus: Weight = 0.25
     stale_seconds: Seconds = 1.0  # older load reports are ignored
@@ -189,7 +189,7 @@ class LanesConfig:
     promote: Annotated[Literal["auto", "manual"], LIVE] = "manual"  # auto: a candidate that is not worse is promoted
     min_samples: Annotated[int, Range(1, 1_000_000), LIVE] = 50  # until promotion, and until a fresh lane is trusted
     margin: Share = 0.02  # how far a candidate's pass rate may be below that of the serving lane
-    roll_back: Annotated[bool, LIVE] = True  # below the floor, or by `worse` below the previous lane's rate
+    roll_back: Annotated[bool, LIVE] = True  # if the rate is below the floor, or below the previous lane's by `worse`
     worse: Share = 0.1
 
 

@@ -55,7 +55,7 @@ class Histogram:
 
 RELATIVE_ERROR = 0.01
 LEAST_SECONDS = 1e-5
-MOST_SECONDS = 86_400.0  # shorter and longer durations are counted as these
+MOST_SECONDS = 86_400.0  # durations outside of this range count as its ends
 _ERROR = RELATIVE_ERROR * 0.9999  # the rest is reserved for the rounding of logarithms
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)
 _UP = 1 / LEAST_SECONDS

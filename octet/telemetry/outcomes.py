@@ -17,7 +17,7 @@ def error_reasons(names: str) -> frozenset[int]:
 # The queue is full, or a deadline would be missed.
 CAPACITY_REASONS = error_reasons("QUEUE_FULL DEADLINE_UNREACHABLE WOULD_DELAY_OTHERS SHED")
 _CALLER_REASONS = error_reasons("CANCELLED CALLER_STALLED")
-# A missed deadline is among them: a request that cannot be answered in time should be refused immediately.
+# A missed deadline is a failure: a request that cannot be answered in time should be refused immediately.
 _FAILURE_REASONS = error_reasons(
     "UNSPECIFIED DEADLINE ENGINE_FAILED REPLICA_FAILED REPLICA_LOST NO_REPLICA INTERNAL STORE_UNAVAILABLE"
 )
