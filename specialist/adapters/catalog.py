@@ -11,7 +11,7 @@ from octet.rpc.refusal import Refusal, adapter_refused, invalid_field, unknown_a
 
 
 class AdapterRefused(ValueError):
-    """The files are not an adapter that fits this model and this replica. Nothing was changed."""
+    """An adapter cannot be loaded. `field` names the file, field or setting at fault. Nothing was changed."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")

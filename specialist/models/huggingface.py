@@ -1,4 +1,4 @@
-"""A Hugging Face directory as a checkpoint. Defaults of config.json are those of transformers."""
+"""A Hugging Face directory as a checkpoint. Fields missing from config.json have the defaults of transformers."""
 
 import json
 from collections.abc import Mapping

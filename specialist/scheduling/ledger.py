@@ -429,7 +429,7 @@ class Ledger:
 
     @staticmethod
     def _cut_at_end(seq: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
-        """Return the tokens up to the end of the answer, and the finish reason. If it goes on, return all, None."""
+        """Return the tokens up to the answer's end, and the finish reason; all tokens and None if it goes on."""
         room = seq.max_total_tokens - seq.num_tokens
         request = seq.request
         stop_ids = request.stop_ids

@@ -83,7 +83,7 @@ class StepReporter:
 
 
 def step_pace(scheduler: Scheduler) -> StepPace:
-    """Return a copy of the scheduler's current pace, which another thread may use."""
+    """Return a copy of the scheduler's chunk size and hold, which another thread may use."""
     return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
 
 

@@ -341,8 +341,8 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
 def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
-    """Choose sequences to preempt, in victim order, until their blocks make `plan` possible. Return none if `most`
-    sequences are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
+    """Choose sequences to preempt, in victim order, until their blocks make `plan` possible. Return an empty list if
+    `most` are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)

@@ -181,7 +181,7 @@ class GenerateHandler:
         self._ended.set()
 
     def open(self) -> None:
-        """Accept requests, now that the engine is warm. An earlier drain still applies."""
+        """Accept requests, now that the engine is warm. If a drain has already begun, requests stay refused."""
         if self.state == "warming":
             self.state = "open"
 

@@ -137,7 +137,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class GenerateValidator(FieldChecks):
-    """Validates requests. Every method raises Refusal for an invalid field, with its name, its limit and the value."""
+    """Validates requests. Every method raises a Refusal with the name, the limit and the value of an invalid field."""
 
     def __init__(self, limits: GenerateLimits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())

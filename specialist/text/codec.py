@@ -42,8 +42,7 @@ _CHUNK = 1 << 16
 
 
 class LineProcess:
-    """A child process that answers a line with a line, in limited time. Deleting this object kills it. Not
-    thread-safe."""
+    """A child process that answers a line with a line, in limited time. It ends with this object. Not thread-safe."""
 
     def __init__(self, script: Path, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -288,7 +287,7 @@ class ChatTemplate:
         return self._renderer.render(variables, self._now().isoformat(), marked=marked)
 
     def _named_tokens(self, marked: bool) -> dict[str, str]:
-        """Return the values of `bos_token` and `eos_token`, by which a template may name these tokens."""
+        """Return the template variables `bos_token` and `eos_token`: the text or the alias of these tokens."""
         vocabulary, eos_ids = self._vocabulary, self._vocabulary.eos_ids
         if len(eos_ids) > 1 and not vocabulary.eos_token and "eos_token" in self._renderer.variables():
             raise TemplateRefused(f"the template uses eos_token, but the model has several: {sorted(eos_ids)}")

@@ -148,7 +148,7 @@ class Encoder:
         return tuple([self._id_of_alias.get(token_id, token_id) for token_id in ids])
 
     def _without_control(self, text: str, field: str) -> Iterator[int]:
-        """Yield tokens; text that would merge into a control token is written byte by byte."""
+        """Yield tokens; text that would merge into a control token is encoded byte by byte."""
         (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
         for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
             if token_id in self._control:

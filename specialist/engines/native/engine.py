@@ -87,8 +87,8 @@ class Decoder(Protocol):
         """Write the keys and values of every token to its slot and return the logits of `batch.outputs`.
 
         The logits are float32 [S, vocab], on the decoder's device, valid until the next call. `adapters` are on that
-        device and are applied in order to every row. Tokens are in the vocabulary, positions within the context, slots
-        of different tokens differ. Slots outside a row's context never affect that row."""
+        device and are applied in order to every row. The caller ensures that tokens are in the vocabulary, positions
+        are within the context, and no slot occurs twice. Slots outside a row's context never affect that row."""
 
     def zero(self, slots: Sequence[int]) -> None: ...
 
