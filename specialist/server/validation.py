@@ -188,7 +188,7 @@ class GenerateValidator(FieldChecks):
         """Raises Refusal if the prompt is empty or leaves no room for a token of the answer."""
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
-            room = f"a context_size of {context} has room for {context - 1} and an answer"
+            room = f"a context_size of {context} leaves room for {context - 1} prompt tokens"
             message, limit = (
                 f"the prompt is {num_tokens} tokens long; {room}",
                 f"more than the prompt's {num_tokens} tokens",
