@@ -65,8 +65,8 @@ class AttemptFailure:
 
 
 def classify_failure(error: Any, replica: str, *, was_open: bool, accepted: bool) -> AttemptFailure:
-    """Classify the error of a call, a grpc.aio.AioRpcError. `was_open` means that the replica was connected and
-    accepting requests when the request was sent, `accepted` that it accepted the request."""
+    """Classify the AioRpcError that ended a call. `was_open` means that the replica was connected and not draining when
+    the request was sent, `accepted` that the replica had accepted the request."""
     code: grpc.StatusCode = error.code()
     cause = _error_from_metadata(error.trailing_metadata() or ())
     if cause is not None and cause.reason == wire.ERROR_REASON_DEADLINE and cause.field == UNREAD_FIELD:
@@ -95,7 +95,8 @@ def replica_unreachable(replica: str) -> Refusal:
 
 
 def set_retry_after(refusal: Refusal, request_id: str) -> None:
-    """If a replica was lost, set a short delay that depends on the request id, so that callers spread their retries."""
+    """If a replica was lost, set a retry delay that depends on the request id, so that callers retry at different
+    times."""
     if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
         refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
 
@@ -119,7 +120,7 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """A trial, at one replica, of content that may kill replicas. A token, or the end of the request, ends it."""
+    """A trial, at one replica, of content that may kill replicas. It ends at the first token or with the request."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection
@@ -129,13 +130,13 @@ class SuspectTrial:
         connection.on_trial.append(digest)
 
     def passed(self) -> None:
-        """Record that the content produced a token, or that its request ended without harm."""
+        """End the trial without evidence: remove the digest from the connection."""
         if self._is_running:
             self._connection.on_trial.remove(self._digest)
             self.lost()
 
     def lost(self) -> None:
-        """Record that the connection broke; the digest stays on the connection as evidence."""
+        """End the trial because the connection broke. The digest stays on the connection as evidence."""
         if self._is_running and self._has_turn:
             self._connection.turn.release()
         self._is_running = False
@@ -145,11 +146,12 @@ class SuspectTrial:
 class _SuspectRecord:
     last_death: float
     connections: dict[ReplicaConnection, bool] = field(default_factory=dict)
-    """Lost connections, each with whether the content was on trial there."""
+    """Maps each lost connection to whether the content was on trial there."""
 
     @property
     def num_deaths(self) -> int:
-        """The number of replicas that died with the content. All deaths without a trial count as one."""
+        """The number of replicas that died while they had the content. Deaths outside a trial count as one in all,
+        because other content may have caused them."""
         on_trial = [was_trial for connection, was_trial in self.connections.items() if connection.is_death]
         return sum(on_trial) + (not all(on_trial))
 
@@ -160,7 +162,8 @@ class _SuspectRecord:
 
 class Quarantine:
     def __init__(self, clock: Clock, seconds: Callable[[], float], max_records: int = MAX_RECORDS) -> None:
-        """Content is forgotten `seconds` after a replica last died with it; 0 disables the quarantine."""
+        """`seconds` returns how long content is remembered after the last death blamed on it; 0 turns quarantine
+        off."""
         self._clock = clock
         self._seconds = seconds
         self._max_records = max_records
@@ -178,8 +181,8 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
-        """Start a trial, after waiting up to TRIAL_WAIT_SECONDS for a running one to end. Returns None if the content
-        is not suspected or the connection is lost. Raises Refusal for content quarantined in the meantime."""
+        """Return a trial of suspected content; None if the content is not suspected or the connection is lost. Wait up
+        to TRIAL_WAIT_SECONDS for another trial to end. Raises Refusal if the content is quarantined by then."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -202,7 +205,7 @@ class Quarantine:
         self._blame(content, connection, on_trial)
 
     def left(self, content: ContentKey, connection: ReplicaConnection, *, on_trial: bool = False) -> None:
-        """Record that the request ended early. Its content is blamed if the connection is lost, now or soon after."""
+        """Record a request that ended early. Its content is blamed if the connection is lost within BLAME_SECONDS."""
         if self._seconds() > 0:
             digest = content()
             connection.request_left(self._clock.now(), lambda: self._blame(lambda: digest, connection, on_trial))
@@ -238,7 +241,8 @@ class Quarantine:
 
 
 class ReplicaAttempt:
-    """One request at one replica. As a context manager it counts as in flight; the exit cancels its call."""
+    """One attempt to have a replica answer a request. Inside its `with` block the attempt counts as in flight; leaving
+    the block cancels the call."""
 
     __slots__ = (
         *("_breaker", "_epoch", "_is_probe", "abandoned", "breaker_state", "call", "connection", "has_started"),
@@ -274,7 +278,7 @@ class ReplicaAttempt:
             self.call.cancel()
 
     def start(self) -> None:
-        """Record the first token, which makes a probe succeed."""
+        """Record the first token. It counts as a success for a half-open breaker."""
         self.has_started = True
         self.end_trial()
         if self._breaker.state == "half_open":
@@ -315,8 +319,8 @@ class AttemptTarget:
         return self.replica_set.specialist
 
     def reclassify(self, failure: AttemptFailure) -> AttemptFailure:
-        """Return the failure; it becomes "free" if the replica lacks an adapter that the lane chose, not the caller: a
-        restarted replica may not have loaded it yet, and the caller cannot correct the request."""
+        """Return the failure, changed to "free" if the replica lacks an adapter of the lane: a restarted replica may
+        not have loaded it yet, and the caller, which did not name it, cannot correct the request."""
         if self.is_callers or failure.refusal.error.reason != wire.ERROR_REASON_UNKNOWN_ADAPTER:
             return failure
         return AttemptFailure("free", no_replica(self.specialist))
@@ -346,8 +350,8 @@ class AttemptSequence:
         self._tried.clear()
 
     def next(self) -> Replica | None:
-        """Return the next replica, healthy ones first; None if the request must end with `refusal`. A retry is charged
-        to the budget here unless the last failure was "free" or "full"."""
+        """Return the replica for the next attempt, a healthy one if possible; None if no replica is left or no retry is
+        allowed. A retry is charged to the retry budget unless the last failure was "free" or "full"."""
         replica = self._choose(healthy=True) or self._choose(healthy=False)
         if replica is None:
             return None
@@ -369,7 +373,7 @@ class AttemptSequence:
 
     @property
     def taken_over_from(self) -> str:
-        """Return the first specialist if the last attempt goes to the second, but not for lack of capacity; else ""."""
+        """The first specialist's name if the last attempt goes to the second, but not for lack of capacity; else ""."""
         is_first = self._target is self._targets[0]
         return "" if is_first or self._was_full else self._targets[0].specialist
 
@@ -400,8 +404,8 @@ class AttemptSequence:
         return any(failure.kind == "full" for failure in self._failures)
 
     def _choose(self, *, healthy: bool) -> Replica | None:
-        """Choose a replica. A request that spills over needs free capacity at the second choice, whose own requests
-        take precedence. The last attempt goes to the second choice rather than to another full replica."""
+        """Choose an untried replica, of the first choice if possible. After a "full" failure, the second choice needs
+        free capacity, because its own requests take precedence, and the last allowed attempt tries it first."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
         for target in reversed(self._targets) if is_last else self._targets:

@@ -1,4 +1,4 @@
-"""Dispatch one request: attempts in order until a replica answers, and the relay of its stream to the caller."""
+"""Dispatch a request: try replicas until one answers, and relay its stream to the caller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,7 @@ class StreamViolation(Exception):
 
 class RelayListener(Protocol):
     def accepted(self, accepted: wire.Accepted) -> bytes:
-        """Return the serialized event to send to the caller."""
+        """Return the serialized event that the caller gets instead of `accepted`."""
 
     def first_chunk(self) -> None: ...
     def next_chunk(self) -> None: ...
@@ -121,7 +121,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 
 
 def _check_finite(message: _MessageT) -> _MessageT:
-    """Return the message. Raises StreamViolation if a number is not finite, because JSON receipts cannot contain it."""
+    """Return the message. Raises StreamViolation for a number that is not finite: a JSON receipt cannot contain one."""
     if not has_finite_numbers(message):
         raise StreamViolation("a number is not finite")
     return message
@@ -195,7 +195,7 @@ class Dispatcher:
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        """Relay the answer. Raises Refusal if there is none or it breaks off, and CallerGone if the caller has left."""
+        """Relay an answer. Raises Refusal if no replica completes one, and CallerGone if the caller has left."""
         quarantine = self.quarantine
         if quarantine.records:
             quarantine.check(request.content_digest)
@@ -213,7 +213,7 @@ class Dispatcher:
             retry_budget.leave()
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
-        """Return the number of prompt tokens, counted by a replica that may answer. Raises Refusal if none counts."""
+        """Have a replica count the tokens of the prompt. Raises Refusal if no replica does."""
         self.quarantine.check(request.content_digest)
         request.has_first_token = True  # counting has no deadline for a first token
         attempts = self._attempts(request, plan)
@@ -356,7 +356,7 @@ class Dispatcher:
         return raw
 
     def _seconds_to_start(self, request: Request) -> float:
-        """Return the seconds until a first token would be too late. Raises Refusal if a deadline has passed."""
+        """Return the seconds until the first token is due. Raises Refusal if a deadline of the request has passed."""
         now = self.clock.now()
         if now >= request.deadline:
             raise deadline_exceeded()
@@ -366,7 +366,7 @@ class Dispatcher:
 
 
 def _abandonment(attempt: ReplicaAttempt, error: BaseException) -> AttemptFailure | None:
-    """Return the failure of an attempt that the watchdog abandoned; None if `error` has another cause."""
+    """Return the failure if the watchdog abandoned the attempt; None if `error` has another cause."""
     task = asyncio.current_task()
     is_cancelled = isinstance(error, asyncio.CancelledError) and not (task is not None and task.cancelling())
     if not is_cancelled or attempt.abandoned is None:

@@ -24,14 +24,14 @@ class LiveRequests:
         return iter(tuple(self._requests.values()))
 
     def enter(self, request: Request) -> None:
-        """Register the request; the current task serves it until `leave`. Raises Refusal for a duplicate id and for too
-        many requests or bytes; a single request may exceed the byte limit."""
+        """Register the request, which the current task serves until `leave`. Raises Refusal for an id already in use,
+        and for too many requests or bytes."""
         key = (request.caller.tenant, request.request_id)
         if key in self._requests:
             raise duplicate_request(request.request_id)
         if len(self._requests) >= self.max_requests:
             raise queue_full("being answered", self.max_requests, None)
-        if self.num_bytes + request.num_bytes > self._max_bytes and self._requests:
+        if self.num_bytes + request.num_bytes > self._max_bytes and self._requests:  # a request alone may be larger
             raise too_many_bytes(self._max_bytes)
         task = asyncio.current_task()
         if task is None:

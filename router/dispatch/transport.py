@@ -1,4 +1,4 @@
-"""The transport to replicas: their addresses, TLS, and the interface of its two channel implementations."""
+"""The transport to replicas: addresses, TLS, and the interface that both kinds of channel implement."""
 
 import asyncio
 import socket
@@ -23,14 +23,14 @@ _DNS = "dns:///"
 
 
 class ReplicaChannel(Protocol):
-    """Calls to one replica; requests and answers are serialized messages. Connects on first use."""
+    """A channel for calls to one replica, connected on first use. Requests and answers are serialized messages."""
 
     def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Start and return a call, which must be read to the end or cancelled. Its `read()` returns the next message or
+        """Start a call and return it; it must be read to the end or cancelled. Its `read()` returns the next message or
         grpc.aio.EOF; it can also be iterated. Raises ValueError for invalid metadata."""
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
-        """Return a call, to be awaited for the answer's bytes or cancelled. Raises ValueError for invalid metadata."""
+        """Return a call; await it for the answer's bytes, or cancel it. Raises ValueError for invalid metadata."""
 
     async def close(self) -> None:
         """Cancel the remaining calls and close the connection."""
@@ -80,7 +80,7 @@ class GrpcChannel:
 class ReplicaTarget:
     label: str  # the suffix of the replica's name: the same on every router with the same configuration
     address: str  # host:port or unix:PATH
-    authority: str = ""  # the name on its certificate if it differs from the address
+    authority: str = ""  # the name on the replica's certificate, if it differs from the address
 
 
 Connect: TypeAlias = Callable[[ReplicaTarget, ReadLimits], ReplicaChannel]

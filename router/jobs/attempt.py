@@ -77,7 +77,7 @@ class JobAttempt:
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop serving the job, or do not start it. Unless it was lost or its answer is too long, it is released."""
+        """Stop serving the job, or do not start it. `run` releases it unless it was lost or its answer is too long."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()

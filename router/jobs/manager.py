@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class JobManager:
-    """Job calls. Each may raise Refusal. `tenant` defaults to the caller's own; only operators may name others."""
+    """Job calls. Each may raise Refusal. `tenant` defaults to the caller's tenant; only operators may name another."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class JobManager:
         self._workers.start()
 
     async def submit(self, request: infer.InferRequest, key: str) -> tuple[wire.Job, bool]:
-        """Store a job, or find the one with this idempotency key (may be empty). Return it and whether it is new."""
+        """Store a new job, or find the job with the same `key` (unless empty). Return the job and whether it is new."""
         new = self._new_job(request, key)
         found = await self._on_table(lambda table: table.submit(new, self._config))
         if isinstance(found, JobQueueFull):
@@ -199,7 +199,7 @@ class JobManager:
 
 
 def _owner(job_id: str, tenant: str) -> str:
-    """Return `tenant` or the caller's own. Raises Refusal for an invalid id, or a tenant hidden from the caller."""
+    """Return `tenant` or the caller's own. Raises Refusal for an invalid job id, or a tenant hidden from the caller."""
     owner = current_caller().visible_tenant(tenant)
     if _ID.fullmatch(job_id) is None or owner is None:
         raise _unknown_job(job_id)

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 PRUNE_SECONDS = 15.0
 _RENEWALS_PER_LEASE = 4
-# A lease expires after at least this many scans: a longer gap counts as a single scan, in case the store was down.
+# A lease expires after at least this many scans: in a longer gap between scans, the store may have been down.
 _SCANS_PER_LEASE = 4
 _MAX_LATE = 4096
 _DRAIN_SECONDS = 5.0  # for the last writes of abandoned attempts
@@ -113,7 +113,7 @@ class JobWorkers:
             self.wake()
 
     async def _claim(self, most: int, *, late: bool = False) -> None:
-        """Claim jobs until this router has `most` or none is left. A late job only needs to be marked as failed."""
+        """Claim jobs until this router has `most` or none is left. With `late`, claim jobs past their deadline."""
         while len(self._attempts) < most and not self._is_draining:
             now_ms = self._context.server.wall_ms()
             row = await self._context.jobs(partial(JobTable.claim, owner=self._token, now_ms=now_ms, late=late))
@@ -140,8 +140,7 @@ class JobWorkers:
 
 
 class LeaseTracker:
-    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed for
-    `seconds`, summed over the time between scans."""
+    """Finds expired leases by this router's clock. A lease expires if its `beat` has not changed for `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -178,8 +177,8 @@ class JobWatchers:
 
     @contextmanager
     def watching(self, job_id: str, tenant: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever there may be more to read. Raises Refusal if there are too many watchers,
-        in total or of the tenant. The tenant's limit does not apply to callers without a tenant."""
+        """Yield an event that is set whenever the job may have more to read. Raises Refusal if the router or the tenant
+        has too many watchers."""
         if len(self) >= self._most:
             raise _too_many_watchers(self._most)
         if tenant and self._of_tenant[tenant] >= self._most_of_tenant:

@@ -25,8 +25,8 @@ _REASON_NAMES, _SOURCE_NAMES, _FINISH_NAMES = (
 
 
 class RequestTracer(RequestObserver):
-    """Passes all spans of a traced request to the exporter when it has ended, and those of its shadow and late verdicts
-    when they end. Spans are built on the exporter's thread."""
+    """Passes the spans of a traced request to the exporter when the request has ended, and the spans of its shadow and
+    of late verdicts when those end. Spans are built on the exporter's thread."""
 
     def __init__(
         self, exporter: SpanExporter, clock: Clock, wall_ns: Callable[[], int], draw: Callable[[int], bytes]
@@ -71,7 +71,7 @@ def build_spans(
     ids = (trace.trace_id, trace.span_id, trace.parent_id)
     span = partial(Span, REQUEST_SPAN, *ids, at(0.0), at(timings.total), request_attributes(receipt), kind="server")
     spans = [span(error=error, state=trace.state, is_remote=bool(trace.parent_id))]
-    # the stage in which the request ended gets its error
+    # the stage in which the request ended gets the request's error
     if not timings.HasField("decided"):
         spans.append(stage(ROUTE_SPAN, 0.0, timings.total, {}, error))
     else:
@@ -174,7 +174,7 @@ def usage_attributes(usage: wire.Usage) -> Attributes:
 
 
 def error_reason(number: int) -> str:
-    """Return the name of the reason; "" without an error, the number if the reason is unknown here."""
+    """Return the name of an error reason; "" for no error, the number if this router does not know the reason."""
     return _REASON_NAMES.get(number, str(number))
 
 

@@ -22,7 +22,7 @@ ShadowReason = Literal["low_confidence", "fresh_lane", "demoted"]
 UniformSource = Callable[[], float]  # draws from [0, 1)
 MAX_BETWEEN_BYTES = 400  # maximum bytes of the plan on a receipt
 _MAX_NAME = 64
-_MAX_WHY = 112  # less the length of `lead`
+_MAX_WHY = 112  # maximum bytes of `why` and `lead` together
 _TAG_BYTES = 2
 _MAX_KNOBS_BY = 24
 _MAX_ADAPTER = 32
@@ -71,7 +71,7 @@ class SpecialistStatus:
     """Why no reachable replica can answer, for callers; empty if one can, or if none can be reached."""
     candidate: LaneStatus | None = None
     adapter_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """The replicas' names of all adapters that callers may name. Replicas may have other adapters, too."""
+    """Maps each adapter that callers may name to the name that replicas use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class FleetStatus:
         return override or self.configured_knobs.get(intent) or _intent_knobs(IntentConfig(intent))
 
     def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
-        """Whether a replica may get new requests for the specialist's serving lane. An unknown revision is allowed."""
+        """Whether a replica may get new requests for the specialist's serving lane. An empty `revision` is allowed."""
         lane = self.specialists[specialist].lane
         is_excluded = replica in self.drained or replica in lane.unfit
         return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
@@ -117,19 +117,19 @@ def _intent_knobs(intent: IntentConfig) -> IntentKnobs:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A specialist on one of its lanes that may serve a request."""
+    """A specialist, on one of its lanes, that may serve a request."""
 
     specialist: str
-    adapters: tuple[str, ...] = ()  # the replicas' names of its adapters
-    names: tuple[str, ...] = ()  # the callers' names of the same adapters
+    adapters: tuple[str, ...] = ()  # the names that replicas use for its adapters
+    names: tuple[str, ...] = ()  # the names that callers use for the same adapters
     lane_id: str = ""  # the lane that the answer counts for; empty when the caller chose the adapters
     revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False
     excluded: frozenset[str] = frozenset()  # names of replicas that must not get the request
 
     def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
-        """Whether a replica with this revision and these adapters may be used. An unknown revision is allowed. Adapters
-        that the caller chose are not checked here, because a replica refuses unknown ones itself."""
+        """Whether the replica may get the request. An empty `revision` is allowed. Adapters that the caller named are
+        not checked, because the replica itself refuses unknown ones."""
         if replica in self.excluded or (self.revision and revision and revision != self.revision):
             return False
         return not self.lane_id or all(adapter in adapters for adapter in self.adapters)
@@ -150,13 +150,13 @@ class DispatchPlan:
     refusal: Refusal | None = None
 
     def candidate(self, specialist: str) -> Candidate:
-        """Return the specialist's candidate; if it is not planned, a candidate without adapters."""
+        """Return the specialist's candidate; if the plan has none, a candidate without adapters."""
         return next((each for each in self.candidates if each.specialist == specialist), Candidate(specialist))
 
 
 def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
-    """Plan a request, whose decision must name a primary. An answer that may contain tool calls is neither evaluated
-    nor compared, because verifiers read only text."""
+    """Plan the dispatch of a request whose decision names a primary. An answer that may contain tool calls is neither
+    evaluated nor compared, because verifiers read only text."""
     return _Planning(request, ensemble, status).plan(uniform)
 
 
@@ -193,8 +193,8 @@ class _Planning:
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
-        """Return the primary if it serves, else its fallback, else the second choice, else ""; and why each fallback
-        was rejected. Fallbacks never chain. A caller that forces specialists gets one of those or a refusal."""
+        """Return the specialist to ask, and why others were rejected. It is the primary if that serves, else its
+        fallback, else the second choice, else "" for none. The fallback of a fallback is never asked."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -227,8 +227,8 @@ class _Planning:
         return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
 
     def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
-        """Whether escalation moves the request: it takes low-confidence requests from the primary, never from a
-        fallback, and never gives them to a specialist that is itself escalated."""
+        """Whether escalation moves the request to the second choice: the request has a low confidence, its primary is
+        escalated, and the second choice is not."""
         return (
             first == self.primary.name
             and knobs.is_escalated
@@ -255,7 +255,7 @@ class _Planning:
         return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
-        """Return an order for the first reason drawn at its rate, or None. Candidates without a lane are skipped."""
+        """Draw the reasons for a shadow in turn, each at its rate. Return an order for the first one drawn, or None."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
             if candidate.lane_id and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)
@@ -278,7 +278,7 @@ class _Planning:
                 yield 1.0, self._candidate(other), "low_confidence"
 
     def _other_specialist(self, first: str) -> str:
-        """Return the specialist to compare with; "" if there is none."""
+        """Return a serving specialist to compare with `first`; "" if there is none."""
         for name in (self.decision.second_choice, self._fallback(first)):
             if name and name not in (first, self.primary.name) and self.status.specialists[name].serves:
                 return name
@@ -306,7 +306,7 @@ class _Planning:
     def _between(
         self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str
     ) -> wire.Between:
-        """Return the plan for the receipt. `lead` is the first specialist; `asked` is None if no specialist is used."""
+        """Return the plan for the receipt. `lead` is the first specialist; `asked` is None if the plan is a refusal."""
         primary = self.primary
         other = clip_bytes(lead, _MAX_NAME) if lead != primary.name else ""
         lane, order = "", None

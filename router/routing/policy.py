@@ -37,7 +37,7 @@ _TASK_ORDER = {task: place for place, task in enumerate(_PHRASES)}
 
 
 def _index_phrases() -> dict[bytes, tuple[tuple[str, bytes], ...]]:
-    """Index tasks and phrases by the longest word of the phrase, which few texts contain."""
+    """Index the phrases, with their tasks, by the longest word of each phrase, because few texts contain that word."""
     found: dict[bytes, list[tuple[str, bytes]]] = {}
     for task, phrases in _PHRASES.items():
         for phrase in phrases.encode().split(b", "):
@@ -49,7 +49,7 @@ _PHRASES_BY_WORD = _index_phrases()
 
 
 def find_task(request: Request, ensemble: Ensemble) -> TaskConfig:
-    """Return the declared intent's task, else the one that the text asks for; the default if the ensemble lacks it."""
+    """Return the task of the declared intent, else the task that the text asks for, else the default task."""
     declared = next((intent.task for intent in ensemble.intents if intent.name == request.intent), None)
     name = declared or _task_from_text(request.text, ensemble.tasks)
     return next((task for task in ensemble.tasks if task.name == name), None) or TaskConfig(DEFAULT_TASK)
@@ -173,7 +173,7 @@ class RoutingPolicy:
         self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
-        """Return the decision. The classifier, which may fail, is asked last. Raises Refusal for unknown names."""
+        """Return the decision. The classifier is asked only if no rule decides. Raises Refusal for unknown names."""
         result, scores, digest = self.apply_rules(request), None, ""
         notes: tuple[str, ...] = ()
         if result.decision is None:
@@ -191,7 +191,7 @@ class RoutingPolicy:
         return self._conclude(request, self.apply_rules(request), scores, classifier_digest, notes)
 
     def apply_rules(self, request: Request) -> RuleResult:
-        """Apply forced specialists, else the declared intent, else rules. Raises Refusal for unknown names."""
+        """Decide by forced specialists, else by intent, else by rules. Raises Refusal for unknown names."""
         intent = self._check_names(request)
         if request.force:
             return _choose_forced(request, intent)
@@ -264,7 +264,7 @@ class RoutingPolicy:
 
 
 def configured_fallback(specialist: str, request: Request, ensemble: Ensemble) -> str:
-    """Return the specialist's fallback; "" if it has none, or if the caller excluded it."""
+    """Return the specialist's fallback; "" if it has none or the caller excluded the fallback."""
     fallback = ensemble.specialist(specialist).fallback
     return fallback if fallback is not None and fallback not in request.exclude else ""
 
@@ -284,7 +284,7 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 def choose_by_classifier(
     request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
 ) -> RoutingDecision:
-    """Reject the text by the scores before the caller's exclusions, or choose a specialist by those after them."""
+    """Reject the text or choose a specialist. A rejection ignores the caller's exclusions; the choice respects them."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)
@@ -333,8 +333,8 @@ def choose_default(
 
 
 def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
-    """Return scores that sum to 1 and include `reject`, the highest first. The share of specialists that the ensemble
-    lacks counts as `reject`."""
+    """Return the scores of specialists and `reject`, the highest first. Labels that the ensemble lacks count as
+    `reject`."""
     known = set(ensemble.names)
     scores = {REJECT: 0.0}
     for name, probability in distribution.scores:
@@ -346,7 +346,7 @@ def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
 
 
 def exclude_scores(scores: Scores, exclude: tuple[str, ...]) -> Scores:
-    """Redistribute excluded specialists' shares to the others in proportion; `reject` gains only if none is left."""
+    """Divide excluded specialists' shares among the others in proportion; if none is left, `reject` gets everything."""
     rest = {name: share for name, share in scores if name != REJECT and name not in exclude}
     if len(rest) + 1 == len(scores):
         return scores

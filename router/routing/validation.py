@@ -172,7 +172,7 @@ class RequestValidator:
         return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
-        """Return the seconds until the earlier of both deadlines; the default timeout if there is none."""
+        """Return the lesser of `timeout_ms` and `seconds_left`, in seconds; the default timeout if neither is given."""
         named = [] if timeout_ms is None else [timeout_ms / 1000]
         if seconds_left is not None and isfinite(seconds_left):
             named.append(min(seconds_left, MAX_TIMEOUT_MS / 1000))
@@ -238,7 +238,7 @@ class RequestChecks(FieldChecks):
         return tools, copy_message(message.tool_choice)
 
     def messages(self, messages: Sequence[Any]) -> None:
-        """Check roles, number, size, and that tool calls and their results match."""
+        """Check the number, size and roles of messages, and that tool calls and their results match."""
         self.count("messages", messages)
         self._tools.conversation(messages)
         size = sum(len(text.encode()) for each in messages for text in message_texts(each))
@@ -263,8 +263,8 @@ class RequestChecks(FieldChecks):
 
 
 def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
-    """Replace {prompt} and {body} in one pass: inserted text is not scanned again, and other braces stay. Raises
-    Refusal for a text over the limit, and for a template that omits a prompt or body that the caller sent."""
+    """Return the template with {prompt} and {body} replaced; braces in the inserted text are left alone. Raises Refusal
+    if the result exceeds `max_bytes`, or if the template omits a prompt or body that the caller sent."""
     template = template or ("{prompt}\n\n{body}" if body else "{prompt}")
     values = {"prompt": prompt, "body": body}
     size = len(template.encode())

@@ -1,4 +1,4 @@
-"""gRPC calls over HTTP/2: framing of messages, statuses, and reading."""
+"""gRPC calls over HTTP/2: message framing, statuses, and the reading of answers."""
 
 import asyncio
 import struct
@@ -102,7 +102,7 @@ class MessageBuffer:
 
     @property
     def num_missing(self) -> int:
-        """Bytes that the incomplete message still needs; until its length is known, bytes that its prefix needs."""
+        """Bytes that the incomplete message still lacks. Until its length is known, bytes that its prefix lacks."""
         pending = self._pending
         if len(pending) < _PREFIX_BYTES:
             return _PREFIX_BYTES - len(pending) if pending else 0
@@ -137,24 +137,24 @@ class MessageBuffer:
 
 
 class CallOwner(Protocol):
-    """The holder of a call: the channel's queue or a connection."""
+    """What holds a call: the channel while the call is queued, then a connection."""
 
     def leave(self, call: "Http2Call") -> None:
         """Drop a call that was cancelled or is past its deadline."""
 
     def widen(self, call: "Http2Call") -> None:
-        """Enlarge the receive window, which is too small for the waiting reader."""
+        """Enlarge the call's receive window, because a reader waits for more."""
 
 
 class Http2Call:
-    """A streaming call. It ends exactly once: with the server's status, at its deadline, with its connection, or by
+    """A streaming call. It ends once: when the server sends a status, at its deadline, when its connection ends, or by
     `cancel`. Messages received before the end can still be read, except after `cancel`. The creator must read to the
-    end or cancel. Only one task reads at a time."""
+    end or cancel. Only one task may read at a time."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, block: bytes, message: bytes, timeout: float | None, limits: ReadLimits
     ) -> None:
-        """`block` holds the encoded headers without the deadline."""
+        """`block` holds the encoded headers, except the deadline."""
         self._loop = loop
         self.block = block
         self.owner: CallOwner | None = None
@@ -178,12 +178,12 @@ class Http2Call:
         return self._status is not None or self._cancelled
 
     def started(self, headers: Headers) -> None:
-        """Record that the server has accepted the stream, so that the message need not be sent again."""
+        """Record the response headers. The server has accepted the stream, so the message need not be sent again."""
         self.initial = headers
         self._message = b""
 
     def put_back(self) -> None:
-        """Prepare to send the whole call again."""
+        """Reset the call, so that it can be sent again on a new stream."""
         self.num_refused += 1
         self.stream = 0
         self.window = self.lookahead
@@ -199,7 +199,7 @@ class Http2Call:
             self._widen_if_low()
 
     def end(self, status: CallStatus) -> None:
-        """End the call. The owner has already dropped it."""
+        """End the call, which its owner has already dropped."""
         if not self.is_over:
             self._status = status
             self._finish()
@@ -237,7 +237,7 @@ class Http2Call:
             wake.set_result(None)
 
     async def read(self) -> Any:
-        """Return the next message, or EOF after the last. Raises AioRpcError, or CancelledError after `cancel`."""
+        """Return the next message; EOF after the last. Raises AioRpcError on failure, CancelledError after `cancel`."""
         messages = self.buffer.messages
         while not messages:
             if self._cancelled:

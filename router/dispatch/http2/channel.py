@@ -17,7 +17,7 @@ from router.dispatch.http2.frames import MetadataPairs, encode_call_headers, enc
 
 _log = logging.getLogger(__name__)
 _CallT = TypeVar("_CallT", bound=Http2Call)
-DIAL_SECONDS = 1.0  # limit for each address
+DIAL_SECONDS = 1.0  # time limit for each IP address
 _CLOSING_SECONDS = 0.5
 _FIRST_BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 0.5  # short, so that a server that is back is found before waiting requests time out
@@ -94,13 +94,13 @@ def _refuse_password() -> str:
 
 
 class Http2Channel:
-    """Connects on first use, and again when it is used after its connection ended. After a failure, calls fail
-    immediately until the backoff is over, except calls that wait for a connection. Used only on the event loop."""
+    """Connects on first use, and again if it is used after its connection has ended. After a failed dial, calls fail at
+    once until the backoff is over; calls with `wait_for_ready` wait instead. Used only on the event loop."""
 
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""
     ) -> None:
-        """`authority` is the certificate's name if it differs from the address. Raises AddressInvalid."""
+        """`authority` is the name on the certificate, if it differs from the address. Raises AddressInvalid."""
         self._address = ServerAddress.parse(address)
         self._limits = limits
         self._tls = tls
@@ -108,8 +108,8 @@ class Http2Channel:
         self._authority = authority or (self._address.host if self._address.path else address)
         self._headers: dict[str, bytes] = {}  # encoded call headers by method
         self._connection: Http2Connection | None = None
-        self._connections: set[Http2Connection] = set()  # the current one, and those that only finish their calls
-        self._queued: dict[Http2Call, bool] = {}  # calls without a connection, and whether they survive a failed dial
+        self._connections: set[Http2Connection] = set()  # the current one, and older ones that still have calls
+        self._queued: dict[Http2Call, bool] = {}  # calls without a connection, each with its `wait_for_ready`
         self._dialling: asyncio.Task[None] | None = None
         self._redial: asyncio.TimerHandle | None = None
         self._backoff = _FIRST_BACKOFF_SECONDS

@@ -1,4 +1,4 @@
-"""One HTTP/2 client connection: streams, flow control, keepalive and the end of its calls."""
+"""One HTTP/2 client connection: streams, flow control, keepalive and closing."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from router.dispatch.http2.frames import MAX_HEADER_LIST_BYTES, ErrorCode, Frame
 from router.dispatch.http2.hpack_tables import Headers
 
 _log = logging.getLogger(__name__)
-WINDOW_BYTES = 1 << 20  # the connection's receive window, refilled as used; the windows of its calls limit the buffer
+WINDOW_BYTES = 1 << 20  # the connection's receive window; the windows of its calls limit what is buffered
 PING_AFTER_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
 _CLOCK_RESOLUTION = 1e-6  # seconds; a shorter pause might not advance the clock
-_LATE_SECONDS = 1.0  # the process was paused if a timer fires this late: received data may be unread
+_LATE_SECONDS = 1.0  # a timer that fires this late shows that the process was paused: data may have arrived unread
 _MAX_UNSENT_BYTES = 1 << 20  # maximum bytes of replies held for a server that sends frames but does not read
 _GOAWAY_SECONDS = 0.1
 _CUT_OFF = CallStatus(StatusCode.INTERNAL, "stream ended inside a message")
@@ -36,7 +36,7 @@ class Http2Connection(asyncio.Protocol):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, lookahead: int, on_closing: Callable[["Http2Connection"], None]
     ) -> None:
-        """`lookahead` is a call's receive window. `on_closing` is called once, when no further call can begin."""
+        """`lookahead` is each call's receive window. `on_closing` is called once, when no more calls are accepted."""
         self._loop = loop
         self._lookahead = lookahead
         self._on_closing = on_closing
@@ -48,7 +48,7 @@ class Http2Connection(asyncio.Protocol):
         self._parser = FrameParser(self)
         self._send_queue = SendQueue()
         self._paused = False
-        self._num_received = 0  # bytes of the connection window not yet returned to the server
+        self._num_received = 0  # bytes received since the connection's window was last refilled
         self._to_widen: dict[Http2Call, None] = {}
         self._replies: list[bytes] = []
         self._table_update = b""  # precedes the next headers after the server has shrunk its header table
@@ -152,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
             self._write(b"".join(self._replies))
             self._replies.clear()
             if self._paused and self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-                raise ProtocolViolation(ErrorCode.ENHANCE_YOUR_CALM, "the server does not read replies")
+                raise ProtocolViolation(ErrorCode.ENHANCE_YOUR_CALM, "the server has stopped reading replies")
 
     def data(self, stream: int, size: int, data: bytes, at: int, end: int, is_last: bool) -> None:
         self._num_received += size
@@ -164,7 +164,7 @@ class Http2Connection(asyncio.Protocol):
             return
         call.window -= size
         if call.window < 0:
-            raise ProtocolViolation(ErrorCode.FLOW_CONTROL_ERROR, "stream window exceeded")
+            raise ProtocolViolation(ErrorCode.FLOW_CONTROL_ERROR, "more data than the stream's window allows")
         if call.initial is None:
             self._end(call, _NO_HEADERS, must_reset=True)
             return
@@ -349,12 +349,12 @@ class _Keepalive:
 
 def _check_window(window: int) -> None:
     if window > frames.MAX_WINDOW:
-        raise ProtocolViolation(ErrorCode.FLOW_CONTROL_ERROR, f"window over {frames.MAX_WINDOW}")
+        raise ProtocolViolation(ErrorCode.FLOW_CONTROL_ERROR, f"flow-control window over {frames.MAX_WINDOW}")
 
 
 class StreamTable:
     def __init__(self, loop: asyncio.AbstractEventLoop, send: Callable[[Http2Call], None]) -> None:
-        """`send` is called with every call that opens."""
+        """`send` sends a call whose stream has just been opened."""
         self._loop = loop
         self._send = send
         self.open: dict[int, Http2Call] = {}  # by stream
@@ -393,7 +393,7 @@ class StreamTable:
         return call
 
     def remove(self, call: Http2Call) -> bool:
-        """Remove a call, open or not. Returns whether it was open."""
+        """Remove a call from the table. Returns whether its stream was open."""
         if self.open.pop(call.stream, None) is not None:
             return True
         self._queued.pop(call, None)
@@ -403,8 +403,8 @@ class StreamTable:
         return False
 
     def put_back(self, call: Http2Call) -> bool:
-        """Retry a refused call later: a server may still count a stream shortly after it reports its end. Returns False
-        if the call had started or was refused too often."""
+        """Schedule a retry of a call that the server refused, perhaps because it still counted a stream that had just
+        ended. Returns False if the call had started or was refused too often."""
         if call.initial is not None or call.num_refused >= _MAX_REFUSALS:
             return False
         del self.open[call.stream]
@@ -428,7 +428,7 @@ class StreamTable:
 
 
 class SendQueue:
-    """Unsent message bytes: calls take turns, one frame each, within the server's windows."""
+    """Unsent message bytes. Calls take turns, one frame each, as far as the server's flow-control windows allow."""
 
     def __init__(self) -> None:
         self.window = frames.DEFAULT_WINDOW  # the connection's send window
@@ -449,7 +449,7 @@ class SendQueue:
         self.initial_window = size
 
     def start(self, call: Http2Call, *, is_paused: bool) -> bytes:
-        """Return the whole message in one frame if it may be sent now, or b"" after queueing it."""
+        """Return the message as one frame if all of it may be sent now; otherwise queue it and return b""."""
         size = len(call.unsent)
         if not is_paused and not self._ready and size <= self._max_size(call):
             return self._frame(call, size)

@@ -139,7 +139,7 @@ class FrameParser:
     def __init__(self, handler: FrameHandler) -> None:
         self._handler = handler
         self._kept: list[bytes] = []
-        self._num_missing = 0  # bytes until the kept segments hold a whole frame; each segment is copied only once
+        self._num_missing = 0  # bytes that the kept segments still lack for a whole frame
         self._decoder = HeaderDecoder()
         self._block: tuple[int, bool, list[bytes]] | None = None  # the unfinished header block: stream, is_last, parts
         self._is_first = True
@@ -186,7 +186,7 @@ class FrameParser:
             raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "CONTINUATION frame missing or unexpected")
         if kind in _CONNECTION_FRAMES:
             if stream:
-                raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "connection frame on a stream")
+                raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "SETTINGS, PING or GOAWAY frame on a stream")
             self._connection_frame(kind, flags, payload)
         elif kind == HEADERS:
             self._headers(flags, stream, payload)
@@ -234,7 +234,7 @@ class FrameParser:
 
     def _continuation(self, flags: int, stream: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != stream:
-            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "unfinished header block")
+            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "CONTINUATION frame on another stream")
         _, is_last, parts = self._block
         parts.append(payload)
         if sum(map(len, parts)) > MAX_BLOCK_BYTES or len(parts) > MAX_BLOCK_FRAMES:
@@ -362,10 +362,10 @@ class HeaderDecoder:
         self._table: deque[Header] = deque()  # newest first
         self._table_bytes = 0
         self._max_table_bytes = TABLE_BYTES
-        self._cached: dict[bytes, Headers] = {}  # blocks that do not change the table; most calls repeat a few
+        self._cached: dict[bytes, Headers] = {}  # decoded headers by block, for blocks that do not change the table
 
     def decode(self, block: bytes) -> Headers:
-        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong once the dynamic table is up to date."""
+        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong after it has updated the dynamic table."""
         cached = self._cached.get(block)
         if cached is not None:
             return cached

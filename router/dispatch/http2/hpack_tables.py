@@ -47,7 +47,8 @@ def huffman_codes() -> Iterator[tuple[int, int, int]]:
 
 @cache
 def _huffman_tables() -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """Return two tables of symbol and code length: by the bits of a code, and by every byte that begins with a code."""
+    """Return two tables of (symbol, code length). The first is keyed by the bits of a code, the second by the bits of
+    every byte that begins with a code."""
     codes = {f"{code:0{bits}b}": (symbol, bits) for symbol, code, bits in huffman_codes()}
     starts = ((f"{byte:08b}", code) for byte in range(256) for code in codes if len(code) <= 8)
     return codes, {byte: codes[code] for byte, code in starts if byte.startswith(code)}

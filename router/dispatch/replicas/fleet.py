@@ -29,7 +29,7 @@ WATCH_INTERVAL = 0.1
 _MAX_STEP_SECONDS = 2 * WATCH_INTERVAL
 MIN_INTERVAL_SECONDS = 0.05  # between two reports of a replica whose load changes constantly
 REPORTS_PER_SECOND = 1000  # for all replicas together: a few percent of a core
-_REPORTS_PER_PERIOD = 2  # even in a large fleet, at least this many reports arrive while a report is valid
+_REPORTS_PER_PERIOD = 2  # even in a large fleet, a replica reports this often before it counts as stale or hung
 _FIRST_PAUSE = 0.1
 _MAX_PAUSE = 1.0
 _RESOLVE_SECONDS = 2.0  # between two lookups of a DNS name
@@ -40,7 +40,7 @@ class Fleet:
     def __init__(
         self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], clock: Clock, random: Random, connect: Connect
     ) -> None:
-        """`addresses` are listed by specialist; their order determines replicas' names. Raises AddressInvalid."""
+        """`addresses` maps specialists to addresses, whose order determines replica names. Raises AddressInvalid."""
         listed = [address for each in addresses.values() for address in each]
         for address in listed:
             check_address(address)
@@ -78,7 +78,7 @@ class Fleet:
         await asyncio.gather(*(replica.channel.close() for replica in self._watchers))
 
     def apply(self, ensemble: Ensemble) -> None:
-        """Apply a configuration with the same specialists. New dispatch settings reset breakers and retry budgets."""
+        """Apply a configuration with the same specialists. Changed dispatch settings reset breakers and budgets."""
         before, self._ensemble = self.dispatch, ensemble
         if ensemble.dispatch == before:
             return
@@ -108,7 +108,8 @@ class Fleet:
             return [each.target for each in self.replica_sets[specialist].replicas.values() if each.target.authority]
 
     def _update(self, replica_set: ReplicaSet, targets: Sequence[ReplicaTarget]) -> None:
-        """Add new replicas and remove those no longer listed, whose channels close when their requests have ended."""
+        """Add the replicas that are newly listed, and remove those no longer listed. The channel of a removed replica
+        closes when its last request has ended."""
         specialist, replicas = replica_set.specialist, replica_set.replicas
         listed = {f"{specialist}-{target.label}": target for target in targets}
         for name in [name for name in replicas if name not in listed]:
@@ -163,14 +164,14 @@ async def _close_when_idle(replica: Replica) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportIntervals:
-    """The minimum and maximum seconds between two reports of one replica."""
+    """The minimum (`interval`) and maximum (`heartbeat`) seconds between two reports of one replica."""
 
     interval: float
     heartbeat: float
 
 
 def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Return the intervals for a fleet. Each step doubles them, so that one more replica rarely changes the result."""
+    """Return the intervals for a fleet. They grow by doubling, so that one more replica rarely changes them."""
     longest = min(dispatch.stale_seconds, dispatch.hang_seconds) / _REPORTS_PER_PERIOD
     enough = num_replicas / REPORTS_PER_SECOND
     steps = [MIN_INTERVAL_SECONDS * 2**step for step in range(16)]
@@ -180,7 +181,7 @@ def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportInter
 
 
 def stable_intervals(current: ReportIntervals, num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Return the current intervals while they suit this number of replicas or twice as many."""
+    """Return `current` if it suits `num_replicas` or twice as many; otherwise the intervals for `num_replicas`."""
     suitable = [report_intervals(count, dispatch) for count in (num_replicas, 2 * num_replicas)]
     return current if current in suitable else suitable[0]
 
@@ -202,8 +203,8 @@ class ReplicaWatcher:
             tasks.create_task(self._repeat(self._watch_load, "load"))
 
     async def _repeat(self, watch: Callable[[], AsyncGenerator[None, None]], what: str) -> None:
-        """Repeat `watch`, which itself waits until a lost connection is back; the pauses are for a replica that refuses
-        to be watched. The same error is logged only once until the next report."""
+        """Run `watch` again whenever it ends, after a pause that doubles until a report arrives. The same error is
+        logged only once until a report arrives."""
         pause = _FIRST_PAUSE
         logged = ""
         while True:
@@ -267,9 +268,8 @@ def _describe_error(error: Exception) -> str:
 
 
 class Watchdog:
-    """Checks every live request and replica ten times a second; this replaces a timer for every message. Silence is
-    measured in the watchdog's own running time, so that a router that was stopped for a while does not consider its
-    replicas silent."""
+    """Checks every live request and replica ten times a second, instead of setting a timer for every message. Time in
+    which the router itself was stopped does not count as silence of its replicas."""
 
     def __init__(self, clock: Clock, dispatch: Callable[[], DispatchConfig]) -> None:
         self._clock = clock

@@ -36,14 +36,14 @@ _KEY_BYTES = 16
 
 @dataclass(eq=False, slots=True)
 class ReplicaConnection:
-    """One connection to a replica. After its loss, only the next report shows whether the replica died."""
+    """One connection to a replica. After a loss, the next connection's first report shows whether the replica died."""
 
     instance: str = ""  # the process at the other end; empty until reported
     drained: bool = False  # the replica had announced that it would stop
     is_lost: bool = False
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
-    """Digests of suspected content that was sent over this connection and has no token yet; kept after its loss."""
+    """Digests of suspected content that was sent over this connection and has no token yet; kept after a disconnect."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one trial of suspected content at a time
     _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
 
@@ -52,7 +52,7 @@ class ReplicaConnection:
         return self.is_lost and not (self.drained or self.survived)
 
     def request_left(self, now: float, blame: Callable[[], None]) -> None:
-        """Record a request that ended early. `blame` is called if the connection is already lost, or soon is."""
+        """Record a request that ended early. `blame` is called if the connection is lost within BLAME_SECONDS."""
         if self.is_lost:
             blame()
         else:
@@ -99,8 +99,8 @@ class Replica:
         self.adapters: frozenset[str] = frozenset()  # the adapters that the last report lists as loaded
         self._reported = -inf
         self.is_connected = False
-        self.connection = ReplicaConnection()  # the current connection, or the next
-        self._last_connection: ReplicaConnection | None = None  # the lost one, until the new process is known
+        self.connection = ReplicaConnection()  # the current connection; while disconnected, the next one
+        self._last_connection: ReplicaConnection | None = None  # the lost one, until a report names the new process
         self.is_serving = False  # according to its health service
         self._has_served = False
         self.num_watches = 0  # open load streams; without one, no signals are expected
@@ -291,7 +291,7 @@ class ReplicaSet:
         return None if chosen is None else self.replicas[chosen.name]
 
     async def wait_usable(self, seconds: float) -> bool:
-        """Return whether a replica is usable. If one recently was, wait up to `seconds`, but at most WAIT_SECONDS."""
+        """Return whether a replica is usable. If one recently was, first wait up to `seconds`, at most WAIT_SECONDS."""
         if self._clock.now() - self._last_usable > _RECENT_SECONDS:
             return self.is_usable
         with suppress(TimeoutError):
@@ -301,7 +301,7 @@ class ReplicaSet:
 
 
 class SessionAffinity:
-    """The replica that last served each conversation. Bounded by number and age; the least recent are dropped first."""
+    """Remembers which replica last served each conversation. Forgets the oldest entries by age and by number."""
 
     def __init__(self, clock: Clock, max_sessions: int = MAX_SESSIONS, seconds: float = SESSION_SECONDS) -> None:
         if max_sessions < 1:
@@ -312,7 +312,7 @@ class SessionAffinity:
         self._replicas: OrderedDict[bytes, tuple[str, float]] = OrderedDict()  # name and time, least recent first
 
     def learn(self, session: bytes, adapters: Sequence[str], replica: str) -> None:
-        """Remember the replica that accepted a request of this conversation: it now holds the prefix."""
+        """Remember the replica that accepted a request of this conversation: it now holds the conversation's prefix."""
         if not session:
             return
         key = _affinity_key(session, adapters)
@@ -349,8 +349,8 @@ def sample_replicas(
     random: Random,
     last: _MemberT | None = None,
 ) -> ReplicaSnapshot | None:
-    """Choose by power of k choices; None if no member is usable. Only a sample is inspected, and another member
-    replaces one for which `inspect` returns None. `last` is the conversation's last replica."""
+    """Choose the cheapest of a random sample of usable members (power of k choices); None if no member is usable. A
+    member is usable if `inspect` returns its snapshot. `last` is the replica that last served the conversation."""
 
     def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
         return (found for found in map(inspect, order) if found is not None)
@@ -389,7 +389,7 @@ def sample_replicas(
 
 
 def shuffle_lazily(members: Sequence[_MemberT], random: Random) -> Iterator[_MemberT]:
-    """Yield all members in random order; the work is proportional to the number taken."""
+    """Yield all members in random order; the work is proportional to the number of members taken."""
     moved: dict[int, int] = {}
     for place in range(len(members)):
         other = place + int(random.random() * (len(members) - place))
@@ -406,7 +406,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick by power of k choices among the replicas that are not ejected. Raises ValueError if there are none."""
+    """Pick by power of k choices among those that `filter_ejected` keeps. Raises ValueError if `snapshots` is empty."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
@@ -416,6 +416,6 @@ def pick_replica(
 
 
 def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
-    """Return a function that scores replicas for a new conversation, the same on every router; the highest wins."""
+    """Return a function that scores replicas for a new conversation, alike on every router. The highest score wins."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

@@ -43,7 +43,7 @@ class ExpositionMerger:
     def __init__(self) -> None:
         self._heads: dict[str, tuple[str, str]] = {}  # type and comment lines of each family
         self._samples: dict[str, list[str]] = {}
-        self._labels: dict[str, str] = {"": ""}  # cache: label sets as received, and without the owner's labels
+        self._labels: dict[str, str] = {"": ""}  # cache: maps label sets to the same without the owner's labels
 
     def add(self, page: bytes, specialist: str, replica: str) -> None:
         """Add an exposition, or raise MalformedExposition. A family already added with another type is skipped."""
@@ -67,7 +67,7 @@ class ExpositionMerger:
         while at < len(text):
             found = _FAMILY.match(text, at)
             if found is None or found["helped"] not in (None, found["name"]) or found["name"] in families:
-                raise MalformedExposition(f"no metric family at {at}")
+                raise MalformedExposition(f"no valid metric family at character {at}")
             name, kind = found["name"], found["kind"]
             samples = self._relabelled(name, kind, found["body"], owner)
             families[name] = (name, kind, text[at : found.start("body")], samples)
@@ -91,7 +91,7 @@ def _escape_label(value: str) -> str:
 
 
 SCRAPE_SECONDS = 2.0
-YIELD_SECONDS = 0.0005  # a pause between two expositions, in which requests get the interpreter
+YIELD_SECONDS = 0.0005  # a pause between two expositions, in which the event loop can serve requests
 _UP = b"""\
 # HELP octet_replica_up Whether the replica answered this scrape.
 # TYPE octet_replica_up gauge
@@ -137,7 +137,7 @@ class ReplicaMetrics:
 
 
 def merge_scrapes(scrapes: Sequence[ReplicaScrape], malformed: list[str], pause: float = YIELD_SECONDS) -> bytes:
-    """Return every family once, with owner labels. Append the specialist of each malformed scrape to `malformed`."""
+    """Return every family once, labelled by replica. Append the specialist of each malformed scrape to `malformed`."""
     up, merger = ExpositionMerger(), ExpositionMerger()
     for each in scrapes:
         is_read = False

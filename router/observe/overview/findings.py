@@ -64,13 +64,13 @@ class Finding:
 
 
 class FindingDelays(NamedTuple):
-    """A finding is reported when it has lasted `before` seconds, and cleared when gone for `after` seconds."""
+    """A finding is reported after it has lasted `before` seconds, and cleared after `after` seconds of absence."""
 
     before: float = 0.0
     after: float = 0.0
 
 
-# measurements fluctuate; decisions are reported immediately
+# for measurements, which fluctuate; other findings are reported immediately
 _DELAYS = {
     "no_replica": FindingDelays(2.0, 5.0),
     "replica_hung": FindingDelays(0.0, 5.0),
@@ -105,7 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Return the fallback that answers, if any, and what happens to requests. Fallbacks do not chain."""
+    """Return the fallback that answers for the specialist, if any, and a text about what happens to its requests."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):
@@ -193,7 +193,7 @@ def format_percent(share: float) -> str:
 
 
 def format_percents(share: float, limit: float) -> tuple[str, str]:
-    """Format both shares with enough digits to differ, at most two."""
+    """Format both shares with the same number of decimals: enough to tell them apart, but at most two."""
     apart = abs(share - limit)
     is_whole = abs(100 * limit - round(100 * limit)) < 1e-9
     digits = 0 if apart >= 0.01 and is_whole else 1 if apart >= 0.001 else 2

@@ -43,7 +43,7 @@ _SHOWN_LANES = frozenset({"serving", "candidate", "previous"})
 
 
 class AuditTail:
-    """Keeps the newest audit entries up to date from events."""
+    """Holds the newest audit entries, which events keep up to date."""
 
     def __init__(self, source: ControlPlane, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._source = source
@@ -195,8 +195,8 @@ class OverviewFrame:
 
 
 class Overviews:
-    """Creates overviews. Without watchers one is created every few seconds, to record the history and to time the
-    findings. `wall_ms` returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
+    """Creates overviews: one every STEP_SECONDS for history and findings, and more while there are watchers. `wall_ms`
+    returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ _RATES = ("requests", "answered", "refused", "unserved", "failed", "spilled", "s
 
 
 class TimeBuckets:
-    """Counts in buckets of time and forgets those that started more than `span` seconds ago. `now` never decreases."""
+    """Counts in buckets of `grain` seconds, and forgets buckets after `span` seconds. `now` must not decrease."""
 
     def __init__(self, span: float, grain: float) -> None:
         self._span = span
@@ -194,8 +194,8 @@ class CacheReuse:
 
 
 class CacheReuseTracker:
-    """Sums the increases of the replicas' counters. They start at 0 with each process: if the prompt tokens are fewer
-    than last time, the process has restarted, and its counters count in full."""
+    """Sums the increases of the replicas' counters. If the prompt tokens have decreased, the replica has restarted its
+    counters at 0, so the new counts are added in full."""
 
     def __init__(self, clock: Clock, recent: float = RECENT_SECONDS, usual: float = USUAL_SECONDS) -> None:
         """`recent` is the length of the last period in seconds, `usual` that of the period before it."""

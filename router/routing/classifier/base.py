@@ -33,7 +33,7 @@ class Distribution:
 
     @classmethod
     def of(cls, scores: Iterable[tuple[str, float]]) -> Self:
-        """Return the distribution of the scores, the highest first; the sort is stable."""
+        """Return a distribution of the scores, the highest first. Equal scores keep their order."""
         return cls(tuple(sorted(scores, key=lambda score: -score[1])))
 
     @property
@@ -54,7 +54,7 @@ class Classifier(Protocol):
     def labels(self) -> tuple[str, ...]: ...
 
     def classify(self, texts: Sequence[str]) -> list[Distribution]:
-        """Return one distribution per text, in order. Pure: a text has bit-identical results alone and in a batch."""
+        """Return one distribution per text, in order. A text's distribution is bit-identical alone and in a batch."""
 
 
 class ClassifierUnavailable(Exception):
@@ -66,8 +66,8 @@ LIMIT = HEAD + MIDDLE + TAIL
 
 
 def sample_text(text: str) -> bytes:
-    """Return the text in UTF-8: all of it if it is short, otherwise its head, middle and tail, at most LIMIT bytes plus
-    two newlines. The work is bounded by LIMIT for texts of any length."""
+    """Return the text in UTF-8. A long text is cut to its head, middle and tail: at most LIMIT bytes and two newlines.
+    The work does not grow with the length of the text."""
     if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
         return whole
     centre = max(0, (len(text) - MIDDLE) // 2)

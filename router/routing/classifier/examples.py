@@ -25,7 +25,7 @@ _STOP_WORD_WEIGHT = 0.15  # weight of features of stop words
 _TOGETHER_SHARE = 0.3  # weight, in a specialist's score, of all its texts together; the nearest text has the rest
 _REJECT_SIMILARITY = 0.05  # below this similarity a specialist is less likely than reject
 _FLOOR = 0.01  # similarity that occurs by chance
-_POWER = 2.5  # odds are similarities to this power. Fitted, like the constants above, on prompts of three domains.
+_POWER = 2.5  # odds are similarities raised to this power. Like the constants above, fitted on prompts of three domains
 
 _STOP_WORDS = """
 a about above after again all also am an and another any anybody anything are as ask at away back be because been
@@ -48,7 +48,7 @@ class ExamplesClassifier:
     """Scores each specialist by the similarity of its texts to the given text; a specialist without texts gets 0."""
 
     def __init__(self, specialists: Mapping[str, Texts]) -> None:
-        """Raises ValueError when the texts exceed MAX_EXAMPLE_BYTES."""
+        """Raises ValueError if the texts together exceed MAX_EXAMPLE_BYTES."""
         owners: list[int] = []  # the specialist of each sample, an index into `described`
         samples: list[bytes] = []
         described: list[str] = []
@@ -82,7 +82,7 @@ class ExamplesClassifier:
 
 
 class _TextFeatures(NamedTuple):
-    """Distinct features, sorted by bucket."""
+    """The distinct features of a text, sorted by bucket."""
 
     bucket: Buckets
     family: NDArray[np.uint8]
@@ -96,10 +96,10 @@ def _text_features(text: bytes) -> _TextFeatures:
 
 
 class _Similarity:
-    """Similarity of a text to each specialist: 0 for nothing in common, 1 for equal texts."""
+    """Computes the similarity of a text to each specialist, from 0 (nothing in common) to 1."""
 
     def __init__(self, owners: Sequence[int], samples: Sequence[bytes]) -> None:
-        """An owner is the index of a specialist; each has at least one sample."""
+        """`owners` holds the specialist's index for each sample. Every specialist has at least one sample."""
         self._num_owners = max(owners) + 1
         self._owners = np.array(owners)
         seen = [_text_features(text) for text in samples]
@@ -116,7 +116,7 @@ class _Similarity:
         return _TOGETHER_SHARE * similarity[len(self._owners) :] + (1 - _TOGETHER_SHARE) * nearest
 
     def _vector(self, seen: _TextFeatures) -> Floats:
-        """Return the weighted features, scaled so that each family has its share and the length is at most 1."""
+        """Return the feature vector, scaled so that each family has its share and the vector's length is at most 1."""
         raw = self._weights[seen.bucket] * (1 + np.log(seen.times))
         squares = np.bincount(seen.family, weights=raw * raw, minlength=len(FAMILIES))
         shares = np.array([_FAMILY_SHARE[family] for family in FAMILIES])
@@ -146,7 +146,7 @@ def _weights(owners: Sequence[int], seen: Sequence[_TextFeatures]) -> Floats:
 
 
 class _SparseRows:
-    """Sparse vectors sorted by bucket, so that a product reads only the buckets of the text."""
+    """Sparse vectors, stored by bucket, so that `dot` reads only the buckets of its argument."""
 
     def __init__(self, vectors: Iterable[tuple[Buckets, Floats]]) -> None:
         rows = list(vectors)

@@ -27,7 +27,7 @@ Places = NDArray[np.intp]
 
 
 class Features(NamedTuple):
-    """The features of a batch: one entry per occurrence, ordered within each prompt."""
+    """The features of a batch, one entry per occurrence: the index of its prompt, its family and its bucket."""
 
     prompt: Places
     family: NDArray[np.uint8]
@@ -53,7 +53,7 @@ MAX_BATCH_BYTES = 1 << 16
 
 
 def _powers(base: int) -> Hashes:
-    """Return base**n for every position in a batch."""
+    """Return base**n for every position n in a batch."""
     row = np.full(MAX_BATCH_BYTES + 2, base, dtype=np.uint64)
     row[0] = 1
     return np.multiply.accumulate(row)
@@ -84,7 +84,8 @@ def extract_features(samples: Sequence[bytes]) -> Features:
 
 
 class _PackedWords:
-    """Text with exactly one space before, between and after words. Each feature is returned as its prompt and hash."""
+    """Text with exactly one space before, between and after words. Its methods return features as two arrays: the index
+    of each feature's prompt, and its hash."""
 
     def __init__(self, text: Bytes, owner: Places) -> None:
         self.text, self.owner = text, owner
@@ -96,7 +97,7 @@ class _PackedWords:
         return (self.prefix[end] - self.prefix[start]) * _DOWN[start]
 
     def words(self) -> tuple[Places, Hashes]:
-        """Return every word, and every part of a word with underscores."""
+        """Return every word and, for words with underscores, every part between underscores."""
         start, end = self.spaces[:-1] + 1, self.spaces[1:]
         joints = np.flatnonzero((self.text == _JOIN) | (self.text == _SPACE))
         if len(joints) > len(self.spaces):
@@ -115,7 +116,7 @@ class _PackedWords:
         return self.owner[start], self.hashes(start, end)
 
     def letters(self) -> tuple[Places, Hashes]:
-        """Return letter groups inside a word; they may include the space before or after it."""
+        """Return the letter groups of each word. A group may include the space before or after the word."""
         crossed = np.cumsum(self.text == _SPACE)
         found = [self._group(size, crossed) for size in LETTER_GROUPS]
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])

@@ -86,13 +86,12 @@ class Vectorizer:
 
 
 def _first_of_each(keys: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the ascending indices of the first occurrence of each key. The keys are written in reverse, because numpy
-    keeps the last of several writes to an index."""
+    """Return, in ascending order, the index of each key's first occurrence."""
     if not len(keys):
         return keys
     places = np.arange(len(keys), dtype=np.int32)
     seen = np.empty(int(keys.max()) + 1, dtype=np.int32)
-    seen[keys[::-1]] = places[::-1]
+    seen[keys[::-1]] = places[::-1]  # in reverse, because numpy keeps the last of several writes to an index
     return np.flatnonzero(seen[keys] == places)
 
 
@@ -121,7 +120,7 @@ class LinearClassifier:
 
 
 def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
-    """Return the sum of each prompt's rows, shape [N, L], in a fixed order, so that batching never changes a bit."""
+    """Return the sum of each prompt's rows, shape [N, L]. Its order is fixed, so it is bit-identical in any batch."""
     starts = np.concatenate([[0], ends[:-1]])
     filled = starts < ends
     sums = np.zeros((len(ends), shares.shape[1]))
@@ -131,7 +130,7 @@ def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return probabilities, shape [N, L]. Totals are summed label by label, so that batching never changes a bit."""
+    """Return probabilities, shape [N, L]. Labels are summed in order, so the result is bit-identical in any batch."""
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
     total = raised[:, 0].copy()
     for column in raised.T[1:]:
@@ -173,7 +172,7 @@ def decode_model(data: bytes) -> LinearClassifier:
 
 
 def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
-    """Return the file's classifier. Raises OSError, and ClassifierInvalid for an invalid file or a different digest."""
+    """Return the file's classifier. Raises OSError, or ClassifierInvalid for bad content or an unexpected digest."""
     classifier = decode_model(path.read_bytes())
     if digest is not None and classifier.digest != digest:
         raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")
@@ -196,7 +195,7 @@ def _read_model(data: bytes) -> LinearModel:
     for name, tensor in tensors.items():
         shape = tuple(sizes[dimension] for dimension in _TENSORS[name][1])
         if tensor.shape != shape:
-            raise ClassifierInvalid(f"{name} has shape {tensor.shape}, but {len(labels)} labels need {shape}")
+            raise ClassifierInvalid(f"{name} has shape {tensor.shape}, expected {shape}")
     _check_values(tensors)
     return LinearModel(labels, **{**tensors, "temperature": float(tensors["temperature"][0])})
 

@@ -29,9 +29,8 @@ BatchOutcome = Sequence[Distribution | str]  # per text: a distribution, or the 
 
 
 class ClassifierQueue:
-    """Classifies texts on worker threads, for one event loop. Two texts with the same sample get the same distribution:
-    a classifier must not read more than `sample_text` returns. After a stall the classifier may be called on a second
-    thread while the first call is still running."""
+    """Classifies texts on worker threads, for one event loop. Results are cached by `sample_text`, so a classifier must
+    not read more of a text. It must allow concurrent calls: if one stalls, another thread makes the next."""
 
     MAX_STUCK = 2  # maximum number of threads that may hang in the classifier; one more does the work
 
@@ -48,7 +47,7 @@ class ClassifierQueue:
         cool_down: float = 1.0,
         max_cool_down: float = 30.0,
     ) -> None:
-        """`timeout` limits the seconds of a caller's wait and of a batch. `cache` is a number of distributions."""
+        """`timeout` (seconds) limits a caller's wait and the run of a batch. `cache` is a number of distributions."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
             raise ValueError(
                 f"expected timeout > 0, cache >= 0, others >= 1: {timeout=:g}, {cache=}, {max_batch=}, {max_waiting=}"
@@ -118,7 +117,7 @@ class ClassifierQueue:
         return job
 
     def _refusal_reason(self) -> str | None:
-        """Return why no text may be enqueued; None if one may. The text is a probe if the breaker is not closed."""
+        """Return why a text may not be enqueued; None if it may. If the breaker is half-open, the text is its probe."""
         if self._closed:
             return _CLOSED
         if not self._breaker.would_allow:
@@ -172,7 +171,7 @@ class ClassifierQueue:
             self._end_running(f"it took longer than {self._timeout * 1000:g} ms")
 
     def _end_running(self, outcome: BatchOutcome | str) -> None:
-        """End the running batch. If `outcome` is a string, all its texts failed for that reason. One distribution is
+        """End the running batch. A string as `outcome` is the reason why all its texts failed. One classified text is
         enough for the breaker to count a success."""
         batch, self._running = self._running, None
         if batch is None:
@@ -197,7 +196,7 @@ class ClassifierQueue:
             job.end(reason)
 
     def _expire(self, key: bytes, job: "ClassifyJob") -> None:
-        """Fail a text that waited too long for a worker. That is load, not a failure of the classifier."""
+        """Fail a text that was not classified in time. Unlike a stalled batch, this is no failure of the classifier."""
         self._forget(key, job)
         job.end(f"no answer within {self._timeout * 1000:g} ms")
 
@@ -271,7 +270,7 @@ class ClassifierWorker:
             pass
 
     def _run_one(self) -> bool:
-        """Handle one batch in a frame of its own, so that an idle worker references no text."""
+        """Handle one batch in a stack frame of its own, so that an idle worker keeps no reference to a text."""
         batch = self._inbox.get()
         return batch is not None and batch.complete(self, self._classify([job.text for job in batch.jobs.values()]))
 
@@ -283,7 +282,7 @@ class ClassifierWorker:
         return answers
 
     def _try_classify(self, texts: Sequence[str]) -> BatchOutcome:
-        """Return distributions for all texts, or the same reason for all."""
+        """Return a distribution for every text; if the classifier fails, the same reason for every text."""
         try:
             return check_distributions(self._classifier.classify(texts), len(texts), self._labels)
         except BaseException as error:  # callers wait for an answer, so no exception may escape
@@ -311,8 +310,7 @@ class ClassifierMismatch(ValueError):
 
 
 def open_classifier(ensemble: Ensemble) -> Classifier:
-    """Raises ClassifierMismatch, OSError or ValueError for an unusable file, and ValueError if examples are too
-    long."""
+    """Open the classifier's file or, without a path, build a classifier from examples. Raises OSError or ValueError."""
     path = ensemble.classifier.path
     if path is None:
         return ExamplesClassifier({each.name: (each.describe, each.examples) for each in ensemble.specialists})
@@ -322,8 +320,8 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
     if strangers := [label for label in classifier.labels if label not in (*ensemble.names, REJECT)]:
         raise ClassifierMismatch(
             f"classifier.path {path}: trained for {', '.join(strangers)}, which the ensemble {ensemble.name} lacks "
-            f"(it has {', '.join(ensemble.names)}); train a classifier for it, or remove the path to route by "
-            "descriptions and examples"
+            f"(it has {', '.join(ensemble.names)}); train a classifier for this ensemble, or remove the path to "
+            "route by descriptions and examples"
         )
     if unknown := [name for name in ensemble.names if name not in classifier.labels]:
         _log.warning("the classifier was not trained for %s; only rules, intents or force reach it", ", ".join(unknown))

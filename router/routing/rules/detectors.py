@@ -75,7 +75,7 @@ _TRACE_MARKS = (
     ),
 )
 _KERNEL_TRACE = TextMark("Call Trace:", LINE_START)
-_KERNEL_TRACE_CHARS = 1000  # an offset follows within this distance
+_KERNEL_TRACE_CHARS = 1000  # a kernel trace has an offset (`+0x`) within this distance
 
 
 def stack_trace(scanned: ScannedText) -> RuleMatch | None:
@@ -148,8 +148,8 @@ def _cmake(scanned: ScannedText) -> RuleMatch | None:
 
 
 def _make(scanned: ScannedText) -> RuleMatch | None:
-    """Match two different signs of a makefile. An automatic variable is a sign only below a target, because a shell
-    script has similar arguments."""
+    """Match two different signs of a makefile. An automatic variable such as `$@` counts only in a recipe, because
+    shell scripts use similar names."""
     found = [scanned.first(_PHONY), max(scanned.find(each) for each in _VARIABLES)]
     if not scanned.words.isdisjoint(_ASSIGNED_WORDS):
         found.append(next((at for each in _ASSIGNMENTS if (at := scanned.first(each)) >= 0), -1))
@@ -195,7 +195,7 @@ def sfinae_heavy(scanned: ScannedText) -> RuleMatch | None:
 
 
 def _count_constructs(text: str, kinds: frozenset[bytes]) -> int:
-    """Count constructs by the shortest names, so that a longer name that contains one counts once."""
+    """Count the constructs. If one name contains another, only the shorter is counted, so that none counts twice."""
     names = sorted(kind.decode() for kind in kinds)
     stems = [name for name in names if not any(other != name and other in name for other in names)]
     # `requires` and `concept` also occur in comments and macros; as keywords they follow a space
@@ -213,7 +213,8 @@ DETECTORS: Mapping[str, Detector] = {
 
 
 def rule_detector(rule: RuleConfig) -> Detector:
-    """Return the detector that the rule names, or one for its texts. Raises KeyError for an unknown name."""
+    """Return the detector that `rule.detect` names; without one, a detector that searches for the texts in
+    `rule.contains`. Raises KeyError for an unknown name."""
     if rule.detect is not None:
         return DETECTORS[rule.detect]
     marks = text_marks(*rule.contains)

@@ -22,7 +22,7 @@ _WORD_TABLE = bytes(byte if byte >= 0x80 or byte in _WORD else 0x20 for byte in 
 
 
 def _whole_words(piece: str) -> frozenset[bytes]:
-    """Return the words that are not cut off at the ends of the piece."""
+    """Return the words of the piece, except a word that touches an end: it may be part of a longer word."""
     words = piece.encode().translate(_WORD_TABLE)
     begun = words[:1].strip()
     ended = words[-1:].strip()
@@ -32,13 +32,13 @@ def _whole_words(piece: str) -> frozenset[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class TextMark:
-    """A literal piece of text. The patterns must not backtrack far, because a caller controls the text."""
+    """A literal text to search for. The patterns must not backtrack far, because callers control the searched text."""
 
     text: str
     before: str = ""  # a pattern to be found in the same line before the mark
     after: str = ""  # a pattern that the rest of the line must begin with
     least: int = 1  # the minimum number of occurrences
-    shown: str = ""  # the text that a match shows; empty for the mark itself, with the first group of each pattern
+    shown: str = ""  # the text that a match shows; by default the mark with the groups of its patterns
     words: frozenset[bytes] = field(init=False)  # a text that lacks any of these words cannot contain the mark
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class ScannedText:
             at = self.text.find(mark.text, end)
 
     def first(self, mark: TextMark) -> int:
-        """Return the first occurrence; -1 if there is none."""
+        """Return the position of the first occurrence; -1 if there is none."""
         return next(self.occurrences(mark), -1)
 
     def before(self, at: int) -> str:

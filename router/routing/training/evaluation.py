@@ -72,7 +72,7 @@ def _score(seen: _Classified) -> EvaluationScore:
 
 
 def calibration_error(confidence: NDArray[np.float64], right: NDArray[np.float64], bins: int = BINS) -> float:
-    """Return the mean gap between confidence and accuracy over bins, weighted by their size."""
+    """Return the mean gap between confidence and accuracy over bins of confidence, weighted by the size of each bin."""
     bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = np.bincount(bin_of, weights=right - confidence, minlength=bins)
     return float(np.abs(gaps).sum() / len(right))

@@ -23,7 +23,8 @@ class LabelledPrompt:
 
 
 def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
-    """Raises InvalidRecord for an invalid line, no records or too many, and OSError for an unreadable file."""
+    """Read all files. Raises InvalidRecord for a bad line, no records or too many, and OSError for an unreadable
+    file."""
     records = []
     for path in paths:
         with path.open("rb") as file:

@@ -97,7 +97,7 @@ class ComparisonPoint:
 
 
 def comparison_point(comparison: Comparison) -> ComparisonPoint | None:
-    """Return the point of a shadow that a threshold caused; None for one of a fresh lane or a demoted specialist."""
+    """Return the point of a request that was shadowed for low confidence; None for other comparisons."""
     confidence = comparison.confidence
     if comparison.why != _LOW_CONFIDENCE or confidence is None or not 0 <= confidence <= 1:
         return None
@@ -128,7 +128,7 @@ class ThresholdCurve:
         self.saves = sum(point.saved for point in ordered)
 
     def caught(self, aim: GoalAim) -> list[float]:
-        """Return the confidences of the aim's cases, ascending."""
+        """Return the confidences, ascending, of the requests that `aim` counts."""
         return [each.confidence for each in self._points if (each.saved if aim == "saves" else each.disagreed)]
 
     def at(self, threshold: float) -> ThresholdRow:
@@ -139,7 +139,7 @@ class ThresholdCurve:
         return ThresholdRow(threshold, len(below), disagreements, saves, losses, share_interval(saves, self.saves))
 
     def rows(self) -> list[ThresholdRow]:
-        """Return rows up to one step beyond the data."""
+        """Return a row every _STEP hundredths, up to one step above the highest confidence."""
         last = min(GRID, (floor(self.reach * GRID) // _STEP + 1) * _STEP)
         return [self.at(hundredths / GRID) for hundredths in range(_STEP, last + 1, _STEP)]
 

@@ -26,7 +26,7 @@ class TrainingUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Hyperparameters, chosen by leaving out training sources, never on the held-out test sources."""
+    """Hyperparameters, chosen by cross-validation over the training sources, never on the held-out test sources."""
 
     family_scale: tuple[float, ...] = (1.0, 0.5, 1.0, 0.3)  # scale of words, pairs, letters and punctuation
     min_prompts: int = 2  # features that occur in fewer prompts are dropped
