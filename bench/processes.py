@@ -37,7 +37,7 @@ class Started(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of all threads, without children. Raises OSError if there is no such process."""
+    """Return the CPU seconds of a process, all threads but no children. Raises OSError if there is no such process."""
     return clock_gettime(~pid << 3 | _ALL_THREADS)
 
 
@@ -185,7 +185,8 @@ class _ProcessGroup:
 
 
 class Peer(_ProcessGroup):
-    """A process that answers calls. Only one peer computes at a time; the others are stopped, because they may spin."""
+    """A process that answers calls. Only one peer computes at a time; the others are stopped, or their threads may
+    spin."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float

@@ -126,7 +126,7 @@ async def becomes_idle(cpu: Callable[[], float], share: float, seconds: float, t
 
 
 async def at_once(asks: Sequence[Ask]) -> tuple[int, float]:
-    """Return the number of chunks of all answers, and the seconds that they took."""
+    """Make all calls at once. Return the number of chunks in all answers, and the seconds that they took."""
     start = perf_counter()
 
     async def count_chunks(ask: Ask) -> int:

@@ -1,4 +1,4 @@
-"""How long turns wait for their first token as a conversation grows, with and without reuse."""
+"""How long turns wait for their first token as a conversation grows, with and without reuse of the cache."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

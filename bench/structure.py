@@ -1,4 +1,4 @@
-"""The cost of sampling and of a structure: decode steps of a real model with and without them.
+"""The cost of sampling and of structured output: decode steps of a real model with and without them.
 
 python -m bench.structure [MODEL] [--rounds N] [--cpu]
 """

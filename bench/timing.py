@@ -118,7 +118,7 @@ class Board:
 
 
 def interleave(bench: str, subjects: Sequence[Subject], runs: int) -> Board:
-    """Time every subject once per round, in an order that changes, after a round that does not count."""
+    """Time every subject once per round, in a changing order. The first round is a warm-up and does not count."""
     board = Board(bench, ("octet", "limit"))
     for number in range(runs + 1):
         with no_collector():

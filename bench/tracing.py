@@ -1,4 +1,4 @@
-"""The cost of traces: the same requests without traces and with all of them."""
+"""The cost of traces: the same requests with tracing off and with every request traced."""
 
 import secrets
 import time

@@ -1,4 +1,4 @@
-"""Replicas that cost as little as the HTTP backends and follow the same orders, so that the router is measured.
+"""Replicas that cost as little as the HTTP backends and follow the same orders: the measured cost is the router's.
 
 `python -m bench.router_peers.grpc_backend NUMBER` listens on this number of ports, prints them in a line, and serves
 until it is terminated. As in every replica of Octet, tokens that wait to be sent become one message. If tokens have a

@@ -1,4 +1,4 @@
-"""Backends with OpenAI's API that cost almost nothing, so that the router in front of them is measured.
+"""Backends with OpenAI's API that cost almost nothing, so that the measured cost is that of the router.
 
 `python -m bench.router_peers.http_backend NUMBER` listens on this number of ports, prints them in a line, and serves
 until it is terminated. Each token is written separately, as by real engines.

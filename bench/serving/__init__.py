@@ -1,1 +1,1 @@
-"""End-to-end load on any endpoint, and the share that is answered within its deadlines."""
+"""End-to-end load on any endpoint, and the share of requests that are answered within their deadlines."""

@@ -150,7 +150,8 @@ class Ask:
 
 
 def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
-    """Return the requests, which the seed determines. Prompts are cut to 3/4 of the context, answers to the rest."""
+    """Return the requests of a load, determined by the seed. Prompts are cut to 3/4 of the context, answers to the
+    rest."""
     rng = Random(seed)
     traffic = list(islice(source(Random(rng.random()), seconds), MOST_ASKS))
     if not traffic:
@@ -228,7 +229,7 @@ def fit_count(short: tuple[int, int], long: tuple[int, int]) -> TokenCount:
 
 
 def prompt_of(ask: Ask, count: TokenCount) -> str:
-    """Return a prompt. Prompts share a beginning exactly where the trace says so."""
+    """Return the prompt of a request. Two prompts share a beginning exactly as far as the trace says."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
         return words_of(words, f"{ask.seed}, {ask.number}")
@@ -256,5 +257,5 @@ def to_octet(caller: CallerClass) -> dict[str, Any]:
 
 
 def to_vllm(caller: CallerClass) -> dict[str, Any]:
-    """Return vLLM's fields: the lower number is served first, and there are no deadlines."""
+    """Return vLLM's fields: a lower number is served first. vLLM has no deadlines."""
     return {"priority": _HIGHEST - caller.priority}
