@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 def wall_ms() -> int:
-    """Return milliseconds since 1970, for display."""
+    """Return milliseconds since 1970. The wall clock may jump."""
     return time.time_ns() // 1_000_000
 
 

@@ -77,7 +77,7 @@ class ChatTextOutput:
 
 
 class ChatJsonOutput(ChatTextOutput):
-    """Prints the events of `octet generate --json`, each with the number of its turn."""
+    """Prints the same events as `octet generate --json`, each with the number of its turn."""
 
     _turn = 1
 
@@ -126,7 +126,7 @@ class ChatSession:
 
     conversation: Conversation
     output: ChatTextOutput
-    goes_on: bool  # whether the chat continues after a failed turn, because a person can try again
+    goes_on: bool  # whether the chat continues after a failed or interrupted turn, because a person can try again
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:

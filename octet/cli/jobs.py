@@ -26,7 +26,7 @@ is restarted meanwhile. Ended jobs are kept for a limited time.
 {cli.EXIT_STATUS_HELP}"""
 _ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled."
 _LABEL = 11
-_parse_event_number = integer_type(0, 2**63 - 1, "an event number is a whole number")
+_parse_event_number = integer_type(0, 2**63 - 1, "an event number must be a whole number")
 
 
 def add_jobs_command(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""`octet router`: a router over replicas that run elsewhere; and commands to train, measure and tune its routing."""
+"""`octet router`: a router for replicas that run elsewhere; and commands to train, measure and tune its routing."""
 
 import argparse
 import hashlib
@@ -42,7 +42,7 @@ Proposes a threshold for each intent, with its cost and benefit, from comparison
 that the router stored or that are in a file. Nothing is changed: the last lines
 are the commands that would set the thresholds."""
 _THRESHOLD = ".shadow_threshold"
-_parse_share = cli.number_type(lambda share: 0.01 <= share <= 0.99, "a share is a number in [0.01, 0.99]")
+_parse_share = cli.number_type(lambda share: 0.01 <= share <= 0.99, "a share must be a number in [0.01, 0.99]")
 
 
 def add_router_command(commands: Commands) -> None:

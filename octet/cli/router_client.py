@@ -131,7 +131,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_result(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
-    """Print the value as JSON with --json, else the text. Return exit status 0."""
+    """With --json, print the value as JSON, otherwise the text. Return exit status 0."""
     if arguments.json:
         print_json(value)
     else:

@@ -167,7 +167,7 @@ def _supervise(
 
 
 def _process_table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
-    """Yield a row for each replica, including those on other machines."""
+    """Yield a row for each replica on this machine, and one for each specialist on other machines."""
     rows = [[each.name, *each.ready_text.split("\t")] for each in supervisor.processes if each.name != _ROUTER]
     rows += [[each.name, "remote", ", ".join(each.addresses)] for each in ensemble.specialists if each.addresses]
     columns = itertools.zip_longest(*rows, fillvalue="")

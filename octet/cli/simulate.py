@@ -18,7 +18,7 @@ from simulation.plots import plot_capacity
 from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
 from simulation.traces import DemandRefused, TraceRequest
 
-parse_share = number_type(lambda number: 0 <= number <= 1, "a share is a number from 0 to 1")
+parse_share = number_type(lambda number: 0 <= number <= 1, "a share must be a number from 0 to 1")
 _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a number above 0")
 _DESCRIPTION = """\
 Replay a trace through an ensemble in simulated time and check whether its

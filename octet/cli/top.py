@@ -314,6 +314,6 @@ class KeyParser:
         return [key for key in keys if key]
 
     def finish(self) -> list[str]:
-        """Return the escape key if it is all that is pending, and discard the pending bytes."""
+        """Return the escape key if the pending bytes are a lone escape. Discard the pending bytes."""
         pending, self._pending = self._pending, b""
         return ["escape"] if pending == b"\x1b" else []

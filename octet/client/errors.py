@@ -235,7 +235,7 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
     if _BAD_CA_FILE in details:
         return f"no TLS connection to {address}: --tls-ca must be a PEM file with certificates, and this one has none"
     if _HTTP1_SERVER in details:
-        return f"nothing answers at {address}: an HTTP server listens there; gRPC has its own port"
+        return f"no gRPC server answers at {address}: an HTTP server listens there; gRPC has its own port"
     if "handshake failed" in details or "erification" in details:
         return f"no TLS connection to {address}: {_shorten_details(details)}; did --tls-ca sign its certificate?"
     if any(text in details for text in _CONNECTION_CLOSED) and is_here and not _is_listening(address):

@@ -41,7 +41,7 @@ Structure = Mapping[str, Any] | Json | Regex | Choice  # a mapping is a JSON Sch
 
 
 def structure_to_wire(structure: Structure) -> wire.Structure:
-    """Build the message. Raises TypeError for an unsupported type, ValueError for a schema that is not JSON."""
+    """Convert a structure to protobuf. Raises TypeError for another type, ValueError for a schema that is not JSON."""
     match structure:
         case Json(None):
             return wire.Structure(json_object=True)
@@ -96,7 +96,7 @@ class ToolCallBuffer:
 
 
 def tool_to_wire(tool: Mapping[str, Any]) -> wire.Tool:
-    """Build the message. Raises TypeError, ValueError or KeyError for an invalid tool."""
+    """Convert a tool to protobuf. Raises TypeError, ValueError or KeyError if it is invalid."""
     _check_keys(tool, ToolDefinition)
     parameters = tool.get("parameters")
     schema = "" if parameters is None else json.dumps(dict(parameters), allow_nan=False)
@@ -106,7 +106,7 @@ def tool_to_wire(tool: Mapping[str, Any]) -> wire.Tool:
 
 
 def tool_choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
-    """Build the message. Raises TypeError or KeyError for an invalid choice."""
+    """Convert a tool choice to protobuf. Raises TypeError or KeyError if it is invalid."""
     given: Mapping[str, Any] = {"mode": choice} if isinstance(choice, str) else choice
     _check_keys(given, ToolChoice)
     mode = TOOL_MODES[given.get("mode", "auto")]
@@ -114,7 +114,7 @@ def tool_choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
 
 
 def message_to_wire(message: Mapping[str, Any]) -> wire.Message:
-    """Build the message. Raises TypeError or KeyError for an invalid message."""
+    """Convert a message to protobuf. Raises TypeError or KeyError if it is invalid."""
     calls = [_tool_call_to_wire(each) for each in message.get("tool_calls") or ()]
     content = message.get("content") or "" if calls else message["content"]
     return wire.Message(

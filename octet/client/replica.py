@@ -35,8 +35,8 @@ class SpecialistClient:
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
-        """With `ca`, the replica's certificate must be signed by that CA; `certificate` and `key` are the caller's own.
-        Raises ValueError for an incomplete set of files, OSError for a file that cannot be read."""
+        """With `ca`, the connection uses TLS, and that CA must have signed the replica's certificate. `certificate` and
+        `key` are the client's own. Raises ValueError for an incomplete set, OSError if a file cannot be read."""
         credentials = load_credentials(ca, certificate, key)
         self._channel = open_channel(grpc.aio, address, credentials, channel_options())
 

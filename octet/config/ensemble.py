@@ -1,6 +1,6 @@
 """The schema of a configuration file; docs/configuration.md describes every key.
 
-`octet.config.loader` reads and checks a file by the annotations: a field that is added here can be configured.
+`octet.config.loader` reads and checks a file by these annotations, so a field added here becomes a key of the file.
 """
 
 from collections.abc import Mapping
@@ -325,6 +325,6 @@ DEFAULT_TASKS = (
 
 
 def with_default_tasks(own: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
-    """Return the default tasks, replaced by the file's tasks of the same names, then the file's other tasks."""
+    """Return the default tasks and the file's own. A default task is replaced by the file's task of the same name."""
     named = {task.name: task for task in (*DEFAULT_TASKS, *own)}
     return tuple(named.values())

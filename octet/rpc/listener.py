@@ -30,7 +30,7 @@ SERVER_OPTIONS = (
 
 
 class BindRefused(ValueError):
-    """Listening there is unsafe or impossible. The message explains what to do."""
+    """Listening on an address is unsafe or impossible. The message explains what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def check_keys_configured(endpoint: Endpoint, *, has_keys: bool) -> None:
 
 
 def check_client_ca_configured(endpoint: Endpoint) -> None:
-    """Require client certificates, because there are no API keys, if other machines can connect. Raises BindRefused."""
+    """Require client certificates, or an explicit --insecure, if other machines can connect. Raises BindRefused."""
     if endpoint.tls is None or endpoint.tls.client_ca is None:
         advice = "set --tls-certificate, --tls-key and --tls-client-ca, or"
         _refuse_exposed(endpoint, f", and any caller would be served: {advice}")

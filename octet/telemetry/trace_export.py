@@ -1,4 +1,4 @@
-"""Exports spans on a separate thread, with a bounded queue and counted drops."""
+"""Exports spans on a separate thread. The queue is bounded; requests whose spans are dropped are counted."""
 
 import logging
 from collections import deque

@@ -81,6 +81,6 @@ def test_http_server_is_reported() -> None:
         output = result(f"127.0.0.1:{port}")
         greeting.result(5)
     assert (
-        output.startswith(f"nothing answers at 127.0.0.1:{port}: an HTTP server listens there")
+        output.startswith(f"no gRPC server answers at 127.0.0.1:{port}: an HTTP server listens there")
         and "octet serve" not in output
     )

@@ -130,7 +130,7 @@ def test_http_port_is_recognised(capsys: Captured) -> None:
             over.set()
     assert status == 3
     assert error_line(capsys) == (
-        f"octet route: nothing answers at 127.0.0.1:{port}: an HTTP server listens there; gRPC has its own port"
+        f"octet route: no gRPC server answers at 127.0.0.1:{port}: an HTTP server listens there; gRPC has its own port"
     )
 
 
