@@ -185,8 +185,7 @@ class _ProcessGroup:
 
 
 class Peer(_ProcessGroup):
-    """A process that answers calls. Only one peer computes at a time; the others are stopped, or their threads may
-    spin."""
+    """A process that answers calls. Only one peer computes at a time; the others are stopped, so that none spins."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float

@@ -131,8 +131,7 @@ def blocked(
 
 
 def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
-    """Return a replica with the first chunk of a long prompt in flight; if there are decoding sequences, they step
-    next."""
+    """Return a replica with the first chunk of a long prompt in flight; decoding sequences, if any, step next."""
     replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))

@@ -185,8 +185,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes of `priority`, or of all priorities. Rates count only answers in time and within the
-    window."""
+    """Count the outcomes, of one priority if it is given. Rates count only answers in time and within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]

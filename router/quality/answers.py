@@ -124,8 +124,7 @@ class ShadowHandle:
         self._callback: Callable[[ShadowAnswer | None], None] | None = None
 
     def when_done(self, callback: Callable[[ShadowAnswer | None], None]) -> None:
-        """Pass the answer to `callback` when the shadow is done, or immediately if it is done already. The callback
-        then owns the answer and must drop its capture."""
+        """Pass the answer to `callback`, once, as soon as the shadow is done. The callback must drop the capture."""
         if self.done:
             answer, self._answer = self._answer, None
             callback(answer)

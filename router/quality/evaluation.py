@@ -133,8 +133,7 @@ class EvaluationTask:
 
     @property
     def did_shadow_run_away(self) -> bool:
-        """Whether the shadow's answer was cut off at its token limit with at least _RUNAWAY_FACTOR times the tokens of
-        the primary's answer, which was complete."""
+        """Whether the shadow's answer was cut off when it was far longer than the primary's complete answer."""
         if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
             return False
         primary = self.finished.receipt.usage
@@ -224,8 +223,7 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers and their verdicts. If an answer was truncated, both verdicts are `skipped`, except that
-        a shadow that ran away has failed."""
+        """Compare the answers. If one was truncated, both verdicts are `skipped`, but a runaway shadow has failed."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return

@@ -26,7 +26,7 @@ from router.routing.dispatch_plan import Candidate, DispatchPlan
 
 _log = logging.getLogger(__name__)
 MOST_SHADOW_BYTES = 8 << 20  # requests and answers of all shadows in flight together
-MOST_MESSAGE_BYTES = 1 << 20
+MOST_MESSAGE_BYTES = 1 << 20  # larger events of a shadow are not read
 _ROUTED_TAG = b"\x0a"  # first byte of the event that reports that a replica has accepted the request
 _GENERATE = "/octet.v1.Specialist/Generate"
 _READ_LIMITS = ReadLimits(MOST_MESSAGE_BYTES, LOOKAHEAD_BYTES)
@@ -158,8 +158,7 @@ class ShadowDispatcher:
 
 
 class ShadowChannels:
-    """Separate connections for shadows, one per replica, so that shadows never delay answers to callers. Events larger
-    than MOST_MESSAGE_BYTES are not read."""
+    """Separate connections for shadows, one per replica, so that shadows never delay answers to callers."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect

@@ -221,8 +221,7 @@ class Database:
         *,
         keep_versions: bool,
     ) -> int:
-        """Within `transaction`, set the counters to those of `position`, write the documents, and add missing counts.
-        Return how many counts were added."""
+        """Within `transaction`, restore counters, documents and missing counts. Return how many counts were added."""
         self._execute("UPDATE meta SET seq = ?, audits = ?", (position.seq, position.audits))
         for each in documents:
             self._write_document(each if keep_versions else each._replace(version=position.seq))

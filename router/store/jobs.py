@@ -233,8 +233,8 @@ class JobTable:
         return self._find_one("id = ? AND tenant = ?", job_id, tenant)
 
     def newest(self, tenant: str, most: int, before: str) -> list[JobRow] | None:
-        """List the tenant's jobs, newest first; if `before` is given, only those older than the job with this id.
-        Return None if the tenant has no job `before`."""
+        """List the tenant's jobs, newest first; if `before` is given, only jobs older than that job. Return None if the
+        tenant has no job `before`."""
         end = (1 << 63) - 1
         if before:
             row = self._find_one("id = ? AND tenant = ?", before, tenant)

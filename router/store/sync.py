@@ -70,9 +70,8 @@ class StoreHealth:
 
 @dataclass(eq=False)
 class StoreSync:
-    """Synchronises with the database in rounds, at most four a second and one at a time. A round writes the next batch,
-    then reads the committed changes. A failed round is retried later and loses nothing. Buckets that started more than
-    `window` seconds ago are not reported."""
+    """Synchronises with the database in rounds. A round writes the next batch, then reads the committed changes. A
+    failed round is retried and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
 
     _worker: StoreWorker
     _held: WriteBuffer

@@ -34,8 +34,7 @@ _MAX_CALLS = 256
 
 
 class StoreTask(Future[T]):
-    """A call on the store's thread. It never starts after it was cancelled. `do` must be idempotent: it is called again
-    after a lost connection."""
+    """A call on the store's thread. `do` must be idempotent, because it is called again after a lost connection."""
 
     def __init__(self, do: Callable[[Database], T], settle_until: float) -> None:
         super().__init__()

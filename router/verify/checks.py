@@ -1,5 +1,4 @@
-"""Checks of Python syntax and of JSON. `main` runs in a child process: it reads the texts from standard input and
-writes their errors to standard output."""
+"""Checks of Python syntax and of JSON. `main` runs in a child process and writes errors to standard output."""
 
 import ast
 import json

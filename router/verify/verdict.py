@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Outcome = Literal["passed", "failed", "skipped", "unavailable"]
-"""skipped: the answer contains nothing to verify. unavailable: the verifier could not run, which says nothing about the
-answer."""
+"""skipped: the answer has nothing to verify. unavailable: the verifier could not run; the answer may still be right."""
 
 MOST_WHY = 300  # characters
 
