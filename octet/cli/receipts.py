@@ -54,7 +54,7 @@ def add_receipts_command(commands: Commands) -> None:
 
 
 def parse_moment_ms(text: str) -> int:
-    """Return the moment as milliseconds since 1970."""
+    """Parse a time such as `10m` (ago) or 2026-01-31T12:00; return milliseconds since 1970."""
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     with suppress(ValueError, OverflowError, OSError):

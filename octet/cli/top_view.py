@@ -69,7 +69,7 @@ def format_rate(value: float) -> str:
 
 
 def queue_load(view: SpecialistView) -> tuple[int, int]:
-    """Return the waiting and running requests on all replicas."""
+    """Return the numbers of waiting and of running requests on all replicas."""
     loads = [found for each in view.replicas if (found := each.load or each.info) is not None]
     return sum(each.waiting for each in loads), sum(each.running for each in loads)
 

@@ -69,7 +69,7 @@ class Job(WireRecord):
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the answer ended; None unless it is complete."""
+        """Why the answer ended; None unless the answer is complete."""
         usage = None if self.receipt is None else self.receipt.usage
         return None if self.status != "done" or usage is None else usage.finish_reason
 

@@ -55,7 +55,7 @@ class Problems:
         return bool(self._found)
 
     def raise_if_any(self, source: Path | None) -> None:
-        """Raises ConfigInvalid with all problems."""
+        """Raises ConfigInvalid with all problems, if there are any."""
         if not self._found:
             return
         last = max(problem.line or 0 for problem in self._found) or None

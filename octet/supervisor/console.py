@@ -111,7 +111,7 @@ class Console:
         self.log(name, f"ready after {seconds:.1f} s, pid {pid}")
 
     def settle(self) -> None:
-        """End the start-up: from now on print lines only."""
+        """End the start-up: stop showing progress."""
         self._current.clear()
 
 

@@ -129,7 +129,7 @@ class Sketch:
         return [_MIDDLE * _GAMMA ** (self._first + bisect_left(sums, rank)) for rank in ranks]
 
     def to_bytes(self) -> bytes:
-        """Return bytes that do not depend on the order of the samples."""
+        """Serialise the sketch to bytes, which do not depend on the order of the samples."""
         written = bytearray((_VERSION,))
         before = -1
         for index, count in self._filled():

@@ -57,7 +57,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one ASCII line."""
+    """Formats a log record as one line of JSON, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = self._line(record, _MOST_CHARACTERS)
