@@ -45,7 +45,7 @@ _FAILED_CODES = {getattr(grpc.StatusCode, name) for name in ("INTERNAL", "UNKNOW
 _GONE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 """The connection failed, or gRPC cancelled a call before the replica received it."""
 _CALLER_FIELDS = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
-"""The caller's names for a replica's fields. Whether the caller sent a prompt or messages is unknown here."""
+"""Maps a replica's field names to the caller's. It is unknown here whether the caller sent a prompt or messages."""
 _MIN_RETRY_MS = 50
 _RETRY_SPREAD_MS = 250
 _SHOWN_DIGITS = 16
@@ -95,8 +95,7 @@ def replica_unreachable(replica: str) -> Refusal:
 
 
 def set_retry_after(refusal: Refusal, request_id: str) -> None:
-    """If a replica was lost, set a retry delay that depends on the request id, so that callers retry at different
-    times."""
+    """If a replica was lost, set a retry delay. It differs by request id, so that callers do not all retry at once."""
     if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
         refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
 
@@ -130,7 +129,7 @@ class SuspectTrial:
         connection.on_trial.append(digest)
 
     def passed(self) -> None:
-        """End the trial without evidence: remove the digest from the connection."""
+        """End the trial without blame: remove the digest from the connection."""
         if self._is_running:
             self._connection.on_trial.remove(self._digest)
             self.lost()
@@ -162,8 +161,7 @@ class _SuspectRecord:
 
 class Quarantine:
     def __init__(self, clock: Clock, seconds: Callable[[], float], max_records: int = MAX_RECORDS) -> None:
-        """`seconds` returns how long content is remembered after the last death blamed on it; 0 turns quarantine
-        off."""
+        """`seconds` returns how long content is remembered after the last death blamed on it; 0: not at all."""
         self._clock = clock
         self._seconds = seconds
         self._max_records = max_records

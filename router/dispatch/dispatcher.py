@@ -123,7 +123,7 @@ def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
 def _check_finite(message: _MessageT) -> _MessageT:
     """Return the message. Raises StreamViolation for a number that is not finite: a JSON receipt cannot contain one."""
     if not has_finite_numbers(message):
-        raise StreamViolation("a number is not finite")
+        raise StreamViolation("an event contains a number that is not finite")
     return message
 
 
@@ -339,7 +339,7 @@ class Dispatcher:
         except grpc.aio.AioRpcError as error:
             return classify_failure(error, replica.name, was_open=attempt.was_open, accepted=False)
         except DecodeError:
-            return AttemptFailure("failed", replica_lost(replica.name, "its count is not readable"))
+            return AttemptFailure("failed", replica_lost(replica.name, "its token count cannot be parsed"))
         except asyncio.CancelledError as error:
             failure = _abandonment(attempt, error)
             if failure is None:

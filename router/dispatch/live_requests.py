@@ -35,7 +35,7 @@ class LiveRequests:
             raise too_many_bytes(self._max_bytes)
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a request must be served by a task")
+            raise RuntimeError("a request must be served by an asyncio task")
         request.start(task)
         self._requests[key] = request
         self.num_bytes += request.num_bytes

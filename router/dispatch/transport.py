@@ -128,8 +128,8 @@ def is_dns(address: str) -> bool:
 
 
 async def resolve_targets(address: str) -> tuple[ReplicaTarget, ...]:
-    """Return a target for every IP address of a DNS name, sorted. Only the machine's preferred family is used, so that
-    a replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
+    """Return a target for every IP address of a DNS name, sorted. Only the machine's preferred address family is used,
+    so that a replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
     server = ServerAddress.parse(address.removeprefix(_DNS))
     host, port = server.host, server.port
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -70,7 +70,7 @@ class JobManager:
         self._workers.start()
 
     async def submit(self, request: infer.InferRequest, key: str) -> tuple[wire.Job, bool]:
-        """Store a new job, or find the job with the same `key` (unless empty). Return the job and whether it is new."""
+        """Store a new job, or find the job that has the same non-empty `key`. Return it and whether it is new."""
         new = self._new_job(request, key)
         found = await self._on_table(lambda table: table.submit(new, self._config))
         if isinstance(found, JobQueueFull):

@@ -108,7 +108,7 @@ class JobWorkers:
     async def _take_over(self, scan: JobScan) -> None:
         expired = self._leases.find_expired(scan.leases, self._attempts.keys(), self._context.server.clock.now())
         if expired:
-            _log.warning("the leases of %s have expired: restarting them", ", ".join(each.id for each in expired))
+            _log.warning("the leases of %s have expired: restarting these jobs", ", ".join(each.id for each in expired))
             await self._context.jobs(lambda table: table.revoke(expired))
             self.wake()
 
@@ -210,7 +210,7 @@ class JobWatchers:
 
 
 def _too_many_watchers(most: int, scope: str = "") -> Refusal:
-    """The refusal's retry time is an estimate: the router cannot know when a watcher will disconnect."""
+    """Return a refusal. Its retry time is an estimate: the router cannot know when a watcher will disconnect."""
     message = f"{most:,} callers{scope} are already watching jobs on this router; poll the job instead"
     limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
     return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

@@ -45,7 +45,7 @@ class LaneStatus:
     lane_id: str = ""
     """Identifies the lane's history on all routers that share the store; empty until the replicas report a revision."""
     adapters: tuple[tuple[str, str], ...] = ()
-    """The callers' and the replicas' names of each adapter, in the order in which adapters are applied."""
+    """For each adapter, in the order of application, the names that callers and replicas use."""
     revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False  # whether its history is too short to be trusted
     unfit: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class SpecialistStatus:
     serves: bool = True
     reason: str = ""  # why it does not serve, for callers
     unfit_reason: str = ""
-    """Why no reachable replica can answer, for callers; empty if one can, or if none can be reached."""
+    """The reason, for callers, why no reachable replica can answer; empty if one can or none is reachable."""
     candidate: LaneStatus | None = None
     adapter_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Maps each adapter that callers may name to the name that replicas use."""
@@ -93,7 +93,7 @@ class FleetStatus:
         return override or self.configured_knobs.get(intent) or _intent_knobs(IntentConfig(intent))
 
     def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
-        """Whether a replica may get new requests for the specialist's serving lane. An empty `revision` is allowed."""
+        """Whether a replica may get new requests for the specialist's serving lane. `revision` is "" if unknown."""
         lane = self.specialists[specialist].lane
         is_excluded = replica in self.drained or replica in lane.unfit
         return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
@@ -128,8 +128,8 @@ class Candidate:
     excluded: frozenset[str] = frozenset()  # names of replicas that must not get the request
 
     def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
-        """Whether the replica may get the request. An empty `revision` is allowed. Adapters that the caller named are
-        not checked, because the replica itself refuses unknown ones."""
+        """Whether the replica may get the request. `revision` is "" if unknown. Adapters that the caller named are not
+        checked, because the replica itself refuses unknown ones."""
         if replica in self.excluded or (self.revision and revision and revision != self.revision):
             return False
         return not self.lane_id or all(adapter in adapters for adapter in self.adapters)

@@ -333,8 +333,7 @@ def choose_default(
 
 
 def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
-    """Return the scores of specialists and `reject`, the highest first. Labels that the ensemble lacks count as
-    `reject`."""
+    """Return the scores of specialists and `reject`, the highest first. Unknown labels count as `reject`."""
     known = set(ensemble.names)
     scores = {REJECT: 0.0}
     for name, probability in distribution.scores:

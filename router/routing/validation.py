@@ -258,7 +258,9 @@ class RequestChecks(FieldChecks):
             self.text("metadata.value", value)
         session, limit = metadata.get(SESSION_METADATA_KEY, ""), self._sizes["session_id"]
         if len(session.encode()) > limit or not session.isprintable():
-            raise invalid_field("metadata", f"a printable session_id of at most {limit} bytes", shorten(session))
+            raise invalid_field(
+                "metadata", f"a mapping with a printable session_id of at most {limit} bytes", shorten(session)
+            )
         return metadata
 
 

@@ -421,7 +421,7 @@ class HeaderDecoder:
 
     def _resize_table(self, size: int) -> None:
         if size > TABLE_BYTES:
-            raise ValueError(f"table size over {TABLE_BYTES}")
+            raise ValueError(f"dynamic table over {TABLE_BYTES} bytes")
         self._max_table_bytes = size
         self._evict()
 

@@ -26,7 +26,7 @@ MAX_SESSIONS = 10_000
 SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
 _MAX_LEAVERS = 256
 _RECOVERY_SECONDS = 2.0
-"""A replica that hung gets one request as a probe. If no request comes, regular reports for this long suffice."""
+"""A replica that hung gets one request as a probe. Without one, it has recovered after reporting for this long."""
 _RECENT_SECONDS = 5.0  # requests do not wait for a specialist that has been unavailable for longer
 _RETRY_SHARE = 0.15
 """Retries allowed in addition to the burst, as a share of the requests in flight. With a burst of ten and at least 200
@@ -416,6 +416,6 @@ def pick_replica(
 
 
 def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
-    """Return a function that scores replicas for a new conversation, alike on every router. The highest score wins."""
+    """Return a function that scores replicas for a new conversation: the highest wins. Every router scores alike."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

@@ -21,7 +21,7 @@ _OBJECTIVE_LABELS = ("specialist", "objective")
 
 
 class EvaluationTotals:
-    """Counters whose series start at 0: Prometheus would miss the first increase of a series that started at 1."""
+    """Counts verdicts and comparisons. Series start at 0: Prometheus misses the first increase if one starts at 1."""
 
     def __init__(self) -> None:
         self.verdicts: Counter[tuple[str, str]] = Counter()

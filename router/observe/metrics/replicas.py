@@ -114,7 +114,7 @@ class ReplicaMetrics:
         self.failures: Counter[tuple[str, str]] = Counter()  # by specialist and reason: silent, malformed
 
     async def write(self, accept: str) -> ExpositionText:
-        """Return all metrics in Prometheus's text format, which replicas also use; `accept` is ignored."""
+        """Return the metrics of all replicas, always in Prometheus's text format; `accept` is ignored."""
         scrapes = await asyncio.gather(*(self._scrape(replica) for replica in self._fleet.replicas))
         malformed: list[str] = []
         page = await asyncio.to_thread(merge_scrapes, scrapes, malformed)

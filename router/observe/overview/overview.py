@@ -195,8 +195,8 @@ class OverviewFrame:
 
 
 class Overviews:
-    """Creates overviews: one every STEP_SECONDS for history and findings, and more while there are watchers. `wall_ms`
-    returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
+    """Creates overviews: every STEP_SECONDS for history and findings, and more often while there are watchers.
+    `wall_ms` returns milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
 
     def __init__(
         self,

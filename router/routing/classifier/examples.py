@@ -1,8 +1,8 @@
 """Classification by similarity to the specialists' descriptions and examples, without training.
 
 A text becomes a vector of words, word pairs, letter groups and punctuation. Features that are rare, or that few
-specialists have, weigh most. A specialist's score combines its nearest text with all its texts together; a text that is
-similar to no specialist is rejected.
+specialists have, weigh most. A specialist's score combines the similarity of its nearest text with that of all its
+texts together. A text that is similar to no specialist is rejected.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The trained classifier: a linear model over hashed features, a softmax and a temperature; and its file. The file is
+"""The trained classifier (a linear model over hashed features, a softmax and a temperature) and its file. The file is
 in the safetensors format, which cannot contain code."""
 
 import hashlib
@@ -59,7 +59,7 @@ class Terms(NamedTuple):
 
 
 class Vectorizer:
-    """Maps samples to known features and their values."""
+    """Maps samples to the features that the model knows, with their values."""
 
     def __init__(
         self, buckets: NDArray[np.uint32], rarity: NDArray[np.float32], family_scale: NDArray[np.float32]
@@ -120,7 +120,7 @@ class LinearClassifier:
 
 
 def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
-    """Return the sum of each prompt's rows, shape [N, L]. Its order is fixed, so it is bit-identical in any batch."""
+    """Return the sum of each prompt's rows, shape [N, L]. The order of addition does not depend on the batch."""
     starts = np.concatenate([[0], ends[:-1]])
     filled = starts < ends
     sums = np.zeros((len(ends), shares.shape[1]))
@@ -130,7 +130,7 @@ def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return probabilities, shape [N, L]. Labels are summed in order, so the result is bit-identical in any batch."""
+    """Return probabilities, shape [N, L]. The order of addition does not depend on the batch."""
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
     total = raised[:, 0].copy()
     for column in raised.T[1:]:

@@ -47,7 +47,7 @@ class ClassifierQueue:
         cool_down: float = 1.0,
         max_cool_down: float = 30.0,
     ) -> None:
-        """`timeout` (seconds) limits a caller's wait and the run of a batch. `cache` is a number of distributions."""
+        """`timeout` (seconds) limits a caller's wait and the run of a batch; `cache`, the number of cached results."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
             raise ValueError(
                 f"expected timeout > 0, cache >= 0, others >= 1: {timeout=:g}, {cache=}, {max_batch=}, {max_waiting=}"
@@ -196,7 +196,7 @@ class ClassifierQueue:
             job.end(reason)
 
     def _expire(self, key: bytes, job: "ClassifyJob") -> None:
-        """Fail a text that was not classified in time. Unlike a stalled batch, this is no failure of the classifier."""
+        """Fail a text that was not classified in time. Unlike a stalled batch, this does not count for the breaker."""
         self._forget(key, job)
         job.end(f"no answer within {self._timeout * 1000:g} ms")
 

@@ -40,7 +40,7 @@ _Classified = Sequence[tuple[LabelledPrompt, Distribution]]
 
 
 def evaluate(classifier: Classifier, records: Sequence[LabelledPrompt]) -> Evaluation:
-    """Evaluate with the same call as live routing. Raises ValueError if the classifier lacks a record's label."""
+    """Evaluate the classifier as live routing calls it. Raises ValueError if the classifier lacks a record's label."""
     labels = classifier.labels
     unknown = sorted({record.label for record in records} - set(labels))
     if unknown:

@@ -153,7 +153,7 @@ def collect_labels(records: Sequence[LabelledPrompt]) -> tuple[str, ...]:
 
 
 def train(records: Sequence[LabelledPrompt], recipe: Recipe = DEFAULT_RECIPE) -> TrainedClassifier:
-    """Train deterministically. Raises TooFewSources, or TrainingUnavailable without scikit-learn."""
+    """Train and calibrate, deterministically. Raises TooFewSources, or TrainingUnavailable without scikit-learn."""
     labels = collect_labels(records)
     truth = np.array([labels.index(record.label) for record in records], dtype=np.intp)
     unseen = left_out_probabilities(records, labels, recipe)
