@@ -64,7 +64,7 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
     yield families.gauge("step_under_way_seconds", text, step_seconds)
     text = "Commits that were late or repeated and changed nothing."
     yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
-    text = "Unusable saved states of recurrent layers."
+    text = "Saved recurrent states that could not be used."
     yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
     yield from _request_families(families, counters)
 
@@ -178,7 +178,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
         ]
     text = "Forecast error as a share of the actual time, of steps or whole requests."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
-    yield families.gauge("estimate_margin_ratio", "Share by which work may exceed its forecast.", margin)
+    yield families.gauge("estimate_margin_ratio", "Safety margin of forecasts, as a share of the actual time.", margin)
 
 
 def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStream:

@@ -52,7 +52,7 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
     about = "Comparisons of an answer with its shadow answer, by which passed: both, neither, primary, shadow, "
     labels = (*_COMPARISON_LABELS, "passed")
     yield counter_family("octet_shadow_comparisons_total", f"{about}unjudged.", labels, compared)
-    about = "Comparisons whose answers have the same outcome and similar text."
+    about = "Comparisons whose answers have the same verdict and similar text."
     yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
     about = "Answers with a conclusive verdict, by outcome."
     yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
@@ -86,8 +86,8 @@ def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     yield counter_family("octet_verifier_unjudged_answers_total", about, ("reason",), reasons)
     about = "Answers waiting for evaluation."
     yield gauge_family("octet_verifier_waiting_answers", about, (), [((), evaluation.num_waiting)])
-    yield gauge_family("octet_verifier_held_bytes", "Bytes of captured answers.", (), [((), budget.taken)])
-    about = "Limit on the bytes of captured answers."
+    yield gauge_family("octet_verifier_held_bytes", "Bytes of answers held for evaluation.", (), [((), budget.taken)])
+    about = "Limit on the bytes of answers held for evaluation."
     yield gauge_family("octet_verifier_held_limit_bytes", about, (), [((), budget.most)])
 
 
