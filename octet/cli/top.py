@@ -29,8 +29,8 @@ from octet.supervisor.signals import SignalPipe, Wakeup, signal_handlers
 from octet.terminal import ONE_LINE, terminal_width, write_output
 
 _HELP = f"""
-Current findings, and a row for each specialist: rates, queue, KV blocks,
-latencies against their targets, correctness against its floor, breaker and lane.
+Shows the current findings, and for each specialist a row with rates, queue, KV
+blocks, latencies and targets, correctness and its floor, breaker and lane.
 The view updates as things change. If the router is silent or gone, it shows the
 age of the figures and keeps reconnecting. Without a terminal, or with --once, it
 prints once as text; with --interval repeatedly.

@@ -17,8 +17,8 @@ from octet.client.records import Timings
 from octet.terminal import fold_text, format_seconds, replace_unprintable, terminal_width
 
 _HELP = """
-What decided and why, the state of breakers and knobs, which replicas were asked
-and how each replied, where the time went, how the request ended, and related
+Shows what decided and why, the state of breakers and knobs, which replicas were
+asked and how each replied, where the time went, how the request ended, and related
 changes of the hour before. Receipts are kept for a limited time. A key without the
 role operate sees only its tenant's requests, without shadow comparison, evaluation
 and changes.
