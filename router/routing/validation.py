@@ -46,16 +46,16 @@ SIZES: Mapping[str, int] = {
     "prompt": 500_000,
     "template": 100_000,
     "body": 1_000_000,
-    "messages": 2_000_000,  # in all, after template and body are applied
+    "messages": 2_000_000,  # in total, after template and body are applied
     "messages.role": 32,
     **dict.fromkeys(("messages.tool_calls.arguments", "tools.parameters", "structure.json_schema"), 64 << 10),
-    "tools": 256 << 10,  # in all
+    "tools": 256 << 10,  # in total
     "tools.description": 8 << 10,
     "stop": 256,
     "metadata.key": 64,
     "metadata.value": 512,
     "structure.regex": 8 << 10,
-    "structure.choice": 64 << 10,  # in all
+    "structure.choice": 64 << 10,  # in total
     "structure.choice.choices": 1024,
 }
 """Maximum bytes of each string, by wire field."""
@@ -71,7 +71,7 @@ USER = "user"
 SHORT_TURN_CHARS = 128
 """If the newest user message is shorter than this, such as "show me an example of that", it may mean nothing without
 earlier messages. Follow-ups are seldom longer."""
-ENOUGH_CHARS = 256  # earlier messages are added to a short one up to this length
+ENOUGH_CHARS = 256  # earlier messages are put before a short one until the text has this length
 MAX_ROUTING_CHARS = 1 << 16
 """The limit on the text for routing. Only the beginning and the end of a longer text are read: they usually contain
 the question and the last error, and reading a megabyte would delay the tokens of other requests."""

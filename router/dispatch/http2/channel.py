@@ -169,7 +169,7 @@ class Http2Channel:
             await asyncio.wait([connection.closed for connection in closing], timeout=_CLOSING_SECONDS)
 
     def _is_down(self) -> bool:
-        """Whether calls fail because the last dial failed. After the backoff, the failure is forgotten."""
+        """Whether new calls fail at once because the last dial failed. A failure is forgotten after the backoff."""
         if self._down is None:
             return False
         if self._dialling is None and asyncio.get_running_loop().time() >= self._not_before:

@@ -90,7 +90,7 @@ class _StoredPoint(NamedTuple):
 
 
 class HistoryRecorder:
-    """Keeps a point every few seconds for the last hour, for this process only."""
+    """Keeps a point per specialist every few seconds, for the last hour and for this process only."""
 
     def __init__(self, step: float = STEP_SECONDS, most: int = MOST_POINTS) -> None:
         self._step = step

@@ -10,7 +10,7 @@ from router.routing.rules.text import LINE_START, RuleMatch, ScannedText, TextMa
 Detector = Callable[[ScannedText], RuleMatch | None]
 
 _LINKER_MARKS = (
-    TextMark(  # prose continues with a word; linkers quote the symbol, or it is mangled or qualified
+    TextMark(  # linkers print a quoted, mangled or qualified symbol next; prose, a plain word
         "undefined reference to ",
         after="\\s*(?:[`'\"\N{LEFT SINGLE QUOTATION MARK}]|vtable|typeinfo|main|WinMain|pthread_|non-virtual thunk"
         r"|\S*(?:::|\(|_))",
@@ -43,7 +43,7 @@ _SANITIZER_MARKS = (
     # ==1==ERROR: AddressSanitizer: heap-use-after-free
     TextMark("Sanitizer: ", r"((?:ERROR|WARNING|SUMMARY): [^\W\d_]+)$", r".*\S"),
     TextMark("Sanitizer:DEADLYSIGNAL"),
-    # file.cpp:3:9: runtime error: signed integer overflow. In other languages no location precedes it.
+    # file.cpp:3:9: runtime error: signed integer overflow. Other languages print no location before it.
     TextMark(": runtime error: ", r"(?:^|:)\d+:\d+$", shown="runtime error"),
     # ==4711== Invalid read of size 4 (Valgrind)
     TextMark("== ", r"^[ >|]*(==\d+)$", least=2),
