@@ -1,1 +1,1 @@
-"""Tests of the router: decisions, replicas and receipts."""
+"""Tests of the router."""

@@ -1,4 +1,5 @@
-"""The trained classifier: a pure function of bounded cost, with the same result alone and in a batch."""
+"""The trained classifier is deterministic, takes bounded time, and gives a text the same result alone and in a
+batch."""
 
 import statistics
 import subprocess

@@ -34,7 +34,7 @@ def expected_distribution(text: str) -> Distribution:
 
 
 class Recorder:
-    """A classifier that returns `thought` for each text, and records the batches."""
+    """A classifier that returns `expected_distribution` of each text, and records the batches."""
 
     digest = "d" * 64
     labels = ("algo", REJECT)
@@ -97,7 +97,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def counted_deliveries() -> Callable[[], int]:
-    """Return a function that returns how many callbacks threads have scheduled on the running loop since this call."""
+    """Count the callbacks that threads schedule on the running loop from now on. Return a function that returns the
+    count."""
     loop, num_calls = asyncio.get_running_loop(), 0
     deliver = loop.call_soon_threadsafe
 

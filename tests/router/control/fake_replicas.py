@@ -16,10 +16,10 @@ class FakeReplica:
     adapters: dict[str, str] = field(default_factory=dict)
     linked: bool = True
     files: dict[str, str] | None = None
-    """The content of files as this replica sees it, or None if it sees the fleet's disk."""
+    """The digest of each file as this replica sees it, or None if it sees the fleet's disk."""
     refusal: Refusal | None = None
     log: list[tuple[str, str]] = field(default_factory=list)
-    """The calls, each with its adapter."""
+    """The loads and unloads, each with the name of the adapter."""
 
     def restart(self, revision: str | None = None) -> None:
         self.adapters.clear()

@@ -17,7 +17,7 @@ from tests.router.store.stores import eventually, make_store
 
 
 def adding(letter: str, who: str = "breaker") -> ReviseDocument:
-    """Return a revision that appends a letter to the document."""
+    """Return a function that appends the letter to the document's text."""
 
     def revise(body: DocumentBody | None) -> DocumentRevision:
         before = "" if body is None else str(body["text"])
@@ -109,7 +109,6 @@ async def test_an_order_is_refused_while_earlier_changes_cannot_be_stored(tmp_pa
 
 
 async def test_an_order_is_refused_if_storing_the_earlier_change_fails(tmp_path: Path) -> None:
-    """The store fails while the earlier change is written."""
     link = DatabaseLink()
     async with make_writer(tmp_path / "s", link) as (writer, cache, store):
         await writer.act("breaker", "algo", adding("a"))

@@ -70,7 +70,7 @@ def test_a_refused_change_states_whether_it_is_certain(certain: bool, message: s
 def test_a_change_follows_the_stored_document_whatever_was_cached(
     known: Document | None, held: Document | None, how: str
 ) -> None:
-    """The store may hold an older document or none, for example after the database was replaced."""
+    """The stored document may be older than the cached one, or missing, for example after the database was replaced."""
     writer, cache, store = make_writer(held)
     if known is not None:
         cache.take(known)

@@ -164,7 +164,7 @@ async def test_simultaneous_changes_of_a_breaker_at_two_routers_are_all_made(sha
 
 
 async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
-    """The order of precedence is: a value for the intent and the specialist, a value for the intent, escalation, the
+    """Precedence, highest first: the value for the intent and the specialist, the value for the intent, escalation, the
     configuration."""
     async with running_control(tmp_path / "s") as harness:
         control = harness.control
@@ -233,7 +233,7 @@ async def test_escalation_goes_up_with_refusals_and_back_without(tmp_path: Path)
 
 
 async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
-    """Each router alone has too few requests for an escalation."""
+    """Neither router alone has enough requests for an escalation."""
     ensemble = changed(escalation=replace(ENSEMBLE.escalation, min_requests=14))
 
     async def synced(*routers: ControlHarness) -> None:
@@ -329,7 +329,7 @@ async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_draining_the_last_replica_is_allowed_and_reported(tmp_path: Path) -> None:
-    """The audit, the outlook and the refusals of requests report that no replica is left."""
+    """The audit, the breaker's outlook and the reason for refusing requests say that no replica is left."""
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         control = harness.control
         harness.replicas["algo-1"].linked = False

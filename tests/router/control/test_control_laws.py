@@ -62,7 +62,8 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
 
 
 def test_a_whole_report_replaces_all_counts_of_evaluated_answers() -> None:
-    """After its database was replaced, the store reports all counts again. The old counts must be dropped."""
+    """After the database was replaced, the store reports all counts again. Counts that it does not report are
+    dropped."""
 
     async def scenario(harness: ControlHarness) -> None:
         lane = harness.control.fleet_status.specialists["algo"].lane.lane_id

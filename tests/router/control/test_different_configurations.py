@@ -1,4 +1,4 @@
-"""Routers with different configurations that share a store: each starts its lane once, and then they agree."""
+"""Routers that share a store but have different configurations: each begins at most one lane, and then all agree."""
 
 import asyncio
 from dataclasses import replace

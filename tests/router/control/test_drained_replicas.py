@@ -1,4 +1,4 @@
-"""The accounting of drained replicas, compared with a direct computation."""
+"""Which replicas are drained, and whether a replica is the last that can answer, compared with a direct computation."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ replicas = st.builds(
 
 @given(st.lists(replicas, max_size=4), st.sets(st.integers(0, 4)), st.booleans())
 def test_the_last_replica_that_answers_is_found(fleet: list[FakeReplica], drained: set[int], is_known: bool) -> None:
-    """The lane of `algo` uses revision r1. An unreachable replica may have that revision."""
+    """The lane of `algo` uses revision r1. The revision of an unreachable replica is unknown."""
     for number, replica in enumerate(fleet):
         replica.name = f"{replica.specialist}-{number}"
     known = SharedState(ENSEMBLE, make_store("memory"), FakeReplicas(*fleet))

@@ -80,7 +80,8 @@ class RandomEvents:
             harness.control.record_outcome(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
 
     async def _break_link(self, harness: ControlHarness) -> None:
-        """Restore a random connection to the database if it is broken; otherwise, break it half of the time."""
+        """Choose a random connection to the database. Restore it if it is broken; otherwise, break it with probability
+        1/2."""
         link = self._random.choice(self._links)
         link.is_broken = not link.is_broken and self._random.random() < 0.5
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A router's own counts and those it shares, compared with a direct computation."""
+"""The counts of a router's own requests, and those shared through the store, compared with a direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from router.store.rows import CountBucket
 SPAN = 100.0
 START = 1_700_000_000
 Place: TypeAlias = tuple[str, int, bool]
-"""The specialist with its intent, the bucket, and whether the request was accepted."""
+"""The key with the specialist and the intent, the start of the bucket, and whether the request was accepted."""
 
 
 class SharedCounts:
@@ -30,7 +30,7 @@ requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"
 
 
 def stored_counts(shared: SharedCounts, specialist: str, now: float) -> Counts:
-    """Return the sum of the recorded counts within the span, as a store would compute it."""
+    """Return the sum of the recorded counts of the last SPAN seconds, as a store would compute it."""
     there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
 
@@ -80,8 +80,8 @@ def test_refusals_of_another_router_make_this_one_share_its_accepted_requests() 
 
 
 def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> None:
-    """Regression test: the store's sum replaced the local count, so every request seemed refused until the next
-    request."""
+    """Regression test: the store's sum replaced the local count of accepted requests, so every request seemed to be
+    refused."""
     shared: Any = SharedCounts()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
@@ -94,8 +94,8 @@ def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> 
 
 
 class Router:
-    """One of two routers that share a store. It holds its counts back until it commits, but the sums that it receives
-    include its own held counts."""
+    """One of two routers that share a store. Its counts reach the store when it commits, but the sums that it receives
+    already include its uncommitted counts."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums
@@ -126,7 +126,8 @@ class Router:
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
-        """Return the counts of the router's own requests and of the other router's requests that it knows."""
+        """Return the expected counts: the router's own requests, and those requests of the other router that it has
+        received."""
         return counted(self.own + self._theirs, now)
 
 
@@ -167,7 +168,6 @@ def test_two_routers_know_their_own_counts_and_finally_the_same(
 def test_a_lane_is_judged_by_answers_since_its_start_within_the_window(
     answers: list[tuple[int, bool]], since: int
 ) -> None:
-    """The window has a resolution of one second."""
     shared: Any = SharedCounts()
     judged, now, came = CorrectnessWindows(shared, SPAN), START, list[tuple[int, bool]]()
     for pause, passed in answers:

@@ -39,7 +39,7 @@ class FakeRouterState:
         self.history = sample_state.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
         self.beats = False
-        """Whether the overview's time advances, as it does at a router."""
+        """Whether the time of the overview advances, as it does with a real router."""
         self.silent = False
         """Whether connections stay open without events."""
         self.down = False
@@ -57,7 +57,8 @@ class FakeRouterState:
         self.changes += 1
 
     def check(self, request: Request) -> None:
-        """Check the request's origin and key as the router does. Raises ApiError if it must be refused."""
+        """Check the request's origin and key as the router does. Raises ApiError if the router would refuse the
+        request."""
         passed_on = [(b"host", self.behind.encode())] if self.behind else []
         kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
         check_same_origin({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)

@@ -15,8 +15,8 @@ expect.set_options(timeout=WAIT_MS)
 
 @contextmanager
 def watched(browser: Browser, size: tuple[int, int] = WIDE, **options: Any) -> Iterator[Page]:
-    """Open a page. Fail if its own content policy blocks something or one of its scripts fails. Calls that the router
-    refuses are allowed."""
+    """Open a page. The test fails if the page's content security policy blocks something or a script fails. Calls that
+    the router refuses are allowed."""
     width, height = size
     context = browser.new_context(viewport={"width": width, "height": height}, timezone_id="UTC", **options)
     context.set_default_timeout(WAIT_MS)
@@ -36,7 +36,8 @@ def _is_complaint(kind: str, text: str) -> bool:
 
 
 def opened(page: Page, url: str, tiles: int = 8, *, clock: bool = True) -> Page:
-    """Open the dashboard at the time of the sample state. Return the page once it has the expected number of tiles."""
+    """Open the dashboard and wait until it shows `tiles` tiles. If `clock` is set, the browser's clock shows the time
+    of the sample state."""
     if clock:
         page.clock.install(time=NOW_MS / 1000)
     page.goto(f"{url}/dashboard")

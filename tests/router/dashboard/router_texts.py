@@ -22,7 +22,7 @@ LADDER_RULES = _ENSEMBLE.escalation
 
 
 def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffic], seen_seconds: float) -> None:
-    """Add all findings to the overview. Those without a time of their own were first seen `seen_seconds` ago."""
+    """Add all findings to the overview. A finding without a start time of its own started `seen_seconds` ago."""
     facts, memory, now_ms = OverviewFacts(overview, minutes), FindingTracker(), overview.at_unix_ms
     found = detect_findings(facts, _ENSEMBLE)
     memory.step(found, 0.0, now_ms - round(1000 * seen_seconds))

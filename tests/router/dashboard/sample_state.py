@@ -156,7 +156,7 @@ def judged(name: str, index: int) -> Counts:
 
 
 def breaker(name: str, index: int) -> control.BreakerInfo:
-    """Return the breaker of a specialist. Only that of `_HELD` is held open, because its pass rate fell."""
+    """Return the breaker of a specialist. Only the breaker of `_HELD` is held open."""
     is_held, counts = name == _HELD, judged(name, index)
     since = NOW_MS - (22 * _MINUTE if is_held else 26 * _HOUR)
     standing = BreakerRecord(since=since / 1000)

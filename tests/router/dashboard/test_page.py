@@ -177,7 +177,7 @@ def test_silent_stream_is_reported(browser: Browser, fake: FakeRouterState, url:
 
 
 def test_repeated_overview_is_not_new_data(browser: Browser, fake: FakeRouterState, url: str) -> None:
-    """A router that repeats the same time is not updating its data."""
+    """An overview with the same time as the previous one does not count as an update."""
     with watched(browser) as page:
         opened(page, url)
         page.clock.fast_forward(9_000)

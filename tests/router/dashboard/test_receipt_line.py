@@ -1,4 +1,4 @@
-"""A receipt that is fetched becomes the same table row as one that is streamed."""
+"""A receipt becomes the same table row whether the page fetches it or receives it in the stream."""
 
 from itertools import product
 

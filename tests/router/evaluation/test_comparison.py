@@ -83,7 +83,7 @@ def test_too_many_features_drop_letters_and_keep_words() -> None:
 
 @given(st.integers(0, 1 << 32))
 def test_the_least_informative_features_are_dropped_first(seed: int) -> None:
-    """The order is letters, pairs of words, punctuation, words."""
+    """Features are dropped in this order: letters, pairs of words, punctuation, words."""
     random = Random(seed)
     alphabet = "abcdefghijklmnopqrstuvwxyz"
     question = "".join(

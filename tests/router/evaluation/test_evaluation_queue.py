@@ -1,5 +1,5 @@
-"""Answers are evaluated after the caller has received them: by which verifier, for which lane, and which are
-skipped."""
+"""How answers are evaluated after the caller has received them: which verifier is used, for which lane the verdict
+counts, and which answers are skipped."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class PendingShadow(ShadowHandle):
 
 
 class EvaluationHarness:
-    """An evaluation queue with its verifiers, without requests."""
+    """An evaluation queue with fake verifiers, to which tests submit answers directly."""
 
     def __init__(self, max_waiting: int = 256, answer_bytes: int = 10_000, most_bytes: int = 1 << 20) -> None:
         self.events = RecordedEvents()
@@ -150,7 +150,8 @@ def test_inconclusive_verdicts_count_for_nothing(says: Outcome) -> None:
 def test_a_shadow_counts_for_its_lane_by_its_own_verifier_if_the_request_was_routed_there(
     specialist: str, why: Any, decided: str, counted: list[tuple[str, str, Outcome]]
 ) -> None:
-    """The comparison uses the primary's verifier."""
+    """The shadow's verdict for its lane comes from the verifier of its own specialist. The comparison uses the
+    primary's verifier."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         shadow = PendingShadow(why, specialist)
@@ -364,7 +365,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
 
 
 def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
-    """Verification is slow, for example, when the fallback answers for a specialist whose answers are compiled."""
+    """Verifying the shadow's answer may be slow, for example because it is compiled."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         harness.graders[SHADOW].go_on.clear()
@@ -386,7 +387,7 @@ def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
 
 
 def test_specialists_that_share_a_verifier_take_turns() -> None:
-    """A specialist whose answers take longer gets fewer turns."""
+    """A specialist whose answers take longer to verify gets fewer turns."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         clock, grader = [0.0], harness.graders[PRIMARY]

@@ -52,7 +52,7 @@ def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(move
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=2), st.integers(1, 200))
 def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], num_turns: int) -> None:
-    """The total times of two specialists differ by at most the longest turn."""
+    """The total times of any two specialists differ by at most the longest turn."""
     lines, had = EvaluationLines(), Counter(dict.fromkeys(lasting, 0))
     for _ in range(num_turns + 1):
         for specialist in lasting:
@@ -68,7 +68,7 @@ def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], nu
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
 def test_idle_owners_save_up_no_turns(turns: list[tuple[str, int]], long: int) -> None:
-    """An owner that arrives late gets at most one turn before the owner that has always waited gets one."""
+    """An owner that joins late gets at most one turn before the owner that has waited all along."""
     fair = FairQueue[None]()
     for by in "abc":
         fair.put(by, None)

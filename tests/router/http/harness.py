@@ -132,7 +132,7 @@ class HttpResponse:
 
     @property
     def anthropic_error(self) -> Any:
-        """The error in Anthropic's envelope. Its request id must equal the header's."""
+        """The error in Anthropic's format. The request ids in the body and in the headers must be equal."""
         result = self.json
         assert set(result) == {"type", "error", "request_id"} and result["type"] == "error"
         assert result["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
@@ -148,7 +148,7 @@ class HttpResponse:
 
     @property
     def events(self) -> list[Any]:
-        """The events of a stream. `[DONE]` stays a string."""
+        """The events of a stream, parsed from JSON. `[DONE]` stays a string."""
         found = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n") if event]
         return [event if event == "[DONE]" else json.loads(event) for event in found]
 

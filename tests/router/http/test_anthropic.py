@@ -1,4 +1,4 @@
-"""Anthropic's own client, unmodified: its answers and its exceptions."""
+"""Anthropic's unmodified client gets correct answers and raises the expected exceptions."""
 
 import asyncio
 import json

@@ -1,5 +1,5 @@
-"""The head of a stream is sent with its first event. No write is held back longer than one turn of the event loop, and
-none is lost."""
+"""The head of a streamed response is sent together with its first event. No write is held back longer than one turn of
+the event loop, and none is lost."""
 
 import asyncio
 import json

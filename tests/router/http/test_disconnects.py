@@ -1,4 +1,4 @@
-"""Answers that end early: because of the caller, because of the router, or because the caller does not read."""
+"""Answers that end early because the caller disconnects or does not read, or because the router stops."""
 
 import asyncio
 import json
@@ -151,7 +151,7 @@ async def test_probes_pass_the_drain_gate_and_requests_wait() -> None:
 
 @pytest.mark.parametrize("num_callers", [1, 24])
 async def test_immediate_retries_during_shutdown_are_never_reset(num_callers: int) -> None:
-    """Every retry uses a new connection. Connections that were not accepted yet must not be reset."""
+    """Every retry uses a new connection. A connection that the server has not accepted yet must not be reset."""
     async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         statuses: list[list[int]] = [[] for _ in range(num_callers)]
 

@@ -1,4 +1,4 @@
-"""Hostile bytes quickly get an error in the API's own form, and the next caller is served."""
+"""A hostile request quickly gets an error in the format of its API, and later requests are still served."""
 
 import asyncio
 import gzip
@@ -105,7 +105,7 @@ def test_schema_is_built_once_for_all_invalid_bodies(monkeypatch: pytest.MonkeyP
 
 
 class CountingKey(str):
-    """A key that counts comparisons, and fails once there are more than the limit."""
+    """A key that counts all comparisons of keys, and fails if there are more than `limit`."""
 
     num_comparisons = 0
     limit = 0
@@ -119,7 +119,7 @@ class CountingKey(str):
 
 
 async def test_duplicate_key_in_a_large_body_is_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The body is as large as the served application permits. Comparing all pairs of keys took 17 s."""
+    """The body has as many keys as the server allows. Comparing all pairs of keys took 17 s."""
     num_keys = MAX_VALUES - 1
     body = b"{" + b",".join(b'"%d":0' % index for index in range(num_keys - 1)) + b',"%d":0}' % (num_keys - 2)
     find_duplicates = strict_json._unique_keys

@@ -1,4 +1,4 @@
-"""OpenAI's own client, unmodified: its answers and its exceptions."""
+"""OpenAI's unmodified client gets correct answers and raises the expected exceptions."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any

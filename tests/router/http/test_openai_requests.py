@@ -1,4 +1,4 @@
-"""OpenAI request bodies: their conversion, including fields that OpenAI does not have."""
+"""OpenAI request bodies: their conversion, and their errors."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Operator routes: the same changes, signatures and refusals as over gRPC."""
+"""The HTTP routes for operators make the same changes as gRPC and record the same author and reason. Invalid changes
+are refused."""
 
 import asyncio
 import json

@@ -53,7 +53,7 @@ async def _send(message: Message) -> None:
 
 
 def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:
-    """Return the number of the called route with facts about its scope, or the refusal."""
+    """Return the index of the called route and facts about its scope, or the details of the error response."""
     scope = {**scope, "app": table}
     try:
         asyncio.run(table(scope, _receive, _send))

@@ -37,8 +37,7 @@ def typical(taken: list[float]) -> float:
 
 
 async def first_chunks(port: int) -> list[float]:
-    """Return the seconds to the first chunk of consecutive requests on one connection, for which the client sets no
-    socket options."""
+    """Return the seconds to the first chunk of each of several consecutive requests on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
     for _ in range(REQUESTS):

@@ -53,7 +53,7 @@ def test_template_needs_exactly_one_place_for_the_text() -> None:
 
 
 class _Caller:
-    """The caller of a request whose body has been read."""
+    """A caller that has sent its whole request, and disconnects when `left` is set."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
@@ -80,7 +80,7 @@ async def _caller_goes() -> None:
 
 
 async def _is_gone_already() -> None:
-    """The caller disconnects before the watch starts."""
+    """The caller disconnects before the router watches for disconnects."""
     caller = _Caller()
     caller.left.set()
     with pytest.raises(CallerGone):
@@ -90,7 +90,7 @@ async def _is_gone_already() -> None:
 
 
 async def _is_done_at_once() -> None:
-    """The work ends before the watch starts, so the watch never starts."""
+    """The work ends before the router watches for disconnects, so no watch is started."""
     caller, task = _Caller(), asyncio.current_task()
     assert await run_while_connected(caller.receive, asyncio.sleep(0, "done")) == "done"
     caller.left.set()

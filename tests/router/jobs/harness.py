@@ -20,7 +20,7 @@ QUICK = JobsConfig(lease=0.4)
 
 
 def answering(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) -> Behaviour:
-    """Return a behaviour that answers with one chunk per word, then waits for `holds`, if given, and ends."""
+    """Return a behaviour that sends one chunk per word. If `holds` is given, the answer ends only once it is set."""
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(ACCEPTED)

@@ -73,7 +73,7 @@ async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
 async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds over gRPC and HTTP. An answer that cannot be verified in time is skipped, with a reason."""
+    """If an answer cannot be verified in time, its verdict is `skipped`, with a reason."""
 
     class SlowVerifier:
         name = "slow"

@@ -279,7 +279,8 @@ async def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None
 
 
 async def test_a_stopping_router_leaves_its_jobs_to_the_next(tmp_path: Path) -> None:
-    """The next router does not wait for the lease, and no attempt counts as lost."""
+    """The next router takes over the jobs without waiting for the leases to expire. The interrupted attempts do not
+    count as lost."""
     patient = JobsConfig(lease=3600, attempts=1)
     async with running_jobs(tmp_path, answering("half ", holds=asyncio.Event()), patient) as harness:
         job_id = (await harness.submit()).json["id"]

@@ -38,7 +38,7 @@ def test_a_holder_never_expires_its_own_lease_and_a_new_holder_restarts_it(steps
 
 
 def test_observations_far_apart_do_not_add_up_to_silence() -> None:
-    """While the store was unavailable, no router could send a heartbeat."""
+    """The store may have been unavailable between the observations, so that no router could send a heartbeat."""
     leases = LeaseTracker(LEASE)
     assert leases.find_expired([JobLease("job", 1, 1)], (), 0.0) == []
     assert leases.find_expired([JobLease("job", 1, 1)], (), 1000.0) == []

@@ -111,7 +111,7 @@ class Follower:
 
 
 def check_stored(query: Query, *statuses: str) -> None:
-    """Check the store: every job has ended exactly once, with its last event, and no event is missing."""
+    """Check that every job in the store has ended, that no event is missing, and that only the last event is empty."""
     rows = query("SELECT id, status, events, owner FROM jobs ORDER BY number")
     assert [(status, owner) for _, status, _, owner in rows] == [(status, "") for status in statuses]
     for job_id, _, num_events, _ in rows:

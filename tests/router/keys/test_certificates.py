@@ -36,7 +36,7 @@ def files(pki: Path, tmp_path: Path) -> Tls:
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with another ca.pem and a router certificate signed by it."""
+    """Return a folder with the certificate of another CA, and a router certificate that this CA has signed."""
     folder = tmp_path_factory.mktemp("another")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(folder, *new, "-subj", "/CN=another ca", "-keyout", "ca.key", "-out", "ca.pem")
@@ -66,7 +66,7 @@ async def routed(tls: Tls) -> AsyncIterator[RouterServer]:
 
 
 async def trusted(server: RouterServer, ca: Path, certificate: Path | None = None) -> tuple[bool, bool]:
-    """Return whether gRPC and HTTP serve a caller with this CA and this certificate."""
+    """Return whether gRPC and HTTP each serve a caller that trusts `ca` and presents `certificate`."""
     key = None if certificate is None else certificate.with_suffix(".key")
     address = f"127.0.0.1:{server.port}"
     async with AsyncClient(

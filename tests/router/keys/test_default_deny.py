@@ -66,7 +66,7 @@ def is_for_operators(method: str) -> bool:
 
 
 def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
-    """Begin and return a call of the kind that its descriptor declares, or a unary call if the method is unknown."""
+    """Start a call that is unary or streaming, as its descriptor declares. An unknown method is called as unary."""
     service, name = method.strip("/").split("/")
     known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
     answers = "stream" if known is not None and known.server_streaming else "unary"
@@ -78,8 +78,8 @@ def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float)
 
 
 async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
-    """Return how a call with an empty request ends, or OK once its first message arrives. A served call without
-    messages, such as a watch of events, ends at its deadline."""
+    """Call the method with an empty request. Return the status code and the error reason. The code is OK as soon as a
+    message arrives. A stream that is served but sends nothing ends at its deadline."""
     call = begun(fronted.routed.channel, method, metadata, seconds)
     try:
         if isinstance(call, grpc.aio.UnaryUnaryCall):
@@ -137,7 +137,7 @@ def test_open_calls_need_no_key() -> None:
 
 
 def paths_of(app: App) -> list[tuple[str, str, str]]:
-    """Return the method, the declared path and a requested path of every route."""
+    """Return, for every route, its method, its declared path, and a concrete path that can be requested."""
     return [
         (method, route.path, route.path.replace("{model:path}", "octet/writer").replace("{", "").replace("}", ""))
         for route in app.routes

@@ -1,4 +1,4 @@
-"""The number of calls that have sent no request, and of calls that count against no key, is bounded."""
+"""The router limits how many calls may be open that have not sent their request yet, or that count against no key."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def never() -> AsyncIterator[bytes]:
 
 
 async def left_open(calls: list[Any], least: int) -> int:
-    """Wait until at most `least` calls are open, and a little longer. Return how many are open."""
+    """Wait until at most `least` calls are open, and a little longer. Return the number of open calls."""
     for _ in range(600):
         await asyncio.sleep(0.1)
         if sum(not call.done() for call in calls) <= least:

@@ -24,7 +24,7 @@ PROMPT = 220
 
 
 class FirstToken(NamedTuple):
-    """A probe: the seconds to its first token, and its cached prompt tokens."""
+    """The measurements of one probe."""
 
     seen: float
     """Seconds measured by the caller, with network noise."""
@@ -36,7 +36,7 @@ class FirstToken(NamedTuple):
 
 @dataclass
 class Probes:
-    """Probes of used and of unused prompts."""
+    """Probes of prompts that the victim has used, and of prompts that it has not used."""
 
     used: list[FirstToken] = field(default_factory=list)
     unused: list[FirstToken] = field(default_factory=list)
@@ -59,8 +59,8 @@ class Probes:
 
 
 def auc(used: list[float], unused: list[float]) -> float:
-    """Return the share of pairs in which the used prompt is faster than the unused one, counting ties as half. A share
-    of 0.5 reveals nothing."""
+    """Return the share of pairs in which the used prompt was faster than the unused one. A tie counts as half a pair. A
+    share of 0.5 reveals nothing."""
     wins = sum((one < other) + 0.5 * (one == other) for one in used for other in unused)
     return wins / (len(used) * len(unused))
 
@@ -114,8 +114,8 @@ async def probe(
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """If timing reveals nothing, the `auc` of 500 probes differs from 0.5 by more than 0.07 in one of 150 runs. In that
-    case, 500 more probes are taken, and all thousand must meet the same bound."""
+    """Even if timing reveals nothing, the `auc` of 500 probes differs by chance from 0.5 by more than 0.07 in one of
+    150 runs. In that case, 500 more probes are sent, and the `auc` of all thousand must be within the bound."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:
         replicas = {}

@@ -1,4 +1,4 @@
-"""The key file round-trips, and its errors name the place without revealing secrets."""
+"""The key file round-trips. Errors say where in the file the mistake is, and reveal no secrets."""
 
 import json
 from typing import Any

@@ -159,7 +159,6 @@ def test_key_file_is_reloaded_and_running_calls_finish(tmp_path: Path, caplog: p
 
 
 async def test_key_file_is_checked_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the default interval of one second, the file is checked once after each sleep. A fake replaces the sleep."""
     path, ann, bob = tmp_path / "keys.json", issue_key("ann"), issue_key("bob")
     write(path, ann)
     source = open_keys(path, {}, None)

@@ -38,7 +38,7 @@ def test_no_time_span_exceeds_a_burst_plus_its_rate(most: int, gaps: list[float]
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.floats(0, 30), st.integers(1, 50_000)), min_size=1, max_size=30))
 def test_overdrawn_tokens_are_refilled_first(most: int, asks: list[tuple[float, int]]) -> None:
-    """A call is admitted if at least one token is left, so the limit is overdrawn by at most one answer."""
+    """A call is admitted while any token is left, so the limit is exceeded by at most one answer."""
     clock, meter, had, largest = ManualClock(), KeyMeter(Allowance(tokens_per_minute=most), 0.0), 0, 0
     for gap, num_tokens in asks:
         clock.sleep(gap)

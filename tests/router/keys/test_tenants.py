@@ -27,8 +27,8 @@ LONG = "tell me of the long way home " * 8
 
 
 async def looked_up(fronted: HttpHarness, request_id: str, key: IssuedKey, tenant: str = "") -> str:
-    """Return the caller and the tenant that the receipt names over gRPC and HTTP, or an empty string if there is no
-    receipt."""
+    """Return `caller/tenant` of the receipt, or an empty string if the key finds no receipt. gRPC and HTTP must
+    agree."""
     ask = wire.GetReceiptRequest(request_id=request_id, tenant=tenant)
     try:
         receipt = await fronted.routed.call("GetReceipt", ask, wire.Receipt, metadata=key.metadata)

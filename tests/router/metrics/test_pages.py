@@ -1,4 +1,5 @@
-"""Both metrics pages over real sockets: their content, their access, and no series made from callers' values."""
+"""The pages /metrics and /metrics/replicas over real sockets: their content, and who may read them. Values from callers
+must not create series."""
 
 import asyncio
 import json
@@ -19,7 +20,7 @@ from tests.specialist.server.harness import adapter_directory, ask, generate_req
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
-"""The number of hostile values of each kind. A label that used them would get as many series."""
+"""The number of hostile values of each kind. A label with these values would create as many series."""
 SAID = re.compile(r"\d-\d")
 """A pattern that matches a part of every hostile value."""
 
@@ -129,7 +130,7 @@ async def test_only_operators_see_the_metrics() -> None:
 
 
 async def test_a_scrape_does_not_wait_for_generation() -> None:
-    """A replica whose engine is stuck in a step still reports."""
+    """A replica whose engine is stuck in a step still reports its metrics."""
     stuck, goes_on = Event(), Event()
 
     def fault(_: Step) -> None:

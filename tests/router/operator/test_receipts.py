@@ -73,7 +73,7 @@ def in_json(receipt: inference.Receipt) -> Any:
 
 
 def has_lanes(fronted: HttpHarness) -> bool:
-    """Return whether every specialist with replicas has a lane, so that answers count for it."""
+    """Return whether every specialist with replicas has a serving lane, for which its answers can count."""
     server = fronted.routed.server
     lanes = {lane.specialist for lane in server.services.control.lanes() if lane.status == "serving"}
     return {"writer", "poet"} <= lanes and tuple(server.fleet.waiting_for) == ("away",)
@@ -113,7 +113,7 @@ async def explain(fronted: HttpHarness, request_id: str, tenant: str = "") -> wi
 
 
 def paths_of(request_id: str, tenant: str) -> list[str]:
-    """Return the paths of a request's explanation. An id that cannot be part of a path can only be a query
+    """Return all URLs of a request's explanation. An id that cannot be part of a path is passed only as a query
     parameter."""
     asked = f"/v1/story?{urlencode({'request_id': request_id, 'tenant': tenant})}"
     if "/" in request_id or request_id == "..":
@@ -137,7 +137,7 @@ async def explain_error(fronted: HttpHarness, request_id: str, tenant: str = "")
 
 
 async def whole(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
-    """Return the explanation once it has the comparison with the shadow."""
+    """Wait until the explanation contains the comparison with the shadow. Return the explanation."""
     async with asyncio.timeout(60):
         while not (await explained(fronted, request_id, tenant)).HasField("comparison"):
             await asyncio.sleep(0.05)

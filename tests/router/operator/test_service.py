@@ -62,7 +62,6 @@ def test_every_call_of_the_contract_is_served() -> None:
 
 
 def test_every_change_is_audited_published_and_shown() -> None:
-    """The changes are in an order in which each is possible."""
     with running_operator() as at, grpc.insecure_channel(at.address) as channel:
         events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
         events.initial_metadata()

@@ -1,4 +1,4 @@
-"""Findings name the fallback that answers, provided that it serves."""
+"""Findings name the fallback that answers instead, if that fallback serves."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ OUT = (held_open, only_shadows, recovers, drained, ejected)
 @pytest.mark.parametrize("first", OUT)
 @pytest.mark.parametrize("second", OUT)
 def test_a_fallback_that_is_down_answers_for_no_specialist(first: Any, second: Any) -> None:
-    """The two specialists are fallbacks of each other."""
+    """The specialists `debug` and `stl` are each other's fallback."""
     facts = facts_of("debug", "stl", "algo")
     debug, stl, algo = facts.overview.specialists
     debug.breaker.fallback, stl.breaker.fallback = "stl", "debug"

@@ -1,4 +1,4 @@
-"""Findings distinguish the five incidents and claim no more than the facts show."""
+"""Findings distinguish the five incidents of docs/runbook.md, and claim no more than the facts show."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -219,7 +219,7 @@ def test_thresholds_are_taken_from_the_configuration() -> None:
 def test_an_objective_for_half_of_the_requests_burns_when_nearly_all_fail(
     share: float, rate: float, reported: Any, burns: bool
 ) -> None:
-    """The highest possible burn rate of such an objective is 2."""
+    """If half of the requests may miss the target, the burn rate is at most 2."""
     facts = facts_of("debug")
     objective = facts.overview.specialists[0].slo.objectives[0]
     objective.name, objective.share = "ttft_p50", share

@@ -88,7 +88,7 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
 
 
 def asked(attempts: AttemptSequence, fails: Mapping[str, FailureKind]) -> list[str]:
-    """Return the specialists that are tried, in order. Each fails in the given way."""
+    """Return the specialists in the order in which they are tried. Each fails with its kind of failure in `fails`."""
     order = []
     while (chosen := attempts.next()) is not None:
         order.append(chosen.specialist)
@@ -150,7 +150,7 @@ def test_a_deadline_ends_the_request_at_any_specialist() -> None:
 
 
 def filled(each: ReplicaSet, *, refusing: bool = False) -> ReplicaSet:
-    """Report every replica as full, or as refusing if `refusing` is set. Return the set."""
+    """Report every replica as full, or as refusing if `refusing` is set. Return the replica set."""
     for replica in each.replicas.values():
         running = 0 if refusing else 8
         replica.load_reported(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))

@@ -1,4 +1,4 @@
-"""What a gRPC status without a reason means: its origin, and whether the request had arrived."""
+"""How a gRPC status without an Octet error reason is classified."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Content is quarantined after two replicas died with it, one of them while it was on trial as a suspect."""
+"""The content of a request is quarantined after two replicas died with it, one of them while it was on trial as a
+suspect."""
 
 import asyncio
 from collections.abc import Callable
@@ -58,8 +59,8 @@ class QuarantineMachine(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Break a connection with requests in flight, some of them on trial as suspects. Other requests ended `before`
-        seconds earlier."""
+        """Break a connection with the contents `there` in flight, some of them on trial as suspects. Requests with the
+        contents `gone` ended `before` seconds earlier."""
         link = ReplicaConnection()
         link.drained = drained
         self.links.append(link)

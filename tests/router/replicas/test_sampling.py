@@ -1,4 +1,5 @@
-"""A replica is chosen from a random sample: a usable one, if any, with work that does not grow with the fleet."""
+"""A replica is chosen from a random sample. A usable replica is found if there is one, and the work does not grow with
+the fleet."""
 
 from collections import Counter
 from dataclasses import replace
@@ -54,7 +55,7 @@ def test_usable_replica_is_chosen_if_there_is_one(
 def test_sampling_all_replicas_agrees_with_picking_from_all(
     states: list[State], session: bytes, adapters: tuple[str, ...], seed: int
 ) -> None:
-    """The two chosen replicas may differ, but they have the same cost."""
+    """The two methods may choose different replicas, but these have the same cost."""
     made, tried = fleet(states, len(states))
     able = [each for each in made.replicas.values() if each.is_usable and each.name not in tried]
     chosen = made.choose(tried, session, adapters, Random(seed), healthy=True)

@@ -48,7 +48,7 @@ DIGEST = "c" * 64
 
 
 def opinion(**probabilities: float) -> Distribution:
-    """Return a distribution in which `reject` has the rest of the probability."""
+    """Return a distribution with these probabilities. The remaining probability goes to `reject`."""
     return made({**probabilities, REJECT: 1.0 - sum(probabilities.values())})
 
 

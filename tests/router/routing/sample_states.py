@@ -140,7 +140,7 @@ class PlanCase:
         return self.status.specialists[name].serves
 
     def fallback(self, name: str) -> str:
-        """Return the fallback, or an empty string if the caller excludes it."""
+        """Return the specialist's fallback, or an empty string if it has none or the caller excludes it."""
         fallback = self.ensemble.specialist(name).fallback or ""
         return "" if fallback in self.ask.exclude else fallback
 
@@ -149,7 +149,7 @@ class PlanCase:
 
 
 def request(random: Random) -> wire.InferRequest:
-    """Return a random request that the classifier usually decides."""
+    """Return a random request. In most cases, the classifier chooses its specialist."""
     names = random.sample(NAMES, len(NAMES))
     forced = random.choice([0, 0, 0, 0, 1, 2])
     asked = wire.InferRequest(
@@ -171,7 +171,7 @@ def random_distribution(random: Random) -> Distribution:
 
 
 def random_plan_case(seed: int, initial: bool = False) -> PlanCase:
-    """Return a random case with specialists in any state, decided by the real policy."""
+    """Return a random case. The real policy decides it, and the specialists may be in any state."""
     random = Random(seed)
     policy = policy_of(random.randrange(_NUM_ENSEMBLES))
     ask = new_validator().validate(request(random), None, None)
@@ -192,7 +192,7 @@ def plan_cases(initial: bool = False) -> st.SearchStrategy[PlanCase]:
 def plan_case(
     ensemble: Ensemble, status: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
 ) -> PlanCase:
-    """Return a case for a request with these fields. `sure` is the classifier's result."""
+    """Return a case for a request with the fields `asked`. `sure` is the classifier's result."""
     ask = validated_request(**asked)
     decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
     return PlanCase(ask, decision, ensemble, status or with_reported_lanes(FleetStatus.initial(ensemble)))

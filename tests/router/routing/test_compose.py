@@ -48,8 +48,7 @@ def test_the_replicas_request_matches_the_decision(
 
 
 def _everything_said(request: Any) -> str:
-    """Return all text of the request without the separator between two system prompts, the only text that the router
-    adds."""
+    """Return all text of the request, without the separator that the router adds between two system prompts."""
     first, *rest = (message.content for message in request.chat.messages)
     for specialist in ENSEMBLE.specialists:
         if specialist.system and first.startswith(f"{specialist.system}\n\n"):

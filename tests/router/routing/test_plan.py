@@ -40,14 +40,14 @@ _SAID = {"": "the configuration", "escalation": "escalation", "operator": "an op
 
 
 def stand_ins(case: PlanCase) -> list[str]:
-    """Return the specialists that may answer for the primary, in order, computed independently of the product."""
+    """Return the specialists that may answer instead of the primary, in order, computed without the code under test."""
     second = case.decision.second_choice
     names = [second] if case.ask.force else [case.fallback(case.decision.primary), second]
     return [name for name in names if name and name != case.decision.primary]
 
 
 def lead_of(case: PlanCase) -> str:
-    """Return the specialist that would be tried first, or an empty string."""
+    """Return the specialist that is tried first if nothing is escalated, or an empty string if none can answer."""
     able = (name for name in stand_ins(case) if can_stand_in(case, name))
     primary = case.decision.primary
     return primary if case.serves(primary) else next(able, "")
@@ -72,8 +72,8 @@ def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, 
 @settings(max_examples=250)
 @given(plan_cases(), DICE)
 def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(case: PlanCase, dice: Dice) -> None:
-    """The primary comes first if it serves, otherwise the first fallback that serves. Under escalation, the second
-    choice comes first for an uncertain request."""
+    """The primary comes first if it serves, otherwise the first fallback that serves. Under escalation, an uncertain
+    request may go to the second choice first."""
     plan = case.plan(dice)
     primary = case.decision.primary
     able = [name for name in stand_ins(case) if can_stand_in(case, name)]

@@ -45,7 +45,7 @@ class FixedClassifier:
 
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
-    """Return the receipt that a router would write."""
+    """Return the receipt that a router would write for `message`."""
     ask = new_validator().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
     draft.decided(asyncio.run(RoutingPolicy(ensemble).classify_and_decide(ask, FixedOpinions(thought))), ask.arrival)

@@ -10,7 +10,7 @@ from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request
 
 LONG_QUESTION = "and then tell me what comes after number {} of all the things that there are in this one store"
-"""A question so long that half a block is much less than half a turn."""
+"""A question so long that a turn has far more tokens than a block."""
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Conversation:
 
     @property
     def computed(self) -> list[int]:
-        """Prompt tokens that were computed, for every turn."""
+        """For every turn, the number of prompt tokens that were computed instead of being found in the cache."""
         return [receipt.usage.prompt_tokens - receipt.usage.cache_hit_tokens for receipt in self.receipts]
 
     @property
     def fresh(self) -> list[int]:
-        """For every turn but the first, the prompt tokens that no earlier turn can have computed. The last token of an
-        answer is sampled but never computed."""
+        """For every turn but the first, the number of prompt tokens that no earlier turn can have computed. The last
+        token of an answer is sampled but never computed."""
         usages = [receipt.usage for receipt in self.receipts]
         pairs = pairwise(usages)
         return [new.prompt_tokens - (old.prompt_tokens + old.completion_tokens - 1) for old, new in pairs]

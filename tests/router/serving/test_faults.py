@@ -448,7 +448,6 @@ def test_a_failed_watchdog_is_restarted(monkeypatch: pytest.MonkeyPatch, caplog:
 
 
 async def test_a_request_that_one_replica_could_not_read_is_sent_to_the_next() -> None:
-    """A slow connection to one replica must leave the caller time for another."""
     unread = Refusal(
         error_pb2.ERROR_REASON_DEADLINE,
         "it did not come within 20 s",

@@ -90,7 +90,7 @@ async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
 
 
 async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The router must end a request that waits for a replica. The watchdog would end it later."""
+    """The wait itself must end at the deadline. The watchdog would end the request only later."""
     monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
     monkeypatch.setattr(replicas, "WAIT_SECONDS", 60.0)
     replica = AsyncExitStack()

@@ -34,7 +34,7 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 
 
 class PipelineHarness:
-    """A request pipeline among fakes that record how a request is counted."""
+    """A request pipeline with fakes that record how a request is counted."""
 
     def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
         self.case = case
@@ -157,7 +157,7 @@ def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPat
 def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_adapters(
     name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
-    """A replica without a revision has not reported yet, so its adapters are unknown."""
+    """If `revision` is None, the replica has not reported yet, so its adapters are unknown."""
     case = sure()
     algo = case.status.specialists["algo"]
     lane_adapters = tuple((each, each) for each in wanted)

@@ -84,7 +84,7 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
 
 
 async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
-    """Regression test: gRPC cancelled such calls without a reason."""
+    """Regression test: gRPC cancelled calls without a reason if it had not handed them over to the router yet."""
     async with running_replica(sim()) as served, running_router({"writer": [served.address]}) as routed:
         await routed.server.drain()
         address, request = f"127.0.0.1:{routed.server.port}", infer_request().SerializeToString()

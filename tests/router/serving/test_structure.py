@@ -1,4 +1,5 @@
-"""A structure reaches the replica through the router, and its refusal reaches the caller unchanged."""
+"""A required structure reaches the replica through the router. If the replica refuses the structure, the caller gets
+that refusal unchanged."""
 
 import json
 

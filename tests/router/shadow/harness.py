@@ -1,5 +1,5 @@
-"""Real replicas behind sockets, with the relayed primary answer, its shadows and their evaluation, but without the
-router's API."""
+"""Primary answers with their shadows and evaluation, from real replicas behind sockets, but without the router's
+API."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

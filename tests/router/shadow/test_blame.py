@@ -1,5 +1,5 @@
-"""The content of a broken shadow is blamed only if the replica had accepted the shadow and is lost: shadows have a
-connection of their own, which may break by itself."""
+"""If a shadow's stream breaks, its content is blamed only if the replica had accepted the shadow and is lost. Shadows
+have their own connection, which may break while the replica is alive."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,8 @@ class BreakingStream:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """Before the shadow is accepted, its stream may break merely because its own channel has not reconnected yet."""
+    """Before the shadow is accepted, its stream may break only because the shadows' own connection is not restored
+    yet."""
     connected = replica()
     connected.health_reported(is_serving=True)
     stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)

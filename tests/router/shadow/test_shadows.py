@@ -126,7 +126,8 @@ async def test_primary_is_answered_and_evaluated_whatever_its_shadow_does(
 
 @pytest.mark.parametrize(("text", "most"), [("", 60_000), ("x" * 50_000, 1000)])
 async def test_endless_chunks_are_limited_in_number_and_in_size(text: str, most: int) -> None:
-    """The request allows 2,000 tokens, and at most 128 KiB are captured. The connection buffers the rest."""
+    """The request allows 2,000 tokens, and at most 128 KiB are captured. The replica can write somewhat more, which the
+    connection buffers."""
     num_written = 0
 
     async def behave(_: wire.GenerateRequest, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""A strict parser for those RFC 9651 structured fields that the header uses."""
+"""A strict parser for the part of RFC 9651 (structured fields) that the header `octet-slo` uses."""
 
 import re
 from typing import TypeAlias

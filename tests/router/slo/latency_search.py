@@ -32,7 +32,7 @@ _MODIFIER = re.compile(r"\s*(by|without)\s*\(([^)]*)\)\s*")
 
 
 def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
-    """Return the fields of messages that hold a latency but belong to no specialist."""
+    """Return the message fields that hold a latency, in messages that belong to no specialist."""
     known = list(messages)
     parents: dict[str, list[tuple[Descriptor, str]]] = {}
     for message in known:

@@ -53,6 +53,6 @@ class Router:
         return found
 
     def published(self, specialist: str = "writer") -> operator_pb2.Slo:
-        """Return the published figures, computed without the cache."""
+        """Return the figures that are published once the cache has expired."""
         self.clock.sleep(CACHE_SECONDS)
         return self.slos.of(specialist)

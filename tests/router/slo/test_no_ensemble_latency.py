@@ -1,5 +1,5 @@
-"""No message, answer, header, metric or dashboard has a latency of the whole ensemble. Control: every search finds such
-a latency if one is added."""
+"""No message, answer, header, metric or dashboard has a latency of the whole ensemble. As a control, every search must
+find such a latency when one is added."""
 
 import importlib
 import json
@@ -42,7 +42,7 @@ def all_messages() -> list[Descriptor]:
 
 
 def planted(fields: dict[str, str], name: str = "Offender") -> Descriptor:
-    """Return a message type with these fields, each a number, a string or a message of slo.proto."""
+    """Return a message type. `fields` maps each field name to its type: double, string or a message of slo.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"planted/{name}.proto", package="planted", syntax="proto3", dependency=["octet/v1/slo.proto"]
     )
@@ -84,7 +84,7 @@ def test_no_message_has_a_latency_of_several_specialists() -> None:
     ],
 )
 def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> None:
-    """A message is also found if it contains a message with a latency but names no specialist."""
+    """A message is found too if it contains another message with a latency, and names no specialist."""
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 

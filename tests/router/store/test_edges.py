@@ -94,7 +94,7 @@ async def test_a_call_beyond_the_limit_is_refused_at_once() -> None:
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
-    """The database settings guarantee this."""
+    """SQLite guarantees this with the settings that the test checks."""
     with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
         assert connection.execute("PRAGMA synchronous") == [(2,)]
         assert connection.execute("PRAGMA journal_mode") == [("wal",)]

@@ -81,8 +81,7 @@ class FaultyOpener:
 
 
 async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
-    """Retry the change until it is made, and return its version. Every failure must be certain to have changed
-    nothing."""
+    """Retry the change until it is made, and return its version. Every failure must report that nothing was changed."""
     while True:
         try:
             return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version
@@ -242,7 +241,8 @@ class StuckOpener(FaultyOpener):
 
 @contextmanager
 def stuck_at(statement: str, turn: float, answer: float) -> Iterator[None]:
-    """Block stores at this statement, and limit the seconds for which a call waits for its turn and for its answer."""
+    """Block stores at this statement. `turn` and `answer` are the seconds for which a call waits for its turn and for
+    its answer."""
     StuckConnection.free.clear()
     StuckConnection.is_waiting.clear()
     with pytest.MonkeyPatch.context() as patch:

@@ -1,5 +1,5 @@
-"""Random histories of jobs: routers claim, pause, die and return late; commits are lost; jobs are cancelled. A job ends
-exactly once, its events have no gaps, and a reported event never changes."""
+"""Laws of jobs, checked on random histories in which routers pause, die and return late, and commits are lost. A job
+ends exactly once, its events have no gaps, and a reported event never changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

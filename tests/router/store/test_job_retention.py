@@ -1,4 +1,5 @@
-"""Ended jobs that are too old are deleted first, then the oldest of the tenant with the most ended jobs or bytes."""
+"""Ended jobs that are too old are deleted first, then the oldest ended jobs of the tenant that has the most of them, by
+number or bytes."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Queries for receipts: newest first, by label, whether written or buffered, at every router."""
+"""Queries return the newest receipts with the given labels, written or still buffered, at every router."""
 
 import asyncio
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ def replacement_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def order(store: Any) -> int:
-    """Make changes that are acknowledged. Return the version of the breaker's document."""
+    """Make a few changes. Return the version of the breaker's document."""
     held = await store.change("breaker", "shell", 0, {"hold": "open"}, audit_row("shell"))
     gone = await store.change("knob", "gone", 0, {"n": 1}, audit_row())
     await store.change("knob", "gone", gone.version, None, audit_row())
@@ -105,7 +105,6 @@ def test_an_emptied_database_gets_acknowledged_changes_back(
 
 
 async def test_a_change_right_after_a_loss_restores_the_database_first(shared_url: str) -> None:
-    """The calls follow the loss immediately."""
 
     async def order_one(store: Any) -> None:
         await store.change("knob", f"k{len(await store.documents())}", 0, {}, audit_row())
@@ -150,7 +149,7 @@ def test_a_backup_put_in_place_is_taken_over_unchanged(tmp_path: Path, caplog: p
 
 
 async def test_a_history_rolled_back_in_place_is_taken_over_unchanged(shared_url: str) -> None:
-    """The restored sequence numbers are lower, but soon as high as before."""
+    """The rollback lowers the sequence number, which soon reaches its old value again."""
     followers = [Follower(), Follower()]
     async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
         await one.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -180,7 +179,7 @@ async def test_a_backup_restored_into_the_open_file_is_taken_over_unchanged(tmp_
 
 
 def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
-    """SQLite's side files, which stay, belong to the removed file."""
+    """SQLite's -wal and -shm files stay, although they belong to the removed file."""
     path = tmp_path / "state.db"
 
     async def scenario() -> None:
@@ -248,7 +247,7 @@ READ = st.integers(0, 8)
 def test_two_concurrent_restores_lose_nothing(
     changes: list[tuple[str, int | None]], have_read: tuple[int, int], between: str | None
 ) -> None:
-    """The router that has seen less may restore first. A change between the two restores must stay."""
+    """The router that knows fewer changes may restore first. A change between the two restores must not be lost."""
     old = fresh("old")
     states: list[dict[str, Any]] = [{}]
     writer = Database(old, StoreSnapshot("", lambda: NOW))

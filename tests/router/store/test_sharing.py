@@ -60,7 +60,7 @@ async def test_readers_miss_no_change_of_independent_writers(shared_url: str) ->
             version = (await store.change("knob", name, version, {"n": number}, audit_row(name))).version
 
     async def read(follower: Follower, store: Store) -> None:
-        """Read without a pause, so that even a short race in the database shows."""
+        """Read without a pause, so that even a short race in the database is noticed."""
         while len(follower.audit) < NUM_STORES * NUM_CHANGES:
             assert store._sync is not None
             store._sync.run_soon()

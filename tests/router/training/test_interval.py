@@ -25,7 +25,7 @@ def test_a_share_lies_in_its_interval_and_both_ends_are_shares(hits: int, more: 
 
 
 def test_an_interval_equals_the_textbook_example() -> None:
-    """The example of Agresti and Coull: 9 of 10."""
+    """The example of Agresti and Coull: 9 successes in 10 trials."""
     low, high = share_interval(9, 10)
     assert (round(low, 3), round(high, 3)) == (0.596, 0.982)
 
@@ -42,7 +42,7 @@ def test_a_quantile_interval_is_bounded_only_with_enough_cases(share: float, tot
 
 @pytest.mark.parametrize(("share", "total"), [(0.9, 36), (0.9, 200), (0.5, 60), (0.1, 300)])
 def test_the_quantile_lies_in_its_interval(share: float, total: int) -> None:
-    """The quantile of uniform random numbers is the share itself."""
+    """For uniform random numbers between 0 and 1, the quantile of a share equals the share."""
     low, high = quantile_ranks(share, total)
     random, rounds, hits = Random(0), 1500, 0
     for _ in range(rounds):

@@ -1,4 +1,5 @@
-"""A proposed threshold follows its rule, and needs enough data."""
+"""A proposed threshold is the smallest that reaches a goal, or the largest within a budget. With too little data, none
+is proposed."""
 
 from math import ceil
 

@@ -18,7 +18,7 @@ TUNE = ("router", "tune")
 
 
 def comparisons(num: int, *, seed: int = 0, intent: str = "review") -> list[wire.Comparison]:
-    """Return comparisons in which the shadow alone is right more often if the primary's confidence is lower."""
+    """Return comparisons in which the primary is right less often if its confidence is lower."""
     random, made = Random(seed), []
     for number in range(num):
         confidence = random.random() / 2

@@ -59,7 +59,7 @@ def test_every_source_is_in_exactly_one_fold() -> None:
 
 
 def test_a_left_out_source_does_not_influence_its_own_results() -> None:
-    """A word that reveals the label in only one source must not help with that source."""
+    """A word that reveals the label in only one source must not improve the results for that source."""
     marked_records = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
     labels = collect_labels(marked_records)
     plain, marked = left_out_probabilities(small_corpus(), labels), left_out_probabilities(marked_records, labels)

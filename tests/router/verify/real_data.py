@@ -31,7 +31,7 @@ def drrepair(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def program(lines: list[dict[str, Any]]) -> str:
-    """Return the program with the braces that the file replaces with indentation."""
+    """Return the program's text, with the braces that the data file expresses by indentation."""
     kept = [line for line in lines if line["code"].strip() != "}"]
     out: list[str] = []
     for line, after in zip(kept, [*kept[1:], {"indent": 0}], strict=True):

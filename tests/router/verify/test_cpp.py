@@ -226,7 +226,7 @@ class _SlowSandbox(Sandbox):
 
 
 def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
-    """Other answers are compiled between two runs for the same answer."""
+    """Every run starts late, because other answers occupy the slots."""
 
     async def allowed() -> list[float]:
         sandbox = _CrowdedSandbox("namespaces", VerifierPool())

@@ -1,5 +1,6 @@
 # ruff: noqa: E501
-"""An answer is skipped only for headers, libraries or names that are missing, never for an error text of its own."""
+"""Verification is skipped only if a header, library or name is missing, never because of an error text that the answer
+contains."""
 
 import pytest
 from hypothesis import given

@@ -85,7 +85,7 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe
 
 
 def test_a_listening_socket_outside_is_out_of_reach(mode: SandboxMode, probe: str) -> None:
-    """Control: a process outside the sandbox can connect to the listener."""
+    """As a control, the test first connects to the listener from outside the sandbox."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
         result = ended(mode, caged([probe, str(os.getpid()), "/"]))
