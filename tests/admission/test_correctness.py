@@ -260,8 +260,8 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 @settings(max_examples=60)
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
-    """Eleven checks a second, at random times, lead to the same states as one check a second, with each change at most
-    a second apart."""
+    """A breaker that is checked eleven times a second, at random times, changes its state within a second of a breaker
+    that is checked once a second."""
     random = Random(seed)
     coarse, fine = BreakerRecord(since=START), BreakerRecord(since=START)
     for i in range(40 * len(levels)):
@@ -282,8 +282,8 @@ def test_a_second_step_changes_nothing(standing: BreakerRecord, counts: Counts, 
 @settings(max_examples=40)
 @given(seed=seeds)
 def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
-    """Each router reads and advances the document. It writes the result only if the other router has not written since
-    then."""
+    """Both routers advance the breaker record in the store. A router's write is dropped if the other router has written
+    since it read the record."""
     random, samples = Random(seed), Random(seed + 1)
     document, version, transitions = BreakerRecord(since=START), 0, list[BreakerTransition]()
     window = RollingWindow(60, 1)
@@ -314,7 +314,7 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
 @settings(max_examples=40)
 @given(seed=seeds, restarts=st.lists(st.integers(1, 499), max_size=8), away=st.integers(0, 5))
 def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], away: int) -> None:
-    """A restarted breaker has only its stored document. The samples are in the store too."""
+    """The store holds the breaker's record and the samples, so a restart loses neither."""
     steady, restarted = Lane(seed), Lane(seed)
     blind_until = 0
     for i in range(500):

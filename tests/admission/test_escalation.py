@@ -178,8 +178,8 @@ def test_the_levels_of_the_usual_rules() -> None:
 
 
 class Load:
-    """A constant load of 40 requests a second on a specialist. `refused_at` returns the share of requests that it
-    refuses at an escalation level."""
+    """A specialist with a constant load of 40 requests a second. `refused_at` returns the share of them that is refused
+    at a given escalation level."""
 
     def __init__(self, refused_at: Callable[[int], float], seed: int = 0) -> None:
         self.refused_at = refused_at
@@ -209,8 +209,8 @@ def test_under_a_constant_load_that_a_level_makes_bearable_it_stays_there(seed: 
 
 @pytest.mark.parametrize("enough", [1, 3, TOP])
 def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare(enough: int) -> None:
-    """At every level below `enough`, too many requests are refused; at `enough`, none are. Only a step back shows
-    whether the level is still needed."""
+    """At every level below `enough`, half of the requests are refused; from `enough` on, none are. Only a step back
+    shows whether the level is still needed."""
     load = Load(lambda level: 0.5 if level < enough else 0.0)
     load.run(20_000)
     assert {move.after for move in load.moves if move.at > START + 600} <= {enough - 1, enough}

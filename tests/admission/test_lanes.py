@@ -378,7 +378,7 @@ def test_before_all_samples_are_there_a_breach_must_be_beyond_doubt(good: int, b
 
 @given(good=st.integers(0, 49), total=st.integers(10, 49), bar=st.floats(0.05, 0.95))
 def test_a_lane_at_its_floor_hardly_ever_goes_early(good: int, total: int, bar: float) -> None:
-    """The evidence for a rollback is very unlikely if the lane's true rate equals the floor."""
+    """If the true pass rate equals the floor, a result poor enough for a rollback has a probability below 0.1 %."""
     good = min(good, total)
     if judged(loaded(first()), {2: Counts(good, total - good)}, RULES, bar)[0] == "roll_back":
         assert binomial_tail(good, total, bar) < 0.001
@@ -392,7 +392,8 @@ def test_a_single_failure_is_beyond_doubt_where_there_may_be_none() -> None:
 
 
 def binomial_tail(good: int, total: int, chance: float) -> float:
-    """Return the probability of at most `good` passes."""
+    """Return the probability of at most `good` passes in `total` trials, each of which passes with probability
+    `chance`."""
     probability, tail = (1 - chance) ** total, 0.0
     for i in range(good + 1):
         tail += probability

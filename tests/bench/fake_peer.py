@@ -39,7 +39,7 @@ class FakePeer:
         return self._answer(prompts, new_tokens)
 
     def spin(self, seconds: float) -> float:
-        """Start a child process that keeps a CPU busy, like a busy-waiting thread. Return its id without waiting."""
+        """Start a child process that keeps a CPU busy for `seconds`. Return its process id at once."""
         pid = os.fork()
         if pid == 0:
             stop = time.monotonic() + seconds

@@ -1,5 +1,5 @@
-"""What admission guarantees at ten times the capacity, in simulated time. Each guarantee fails without the part of the
-product that keeps it."""
+"""What admission guarantees at up to ten times the capacity, in simulated time. Some tests disable a part of admission
+and check that its guarantee then fails."""
 
 import argparse
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def without_displacement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def half_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every forecast half of the true time."""
+    """Halve the forecast duration of every request."""
     monkeypatch.setattr(Forecast, "late_by", _late_by_half)
 
 
@@ -72,7 +72,8 @@ def answers(one: Run) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("load", [3.0, 10.0])
 def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
-    """For every seed, the factor is 1.5 for a queue of the usual length, and 1.2 for a queue of the best length."""
+    """For every seed, Octet answers at least 1.5 times as many requests in time as a first-come-first-served queue of
+    the default length, and at least 1.2 times as many as such a queue of the best length."""
     asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
     ours = {seed: run(PLAN, offers, load, "octet", seed) for seed, offers in asked.items()}
     assert sum(missed(one, TOP) for one in ours.values()) == 0
@@ -99,7 +100,7 @@ def top_answered(one: Run) -> int:
 
 
 def top_alone(rate: float, seed: int) -> Run:
-    """Return a run in which no request of a lower priority arrives."""
+    """Return a run in which only requests of the highest priority arrive."""
     asked = [offer for offer in PLAN.offers(10.0, rate, seed) if offer.priority == TOP]
     return run(PLAN, asked, 10.0, "octet", seed)
 
@@ -124,8 +125,8 @@ def test_step_durations_match_the_estimator(flooded: list[Run], filled: list[Run
 
 @pytest.mark.slow
 def test_retry_after_is_about_right(rate: float) -> None:
-    """The median error over all refusals is bounded. It suffices that a third of the hints are accurate, because the
-    true wait depends on later arrivals."""
+    """The median ratio of the stated wait to the true wait is between 0.5 and 2. Only a third of the hints need to be
+    accurate, because the true wait depends on later arrivals."""
     followed_refusals = [
         refusal
         for seed in (2, 3, 4)
@@ -147,7 +148,7 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 @pytest.mark.slow
 def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
-    """The late requests have lower priorities, because the order of the queue protects the highest priority."""
+    """Condition c is that a new request must not make an admitted one late."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
     assert late(played(10.0, 2, rate)) > 10

@@ -90,7 +90,7 @@ def test_classes_and_deadlines_have_their_shares() -> None:
 
 @given(prompt=st.integers(2, 300), answer=st.integers(1, 30))
 def test_lone_work_equals_the_time_of_an_idle_replica(prompt: int, answer: int) -> None:
-    """If the scheduler may hold prompts back, a step has at most two chunks, so the answer may take 25 % longer."""
+    """A scheduler that may hold prompts back takes up to 25 % longer, because its steps have at most two chunks."""
     setup = ReplicaSetup(noise=0.0, stalls=0.0)
     load = offers(recorded([LengthShape(1.0, prompt, answer)]), Mix(), setup.cost, 1.0, 1e-6, seed=1)
     taken = {}

@@ -218,7 +218,6 @@ def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixtur
 
 
 def test_capacity_is_measured_from_arrival_to_last_answer() -> None:
-    """This also holds if all prompts are computed before the first answer starts."""
     times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
     assert capacity(times) == pytest.approx(0.3)
 

@@ -22,7 +22,8 @@ esac
 
 
 class FakePip:
-    """A fake Python interpreter that stands for this one and for the one in the environment."""
+    """A fake Python interpreter that records its arguments. It replaces `sys.executable` and the interpreter of the new
+    environment."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._record = directory / "record"

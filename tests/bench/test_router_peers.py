@@ -143,7 +143,7 @@ def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
 
 
 class FakeCaller(Caller):
-    """A caller whose short calls fail after `most_answers` of them."""
+    """A caller whose SHORT calls fail once `most_answers` of them have been answered."""
 
     def __init__(self, most_answers: int) -> None:
         self.left = most_answers

@@ -1,4 +1,5 @@
-"""Backends follow their orders, and callers count each token, wherever the bytes are split."""
+"""A backend sends what the `Order` in a prompt asks for, and callers count each token once, wherever the bytes are
+split."""
 
 import asyncio
 import socket

@@ -121,7 +121,8 @@ def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: P
 
 
 def become(pids: list[int], *states: str | None) -> bool:
-    """Return whether every process reaches one of these states within a minute. None: the process is gone."""
+    """Return whether every process reaches one of these states within a minute. The state None means that the process
+    is gone."""
     end = monotonic() + 60.0
     while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
         sleep(0.02)

@@ -79,7 +79,8 @@ def _pacers() -> list[int]:
 
 
 def _beats(works: list[float], late: dict[int, float] | None = None) -> list[Beat]:
-    """Return one beat per second. `works` are durations in 64ths of a second; `late` are delays in seconds."""
+    """Return one beat per second. `works` has the duration of each beat in 64ths of a second. `late` maps the number of
+    a beat to its delay in seconds."""
     woken = [second + (late or {}).get(second, 0.0) for second in range(len(works))]
     return [Beat(float(i), at, at + work / 64) for i, (at, work) in enumerate(zip(woken, works, strict=True))]
 
@@ -111,7 +112,6 @@ def _moments(intervals: list[Interval]) -> set[int]:
 
 @given(spans, times)
 def test_request_in_or_shortly_before_a_slow_period_meets_it(intervals: list[Interval], moment: float) -> None:
-    """The duration of the request does not matter."""
     slow_periods = SlowPeriods(joined(intervals))
     inside = any(first <= moment + 0.5 < last for first, last in intervals)
     assert slow_periods.meets(moment + 0.5) == inside

@@ -28,7 +28,7 @@ def admit_all(controller: AdmissionController, *bookings: Booking, now: float = 
 
 
 def run_at_once(controller: AdmissionController, *keys: str) -> None:
-    """Report that the requests started and generated their first token."""
+    """Report to the controller that the requests have started and generated their first token."""
     for key in keys:
         entry = controller.bookings.get(key)
         assert entry is not None

@@ -185,8 +185,8 @@ def test_after_a_slow_period_an_idle_replica_admits_a_request_to_measure_again()
 
 
 def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
-    """All but the last block of the prompt is cached. The cached blocks are shared with a running request, or have no
-    holder and must be held again."""
+    """All blocks of the prompt but the last are cached. If a running request holds them, they need no room. If no
+    request holds them, they take free blocks."""
     asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
     for shared, waits in ((304, False), (0, True)):
         controller = new_controller(num_blocks=40, headroom=0)
@@ -206,7 +206,7 @@ def test_cached_tokens_are_not_computed() -> None:
 
 
 def test_a_request_waits_for_blocks() -> None:
-    """Condition (a) of admission: there must be enough blocks; a free running slot alone does not suffice."""
+    """A free running slot is not enough: the pool must have enough free blocks too."""
     controller = new_controller(num_blocks=40, headroom=0)
     admit_all(controller, booking("a", prompt_tokens=500, max_tokens=100))
     run_at_once(controller, "a")
@@ -347,7 +347,6 @@ def run_request_with_little_slack(controller: AdmissionController, priority: int
 
 
 def test_a_request_that_would_make_another_late_is_refused() -> None:
-    """Condition (c) of admission: a new request must not make an admitted one late."""
     controller = new_controller()
     run_request_with_little_slack(controller)
     verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
@@ -374,8 +373,8 @@ def test_a_higher_priority_displaces_only_requests_that_it_makes_late() -> None:
 
 
 def book_urgent_request_that_suspends(controller: AdmissionController) -> Booking:
-    """Admit and return "urgent", which would be late if the running request "patient" went on. "patient" has no
-    deadline and is suspended."""
+    """Admit and start "patient", and then admit "urgent", for which the controller suspends "patient". Return the
+    booking of "urgent"."""
     admit_all(controller, booking("patient", max_tokens=200))
     run_at_once(controller, "patient")
     urgent = booking("urgent", priority=5, max_tokens=100, deadline=1.0)
@@ -585,7 +584,8 @@ steps = st.lists(
 
 
 def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
-    """Apply the moves to a new controller. They may name unknown requests. Return its verdicts and sweeps."""
+    """Apply the moves, some of which name unknown requests, to a new controller. Return the controller's verdicts and
+    sweeps."""
     controller, now, said = new_controller(max_running=2, max_waiting=4), 0.0, list[object]()
     inside: dict[str, int] = {}
     for number, (move, which, priority, seconds) in enumerate(moves):

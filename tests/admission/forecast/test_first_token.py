@@ -13,7 +13,8 @@ from tests.admission.forecast.builders import admit_all, booking, new_controller
 
 
 def one_seat(tokens: int = 100) -> AdmissionController:
-    """Return a controller whose only running slot is held by "first": for 0.64 s if `tokens` is 100."""
+    """Return a controller whose only running slot is held by the request "first", which generates `tokens` tokens. 100
+    tokens take 0.64 s."""
     controller = new_controller(max_running=1)
     admit_all(controller, booking("first", max_tokens=tokens))
     run_at_once(controller, "first")
@@ -47,7 +48,7 @@ def test_a_first_token_late_even_alone_gets_no_retry_hint() -> None:
 
 
 def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
-    """The new request "y" has an earlier deadline than "x", so it would take the slot first."""
+    """The new request "y" has an earlier first-token deadline than the waiting request "x", so it would run first."""
     controller = one_seat()
     admit_all(controller, booking("x", deadline=60.0, first_deadline=0.95))
     sooner = booking("y", max_tokens=100, deadline=20.0, first_deadline=0.9)

@@ -20,7 +20,7 @@ A_PROMISE = AnswerEstimate(0.0, 0.0, EstimateBound(0.0, 0.1, 0.01), EstimateBoun
 
 
 def enter(controller: AdmissionController, *bookings: Booking, aside: bool = False) -> None:
-    """Book the requests without a decision, as suspended if `aside` is true."""
+    """Book the requests without asking the controller for a decision. If `aside` is true, suspend them."""
     for each in bookings:
         controller.book(each, Admit(None, estimate=A_PROMISE), 0.0)
         if aside:
@@ -32,8 +32,9 @@ def suspended_keys(controller: AdmissionController) -> list[str]:
 
 
 def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionController:
-    """Return a controller whose request "urgent" is late from 0.25 s on unless it makes progress: 99 steps take 0.89 s
-    with another request, and 0.64 s alone."""
+    """Return a controller with the running requests "urgent" and "low", and `num_lower` waiting requests. If "urgent"
+    makes no progress, it counts as late from 0.25 s on: its remaining 99 steps take 0.89 s beside another request, and
+    0.64 s alone."""
     controller = new_controller(max_running=2)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
     run_at_once(controller, "urgent", "low")
@@ -44,7 +45,7 @@ def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionControll
 @pytest.mark.parametrize("num_lower", [0, 1, 3, 7])
 @pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
 def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now: float) -> None:
-    """Suspending a request does not help "urgent" if the next request in the queue takes its slot."""
+    """Suspending a request does not help "urgent" if the next request in the queue takes the freed slot."""
     controller = controller_with_late_urgent_request(num_lower=num_lower)
     sweep = controller.sweep(now)
     assert sweep.beneficiary == "urgent" and sweep.suspended[0] == "low"
@@ -282,7 +283,8 @@ def test_requests_of_one_kind_shed_together_get_the_same_hint() -> None:
 
 @given(tokens=st.integers(50, 4000), spare=st.floats(0.3, 3.0), limited=st.booleans())
 def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, limited: bool) -> None:
-    """The only slot is taken for `tokens` tokens. Checks the retry-after hints for a shed and for a refused request."""
+    """A retry after the hinted time is admitted, and a retry after 40 % of it is not. Very long and very short hints
+    are exempt."""
     controller = new_controller(max_running=1)
     admit_all(controller, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(controller, "first")
@@ -291,7 +293,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
     told = [controller.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
 
     def is_admitted(seconds: float) -> bool:
-        """Return whether the request is admitted after "first" has run for this long."""
+        """Return whether the request is admitted after "first" has run for `seconds`."""
         later = new_controller(max_running=1)
         first = booking("first", max_tokens=tokens, deadline=60.0 if limited else None)
         later.book(first, Admit(None), 0.0)
@@ -320,7 +322,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
 def test_a_request_that_follows_its_hints_is_admitted_before_long(
     slots: int, runners: int, tokens: int, spare: float, first: bool
 ) -> None:
-    """The request waits for a slot, or shares steps with the running requests."""
+    """A request that always retries after the hinted time is admitted at the sixth attempt at the latest."""
     runners = min(slots, runners)
     a_step = PRICES.decode_step + runners * PRICES.decode_token
     at, asked = 0.0, booking("x", max_tokens=100)
