@@ -1,4 +1,5 @@
-"""Routers that share a store but have different configurations: each begins at most one lane, and then all agree."""
+"""Routers that share a store but have different configurations begin at most one lane each, and then agree on the
+lane."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""The counts of a router's own requests, and those shared through the store, compared with a direct computation."""
+"""A router's counts of its own requests, and of those that other routers share through the store, compared with a
+direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias

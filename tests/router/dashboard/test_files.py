@@ -88,7 +88,6 @@ def test_short_runbook_has_the_sections_of_problems() -> None:
 
 
 def test_page_is_package_data() -> None:
-    """Every file that the page reads must be package data."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = config["tool"]["setuptools"]["package-data"]["router.api.http"]
     folder = ROOT / "router" / "api" / "http"

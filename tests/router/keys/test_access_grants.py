@@ -1,4 +1,4 @@
-"""Endless streams end when their key is revoked or expires."""
+"""A stream that would never end is closed when its key is revoked or expires."""
 
 import asyncio
 from collections.abc import AsyncIterator

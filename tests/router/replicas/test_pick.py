@@ -1,4 +1,5 @@
-"""A burst is spread, a session stays on its replica, and a replica that preempts gets fewer requests."""
+"""A burst of requests is spread over the replicas, a session stays on its replica, and a replica that preempts gets
+fewer requests."""
 
 from dataclasses import replace
 from random import Random

@@ -1,5 +1,5 @@
-"""The content of a request is quarantined after two replicas died with it, one of them while it was on trial as a
-suspect."""
+"""The content of a request is quarantined after two replicas died during or shortly after the request. For one of them,
+the content was on trial as a suspect."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """A replica is chosen from a random sample. A usable replica is found if there is one, and the work does not grow with
-the fleet."""
+the size of the fleet."""
 
 from collections import Counter
 from dataclasses import replace

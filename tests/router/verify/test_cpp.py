@@ -251,8 +251,6 @@ class _CrowdedSandbox(Sandbox):
 
 
 def test_the_event_loop_runs_during_verification() -> None:
-    """The router's event loop keeps running while an expensive source is compiled, and when the compilation is
-    cancelled."""
 
     async def ticking() -> tuple[int, float]:
         verifier = make_cpp("clang++")
