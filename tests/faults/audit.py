@@ -32,7 +32,8 @@ class Audit:
                 await self._compare(account)
 
     async def _compare(self, account: Account) -> None:
-        """Compare the account with its receipt, unless its caller left or a restart of the router lost the receipt."""
+        """Compare what the caller received with the router's receipt. Skip the request if its caller left, or if a
+        restart of the router lost the receipt."""
         if account.left:
             return
         try:

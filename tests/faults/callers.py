@@ -34,8 +34,8 @@ class RouterClient:
     """A connection to a router."""
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
-        """With `patient`, a call waits for a connection instead of failing. A connection that breaks later still ends
-        its calls as UNAVAILABLE."""
+        """With `patient`, a call waits until there is a connection instead of failing at once. If the connection breaks
+        later, the call still ends as UNAVAILABLE."""
         self._patient = patient
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._generate = self._channel.unary_stream(
@@ -145,7 +145,7 @@ class Callers:
 
     @asynccontextmanager
     async def calling(self, number: int, *, leave_share: float = 0.0) -> AsyncIterator["Callers"]:
-        """Run `number` callers, which abandon this share of their requests."""
+        """Run `number` callers. They abandon the share `leave_share` of their requests."""
         tasks = [asyncio.create_task(self._call(leave_share)) for _ in range(number)]
         try:
             yield self
@@ -202,8 +202,8 @@ class Callers:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
-    """Poll the condition, awaitable or not, until its value is true, and return that value. Raises AssertionError after
-    `seconds`."""
+    """Poll `condition`, which may be a coroutine function, until it returns a true value, and return that value. Raises
+    AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found = condition()

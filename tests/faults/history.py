@@ -119,9 +119,9 @@ class Outage:
     ended: float = inf
 
     def cut(self, account: Account) -> bool:
-        """Return whether the request lost its connection to the killed router and ended once, without a reason, before
-        the router was back. A request that begins without a connection, or long after the kill, waits for a connection
-        and must get a reason."""
+        """Return whether the kill of the router excuses how this request ended: it was under way, and ended during the
+        outage with one UNAVAILABLE and no reason."""
+        # A request that begins later waits for a connection and must get a reason.
         noticed = self.began + (NOTICE_SECONDS if account.connected else 0.0)
         under_way = account.began <= noticed
         broke = account.ended is not None and self.began <= account.ended <= self.ended
@@ -149,8 +149,8 @@ def violations(account: Account, golden: Golden) -> list[Violation]:
 
 
 def _of_its_end(account: Account) -> list[str]:
-    """Return what is wrong with the end of the request: it must end exactly once, with a reason unless it was
-    answered."""
+    """Return what is wrong with how the request ended. Unless its caller left, it must end exactly once, and with a
+    reason if it was not answered."""
     if account.left:
         return ["it ended after its caller had gone"] if account.codes else []
     if len(account.codes) != 1:
@@ -219,7 +219,7 @@ def _of_its_lane(account: Account) -> list[str]:
 
 
 def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
-    """Return how the router's receipt contradicts what the caller received. A caller that left contradicts nothing."""
+    """Return how the router's receipt contradicts what the caller received. The list is empty if the caller left."""
     ended = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
     if account.left:
         return []

@@ -59,7 +59,8 @@ class Comparison:
         self.figure(self.row, f"p50 TTFT afterwards, relative{self.where}", longer, "", "<= 1.2", short="<= 10")
 
     def put_longer(self, what: str, percent: int, usual: History, now: History, bound: str) -> None:
-        """Record the ratio of a latency percentile under the fault (`now`) to the same percentile in `usual`."""
+        """Record the ratio of a latency percentile under the fault (`now`) to the same percentile without it
+        (`usual`)."""
         both = waits(usual.answered), waits(now.answered)
         self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.slow_periods, bound)
         if self.slow_periods is not None:

@@ -170,7 +170,7 @@ def _repeat(raw: bytes, random: Random) -> bytes:
 
 
 def _other_type(raw: bytes, random: Random) -> bytes:
-    """Change the wire type, the low bits of a tag, in a random byte."""
+    """Replace the low three bits of a random byte. In a tag, these bits are the wire type."""
     spoiled = bytearray(raw or b"\x08")
     at = random.randrange(len(spoiled))
     spoiled[at] = (spoiled[at] & 0xF8) | random.randrange(8)

@@ -40,8 +40,8 @@ class Fault:
 
 @dataclass(slots=True)
 class Nemesis:
-    """Injects random faults. At most `most` processes are faulty at a time, and `spared` must permit their
-    combination."""
+    """Injects random faults. At most `most` processes are faulty at a time. `spared` decides which processes may be
+    faulty together."""
 
     faults: Sequence[Fault]
     random: Random
@@ -159,5 +159,6 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
 
 
 def leaves_one_replica(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
-    """Return a predicate: at least one process of each group is not faulty. A group of one process is exempt."""
+    """Return a predicate on the set of faulty processes: True if every group has a process that is not faulty. Groups
+    of one process do not count."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

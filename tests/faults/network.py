@@ -75,8 +75,8 @@ def why_no_virtual_links() -> str:
 
 @cache
 def _trial() -> str:
-    """Return why creating a link failed, or an empty string. In a container, root may lack the permission, and the
-    kernel the device type."""
+    """Return why no link can be created, or an empty string. A container may forbid it even to root, and a kernel may
+    lack the device type."""
     try:
         with _virtual_link() as link:
             link.slow()

@@ -48,7 +48,7 @@ class Process:
         return self.popen.poll() is None
 
     def ready(self, pattern: str = r"ready on (\S+)") -> "re.Match[str]":
-        """Wait until the process has reported ready since its last start. Return the match."""
+        """Wait until the output since the last start matches `pattern`. Return the last match."""
         found: list[re.Match[str]] = []
 
         def look() -> bool:

@@ -96,7 +96,7 @@ class Plan:
         return self.hosts.get(name, Host())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Yield the specialist and the name of each replica, as the router names them."""
+        """Yield each replica's specialist, and the name that the router gives the replica."""
         for specialist, number in self.specialists.items():
             for index in range(number):
                 yield specialist, f"{specialist}-{index}"

@@ -125,7 +125,8 @@ class Run:
 
 
 def latest_run(runs: Sequence[Run], row: Row) -> Run:
-    """Return the last run of the whole row, however it ended; if there is none, the last run of a part of it."""
+    """Return the last run with all tests of the row, whatever their outcome. If there is no such run, return the last
+    one with some of them."""
     whole = [run for run in runs if all(map(run.outcomes, row.tests))]
     parts = [run for run in runs if run.words(row) != NOT_RUN]
     return (whole or parts or [Run()])[-1]
@@ -149,7 +150,8 @@ def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
 
 
 def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
-    """Yield a line for each run from which a row is taken. A machine is described only once."""
+    """Yield one line per run that gave a row of the table. The first line about a machine also describes the
+    machine."""
     described: set[tuple[str, int, str, str]] = set()
     for run in {id(run): run for _, run in found}.values():
         if run.result is None:

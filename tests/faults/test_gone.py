@@ -78,7 +78,7 @@ async def _killed(site: Site, number: int) -> None:
 
 
 async def _cut(site: Site, router: RouterClient) -> float:
-    """Return the seconds until the router has given up on all callers that never read, although they stay connected."""
+    """Return the seconds until the router ends the requests of callers that stay connected but never read."""
     began = time.monotonic()
     silent = [await dial(site.http, LONG_ANSWER, window=2048) for _ in range(2)]
     unread = [router.unread(Question("writer", PROMPTS[0], LONG_ANSWER)) for _ in range(2)]

@@ -116,7 +116,7 @@ async def test_24_only_the_right_certificate_chain_is_accepted(chains: Path, fig
 
 
 def test_24_the_expired_certificate_is_otherwise_valid(chains: Path) -> None:
-    """Control: otherwise the expired certificate might be refused for another reason."""
+    """Control: the certificate is refused because it has expired, and for no other reason."""
     shown = ssl.create_default_context(cafile=str(chains / "ca.pem"))
     shown.load_cert_chain(chains / "expired.pem", chains / "expired.key")
     expired = ssl._ssl._test_decode_cert(str(chains / "expired.pem"))  # type: ignore[attr-defined]

@@ -135,8 +135,8 @@ class RefusedCall:
 
 
 async def _refusals(doors: Site, waits: Sequence[float]) -> dict[str, RefusedCall]:
-    """Return, by case, how each huge or broken request was refused. Meanwhile, other requests append their latencies
-    to `waits`."""
+    """Return how each huge or broken request was refused, by case. `waits` is a growing list of the latencies of other
+    requests."""
     cases = {f"gRPC, {name}": (True, _by_grpc(text)) for name, text in HUGE.items()}
     cases |= {f"gRPC, {name}": (True, raw) for name, raw in BROKEN_GRPC.items()}
     cases |= {f"HTTP, {name}": (False, _by_http(json.dumps(text))) for name, text in HUGE.items()}

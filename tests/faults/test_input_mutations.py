@@ -76,7 +76,8 @@ class DamagedRequests:
 
 
 async def _left(site: Site) -> dict[str, float]:
-    """Return the number of open requests and connections, without the connection of this check."""
+    """Return the numbers of requests in flight and of open HTTP connections. The connection of this check is not
+    counted."""
     page = await scraped(site)
     return {"requests": page["octet_inflight_requests"], "connections": page["octet_http_connections"] - 1}
 

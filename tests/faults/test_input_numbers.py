@@ -67,8 +67,8 @@ def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
 
 
 def _is_right(field: str, value: Any, received: CallResult) -> bool:
-    """Return whether the result is right. A value in range is served, or refused by a replica whose range is smaller;
-    any other value is refused. A refusal must name the field."""
+    """Return whether the result is right. A value outside the range must be refused. A value in the range may be
+    refused only by a replica whose own range is smaller. A refusal must name the field."""
     if value in RANGES[field] and received.code is grpc.StatusCode.OK:
         return True
     ended, is_refused = received.error, received.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -113,8 +113,8 @@ def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
 
 
 async def _over_http(fronted: HttpHarness) -> tuple[int, list[str]]:
-    """Send every body over HTTP. Return their number, and descriptions of wrong answers. Allowed are 200, only for
-    a finite JSON number, and 400 with a message that shows the cause."""
+    """Send every body over HTTP. Return the number sent, and a description of each wrong answer. An answer may have
+    status 200 only for a finite JSON number, and 400 only with a message that shows the cause."""
     num_sent, wrong = 0, []
     for path, name, literal, body in _bodies():
         received = await fronted.post(body, path)

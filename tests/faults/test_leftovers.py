@@ -53,7 +53,7 @@ def test_only_what_the_machine_forbids_may_skip(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_read_only_cgroups_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file is in the place of the folder, so the kernel reports an error."""
+    """A plain file takes the place of the `cpu` folder, so that no group can be created in it."""
     (tmp_path / "cpu").write_text("")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
     reason = cgroups.why_no_cgroups("cpu")

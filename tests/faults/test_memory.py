@@ -24,7 +24,7 @@ TAKEN = 0.96
 
 @contextmanager
 def hogged(group: Cgroup, folder: Path) -> Iterator[None]:
-    """Run the block while another process in the group holds most of its memory."""
+    """Run the block while another process in the cgroup holds most of the cgroup's memory."""
     words = [sys.executable, "-m", "tests.faults.hog", str(TAKEN)]
     hog = Process(words, folder / "hog.log", cgroups=[group.folder])
     try:

@@ -1,4 +1,4 @@
-"""The nemesis records an outage only when the router ends, so that no other fault excuses a violation."""
+"""The nemesis records an outage when the router ends, and for no other fault, because an outage excuses violations."""
 
 import sys
 from pathlib import Path

@@ -50,7 +50,8 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 
 
 async def asked_among(routed: RouterHarness, poison: str, prompts: list[str]) -> tuple[CallResult, list[CallResult]]:
-    """Send the poisonous request while other requests fill the batch of every replica. Return its result and theirs."""
+    """Send the poisonous request while other requests fill the batch of every replica. Return the result of the
+    poisonous request, and the results of the others."""
     others = [asyncio.create_task(routed.ask(infer_request(each, max_tokens=60, ignore_eos=True))) for each in prompts]
     await routed.until(lambda: routed.num_inflight == len(others) or any(task.done() for task in others))
     received = await routed.ask(infer_request(poison, max_tokens=60, ignore_eos=True))

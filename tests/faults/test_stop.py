@@ -32,8 +32,8 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_reuse(long: bool, fi
 
 
 async def _noticed(router: RouterClient, victim: Replica, callers: Callers, stay: float) -> float:
-    """Stop the replica until `stay` seconds after its breaker opened, and check that it is probed before it gets other
-    requests. Return the seconds until the breaker opened."""
+    """Stop the replica until `stay` seconds after its breaker opened. Then check that a probe is answered before other
+    requests are sent to the replica. Return the seconds until the breaker opened."""
     victim.process.stop()
     stopped = time.monotonic()
     try:

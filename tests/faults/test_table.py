@@ -64,7 +64,7 @@ def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
 
 
 def of_a_run(command: str, *lines: str) -> tuple[str, ...]:
-    """Return the lines of a complete run: these, and the line that ends it."""
+    """Return the lines of a complete run: `lines`, and the line that ends a run."""
     return (*lines, json.dumps({"run": asdict(RunMeter().result("faults", command, []))}))
 
 

@@ -46,7 +46,8 @@ class NaivePool:
     def forecast(
         self, owner: int, tokens: tuple[int, ...], num_tokens: int, headroom: int, depths: Collection[int] | None
     ) -> Forecast:
-        """Return what an admission must do. `depths` are the permitted numbers of hit blocks; None permits any."""
+        """Return the result that an admission must have. The number of hit blocks is 0 or one of `depths`; None permits
+        any number."""
         wanted = [(owner, tokens[:end]) for end in range(self.block_size, len(tokens), self.block_size)]
         found = list(takewhile(lambda content: content in self.cached.values(), wanted))
         num_hit = max((n for n in range(1, len(found) + 1) if depths is None or n in depths), default=0)

@@ -26,7 +26,7 @@ class Prompt:
 
 @st.composite
 def prompts(draw: st.DrawFn) -> Prompt:
-    """Draw a prompt: up to ten zeros and a short random tail, so that prompts share prefixes. Owner 0 is the most
+    """Draw a prompt: one to ten zeros and a short random tail, so that prompts share prefixes. Owner 0 is the most
     likely."""
     tokens = (0,) * draw(st.integers(1, 10)) + tuple(draw(few_tokens))
     return Prompt(

@@ -6,7 +6,7 @@ from kvpool import BlockPool
 
 
 def snapshot(pool: BlockPool) -> object:
-    """Return the pool's state without its version. It is equal before and after an operation that changes nothing."""
+    """Return the pool's state, without its version, in a form that can be compared."""
     return (
         [block.block_id for block in pool.free],
         [(block.ref_count, block.key, block.tokens) for block in pool.blocks],

@@ -92,7 +92,7 @@ class PoolLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=places, more=few_tokens)
     def fork(self, which: int, more: list[int]) -> None:
-        """Admit a continuation of a live sequence, which shares its blocks while they are in use."""
+        """Admit a continuation of a live sequence, so that both share blocks."""
         parent = pick(self.live, which)
         text = parent.tokens + tuple(more)
         self.admit(Prompt(parent.owner, text, num_tokens=len(text)), EVERYTHING)
@@ -176,8 +176,8 @@ class PoolLaws(RuleBasedStateMachine):
 
     @invariant()
     def refuses_stale_plans(self) -> None:
-        """A plan is valid only for the state it was made for. A fresh plan is kept, so that later operations make it
-        stale."""
+        """The pool must refuse a plan once the pool's state has changed. Each call adds a new plan for later calls to
+        check."""
         now = snapshot(self.pool)
         for planned in self.plans:
             if planned.seen != now:
@@ -211,7 +211,7 @@ class PoolLaws(RuleBasedStateMachine):
         return chain.keys(len(tokens) // self.pool.block_size)[-1]
 
     def _plan(self, chain: TokenChain, prompt: Prompt) -> tuple[AdmissionPlan, Forecast]:
-        """Return a plan and the naive pool's forecast, which must agree. Planning again must change nothing."""
+        """Return the pool's plan and the naive pool's forecast, which must agree. Planning must not change the pool."""
         before = snapshot(self.pool)
         resumable = None if prompt.depths is None else self._keys_at(chain, prompt.depths).__contains__
         plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)

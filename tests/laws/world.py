@@ -130,7 +130,7 @@ class World:
         self._observe(f"submit {request.request_id}")
 
     def _step(self, *, interrupted: bool) -> bool:
-        """Run a step, and return whether there was one. If `interrupted`, some of its requests end while it runs."""
+        """Run a step. Return False if there was none. If `interrupted`, some requests of the step end while it runs."""
         step = self.scheduler.assemble_step()
         if step is None:
             self._observe("idle")
@@ -159,7 +159,8 @@ class World:
         self._observe(f"{reason} {request_id}")
 
     def _spoil_a_snapshot(self) -> None:
-        """Flip a bit in saved states of a hybrid model. This may cost time, but must not change an answer."""
+        """Flip a bit in a waiting sequence's saved state and in a stored snapshot, if there are any. This may cost
+        time, but must not change an answer."""
         waiting = [seq for seq in self.scheduler.waiting if seq.saved is not None]
         if waiting:
             seq = self.rng.choice(waiting)

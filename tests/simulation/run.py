@@ -31,8 +31,8 @@ _LEFT_SECONDS = 1.0
 
 
 class PromptClassifier:
-    """A classifier that reads its result from the prompt: `NAME PERCENT ...`. The remaining probability goes to
-    the next specialist in order, or to `reject` if there is no other."""
+    """A classifier that reads its result from the prompt: `NAME PERCENT ...`. The remaining probability goes to the
+    next specialist in order, or to `reject` if there is only one specialist."""
 
     digest = "1" * 64
 
@@ -164,7 +164,8 @@ class _Run:
         task.add_done_callback(lambda _: self._sim.loop.call_later(_LEFT_SECONDS, self._check_left, caller))
 
     def _check_left(self, caller: Caller) -> None:
-        """Check that no replica without a scripted fault still computes this caller's request. Its call is over."""
+        """Check that no replica still computes this caller's request, whose call is over. Replicas with a scripted
+        fault are exempt."""
         disturbed = {fault.target for fault in self._script.faults}
         for machine, laws in self._laws.items():
             if machine.name not in disturbed:

@@ -173,7 +173,8 @@ def draw_judged(seed: int, random: Random) -> Script:
 
 
 def _sure(ask: ScriptedRequest) -> ScriptedRequest:
-    """Return the request with a prompt that the classifier assigns to the first specialist at 95 %, never cancelled."""
+    """Return the request with a prompt for which the classifier gives the first specialist 95 %. It names no specialist
+    and is never cancelled."""
     return replace(ask, text=f"{FIRST} 95 {_WORDS_JUDGED[0]} {ask.number}", force=(), cancel_after=None)
 
 
@@ -278,8 +279,7 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
-    """Draw a setup. A calm setup with `failures` 1, about every second one, has equal priorities; without faults,
-    `failures` has no other effect."""
+    """Draw a setup. About half of the calm setups have equal priorities."""
     size = random.choice((4, 4, 8))
     setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
@@ -294,7 +294,7 @@ def _setup(random: Random, *, calm: bool) -> Setup:
         fault_rate=0.0 if calm else random.choice((0.0, 0.03, 0.25)),
         fault_points={} if calm else _draw_fault_points(random),
     )
-    return replace(setup, equal=calm and setup.failures == 1)
+    return replace(setup, equal=calm and setup.failures == 1)  # Without faults, `failures` has no other effect.
 
 
 def _draw_fault_points(random: Random) -> dict[str, float]:
@@ -304,7 +304,8 @@ def _draw_fault_points(random: Random) -> dict[str, float]:
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> ScriptedRequest:
-    """Draw a request of a burst. Requests of equal priority have no adapters, so that all of them compete."""
+    """Draw a request of a burst. If the setup has equal priorities, its requests have no adapters, so that all of them
+    compete."""
     ask = _ask(number, random, setup)
     priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(

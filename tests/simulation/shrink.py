@@ -17,7 +17,8 @@ def law_of(broken: str) -> str:
 
 
 class Shrinker:
-    """Delta debugging over requests and faults, then over random faults. A shorter script must break the same law."""
+    """Finds a shorter script that breaks the same law, by delta debugging: removes scripted faults and requests, then
+    sources of random faults."""
 
     def __init__(
         self, result: RunResult, most_runs: int = _MOST_RUNS, run: Callable[[Script], RunResult] = run_script
@@ -45,7 +46,8 @@ class Shrinker:
         _minimal(self._best.script.asks, lambda asks: self._try(replace(self._best.script, asks=asks)))
 
     def _try(self, script: Script) -> bool:
-        """Return whether the script breaks the same law, and keep it if so. Return False if no run is left."""
+        """Return whether the script breaks the same law, and keep its result if so. Return False if the limit on runs
+        is reached."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -61,7 +63,7 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Call `works` with fewer and fewer items. Items without which it returns True stay dropped."""
+    """Call `works` with fewer and fewer items. If it returns True without some items, they are removed for good."""
     kept = tuple(items)
     if kept and works(()):
         return

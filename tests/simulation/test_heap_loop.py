@@ -91,7 +91,7 @@ def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_
 
 
 def test_a_task_without_a_process_is_not_adopted_by_the_process_that_wakes_it() -> None:
-    """The task has an empty context, which is false in a boolean test but must not be taken for a missing one."""
+    """The task has an empty context. Such a context is falsy, but the loop must still use it."""
     loop, process = HeapLoop(), Process("waker")
     found: list[Process | None] = []
 

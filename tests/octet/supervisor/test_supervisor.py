@@ -243,7 +243,7 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
-    """Return whether the signal is still pending."""
+    """Return whether the process has been sent the signal but has not handled it yet."""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = re.findall(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
     return bool(int(mask, 16) >> (number - 1) & 1)

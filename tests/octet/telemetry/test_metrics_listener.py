@@ -43,8 +43,7 @@ async def fetch(listener: MetricsListener, sent: bytes, context: ssl.SSLContext 
 
 
 async def status(listener: MetricsListener, context: ssl.SSLContext | None = None) -> str:
-    """Return the HTTP status, or `refused`. A listener that does not read a request may close the connection before its
-    answer arrives."""
+    """Return the HTTP status, or "refused" if the listener closed the connection without an answer."""
     try:
         head, _ = await fetch(listener, b"GET /metrics HTTP/1.1\r\n\r\n", context)
     except (ssl.SSLError, ConnectionError):

@@ -80,7 +80,7 @@ def test_order_of_arrival_does_not_matter(samples: list[tuple[float, float]], di
 
 @given(SAMPLES)
 def test_cached_total_is_the_sum_of_the_slices(samples: list[tuple[float, float]]) -> None:
-    """The test includes clocks that step back into a closed slice."""
+    """Some samples lie in a slice that is already closed, as after a backward step of the clock."""
     found = window()
     for at, seconds in samples:
         found.current(START + at).add(seconds)

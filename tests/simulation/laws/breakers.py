@@ -18,9 +18,10 @@ _EDGES = {
 
 
 class BreakerLaws:
-    """Compares a health breaker with this model: it is closed until `failures` failures in a row, or a confirmed loss
-    of the replica. It is then open for a cool-down, or until a sign of life, and half-open after that. Any success
-    closes it. A failed probe or another confirmed loss opens it again, for longer."""
+    """Compares a health breaker with a model of it. The model opens after `failures` failures in a row or a confirmed
+    loss of the replica. After a cool-down, or at a sign of life, it is half-open and allows one probe at a time. Any
+    success closes it. A failure or a confirmed loss while it is half-open opens it again, for twice as long, but at
+    most for `most` seconds."""
 
     def __init__(
         self,

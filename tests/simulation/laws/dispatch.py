@@ -204,8 +204,8 @@ class DispatchLaws:
             self._require(may, "only requests below the priority floor are turned away", receipt, priority)
 
     def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
-        """Check where the first attempt went: to the second choice if escalation moves this request there, else to the
-        primary unless it was demoted."""
+        """Check to which specialist the first attempt went. It must be the second choice if escalation moves the
+        request there. Otherwise it must be the primary, unless the primary was demoted."""
         decision = receipt.decision
         if not receipt.attempts or not self._is_sound(decision.primary):
             return
@@ -256,7 +256,7 @@ class DispatchLaws:
 
 
 def _is_sound(script: Script) -> Callable[[str], bool]:
-    """Return a predicate: whether the script never disturbs a specialist's replicas."""
+    """Return a function that tells whether the script leaves a specialist's replicas undisturbed."""
     setup = script.setup
     disturbed = {fault.target.rpartition("-")[0] for fault in script.faults if fault.kind in REPLICA_FAULTS}
     is_shaky = bool(setup.fault_rate or {*setup.fault_points} - {"store.away"})

@@ -26,7 +26,7 @@ class EscalationLaws:
         self._requests.add(now, good=served)
 
     def looks(self, now: float) -> int:
-        """Return the lowest permitted level. The laws do not say when a level must be released."""
+        """Return the lowest level that the laws permit now. They do not say when a level must fall."""
         self._note(self._now(now), now)
         is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
         return self._level + is_due

@@ -51,7 +51,7 @@ class ReplicaLaws:
         require(not getattr(replica.replica.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
     def forgotten(self, public_id: str) -> None:
-        """Check that a request whose call ended some time ago is gone, unless a long step is still in flight."""
+        """Check that the replica no longer computes this request, whose call ended some time ago."""
         if self._replica.engine.num_unread:
             return  # The step in flight takes long; its end will be checked.
         live = self._scheduler.ledger.live
@@ -88,7 +88,7 @@ class ReplicaLaws:
         engine.end, engine.submit = watched, watched_submit
 
     def _check_ends(self) -> None:
-        """Check that requests that had to end are gone, if the engine thread has read its inbox."""
+        """Once the engine thread has read its inbox, check that requests that had to end are gone."""
         if self._ended and not self._replica.engine.num_unread:
             left = self._ended & self._scheduler.ledger.live.keys()
             self._checker.require(not left, "an ended request is not computed", self._name, left)

@@ -61,7 +61,8 @@ class RequestLaws:
         self._checker.see(f"ended: {reason or code.name.lower()}")
 
     def kept_promises(self, records: Sequence[CallRecord]) -> None:
-        """Check that an admitted request was in time or preempted by a higher one. Only for scripts without faults."""
+        """Check that every admitted request was in time, or was preempted by one of higher priority. This holds only in
+        scripts without faults."""
         for record in records:
             name, error = record.ask.request_id, record.error
             reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
@@ -115,7 +116,8 @@ class RequestLaws:
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
     def _refused(self, record: CallRecord) -> None:
-        """Check that a refusal has a reason, unless its deadline passed, and that its retry-after is within bounds."""
+        """Check a refusal. It must have a reason, unless the request's deadline passed, and its retry-after must be
+        within bounds."""
         require, error, name = self._checker.require, record.error, record.ask.request_id
         if error is None:
             late = record.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -208,7 +208,8 @@ class Laws:
         self._check_starvation(chunk, served)
 
     def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
-        """Check that at most one chunk budget of prompt tokens is computed while a request that can decode waits."""
+        """Check that prefill does not starve decode: while a request that can decode waits, at most one chunk budget of
+        prompt tokens is computed."""
         owed = self._could_decode if self._chunk_taken else self._owed
         self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
         self._owed -= served
@@ -223,7 +224,8 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """Check that no request is passed over too often. Prompts that must run in rank order are exempt."""
+        """Check that no running request is passed over too often. Prompts with the adapter stack of an urgent chunk are
+        exempt, because they run in rank order."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
         hurried = self._hurried(served) if chunk else None
@@ -302,7 +304,7 @@ class Laws:
         return watched
 
     def _would_help(self, seq: Sequence, beneficiary: Sequence) -> bool:
-        """Return whether preempting `seq` would free a block that the beneficiary would not share anyway."""
+        """Return whether preempting `seq` would free a block. Blocks that `beneficiary` would share do not count."""
         if seq.table is None:
             return False
         wanted = set(beneficiary.chain.keys(beneficiary.num_tokens // self.pool.block_size))
@@ -310,8 +312,8 @@ class Laws:
         return any(block.ref_count == 1 and block.key not in wanted for block in blocks)
 
     def _hurried(self, served: set[Sequence]) -> tuple[str, ...] | None:
-        """Return the chunk's adapter stack if its most urgent prompt has a deadline, else None. With a deadline, also
-        check that its prompts run strictly in rank order."""
+        """If the most urgent prompt of the chunk's adapter stack has a deadline, check that the chunk serves the most
+        urgent prompts of that stack, and return the stack. Otherwise return None."""
         stack = next(iter(served)).request.lane.adapters
         prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
         line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)

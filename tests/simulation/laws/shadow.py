@@ -24,7 +24,7 @@ class ShadowLaws:
         checker: LawChecker,
         now: Callable[[], float],
     ) -> None:
-        """`asks` maps request ids to scripted requests, whose times count from the creation of this object."""
+        """`asks` maps request ids to scripted requests. The creation of this object is time 0 of the script."""
         self._shadows = shadows
         self._config = config
         self._asks = asks

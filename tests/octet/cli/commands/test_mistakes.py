@@ -75,7 +75,6 @@ def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("command", "extra"), [("serve", "serve"), ("router --port 1", "router"), ("specialist --engine sim", "serve")]
 )
 def test_missing_package_names_the_install_command(command: str, extra: str) -> None:
-    """The missing package is noticed when the arguments are parsed, or when the command starts."""
     ended = bare(*command.split())
     assert ended.returncode == 2
     name = command.split()[0]

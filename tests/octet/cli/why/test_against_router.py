@@ -316,8 +316,8 @@ async def test_requests_with_and_without_a_fallback(capsys: Captured) -> None:
 
 
 async def ask_until(routed: RouterHarness, condition: Callable[[], bool]) -> int:
-    """Send requests, for which the router picks replicas at random, until the condition is true. Return the number of
-    the last request."""
+    """Send requests until the condition is true, and return the number of the last one. Several may be needed, because
+    the router picks replicas at random."""
     for number in range(200):
         reply = await routed.ask(infer_request(request_id=f"r{number}"))
         assert reply.code is grpc.StatusCode.OK
