@@ -32,8 +32,8 @@ SHARED_DATA = _HERE.parent.parent / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Disable garbage collection, and let each worker that collects all tests start its imports at a different
-    module."""
+    """Collect tests without garbage collection. If all tests are collected, each worker starts its imports at a
+    different module."""
     with without_the_collector():
         worker = getattr(session.config, "workerinput", None)
         if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
@@ -45,8 +45,8 @@ ASYNC_TEST_SECONDS = 150.0
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Limit the run time of every async test, so that a hang fails with a traceback. The marker `bound` overrides the
-    limit, in seconds."""
+    """Limit the run time of every async test, so that a test that hangs fails with a traceback. The marker `bound` sets
+    another limit, in seconds."""
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         marker = item.get_closest_marker("bound")
         item.obj = _bound(item.obj, ASYNC_TEST_SECONDS if marker is None else marker.args[0])
@@ -74,8 +74,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With OCTET_NO_SKIP=1, as in CI, report a skipped test as failed unless `may_skip` accepts its reason, such as an
-    operation that the machine forbids."""
+    """With OCTET_NO_SKIP=1, as in CI, report a skipped test as failed unless `may_skip` accepts the reason."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and not may_skip(str(report.longrepr)):
         report.outcome = "failed"
@@ -96,7 +95,7 @@ def state_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every test its own state folder, never the user's."""
+    """Give every test its own state folder, so that no test uses the user's."""
     folder = tmp_path_factory.getbasetemp() / "state" / str(next(_numbers))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 

@@ -17,15 +17,15 @@ def forbidden(why: str) -> str:
 
 
 def may_skip(reason: str) -> bool:
-    """Whether a test may be skipped for this reason: any reason, or with OCTET_NO_SKIP=1 only one from `forbidden`.
-    `make faults` permits no skip."""
+    """Return whether a test may be skipped for this reason. By default, any reason is accepted. With OCTET_NO_SKIP=1,
+    only a reason from `forbidden` is accepted, and in `make faults` none is."""
     if os.environ.get(NO_SKIP) != "1":
         return True
     return _BEGIN in reason and os.environ.get(FORM) != "long"
 
 
 def note_missing(reason: str) -> None:
-    """Print why a part of a test is left out. Fail the test if this reason does not permit it."""
+    """Print why a part of a test is left out. Fail the test if `may_skip` rejects the reason."""
     if not may_skip(reason):
         pytest.fail(f"left out where nothing may be skipped: {reason}")
     print(f"left out: {reason}")

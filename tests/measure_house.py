@@ -203,9 +203,9 @@ def _serving(root: Path, folder: Path, flag: Path) -> Iterator[str]:
 def trace_request(root: Path) -> tuple[set[str], set[str]]:
     """Return the product files that a request runs through, and those on its call spine.
 
-    Many requests are traced. A file counts only if every request called into it, which excludes periodic work. The
-    spine unites the files on the deepest call stack of each thread of the router and the replica, for the thread's
-    median request.
+    Many requests are traced. A file counts only if every request called into it, which excludes periodic work. For the
+    spine, each thread of the router and the replica contributes the files on the deepest call stack of its median
+    request.
     """
     sys.path.insert(0, str(root))
     from octet import Client

@@ -1,4 +1,4 @@
-"""A valid adapter is read exactly; an invalid one is refused with a typed error before it serves."""
+"""A valid adapter is read without change; an invalid one is refused with a typed error before it serves."""
 
 import json
 from math import sqrt
@@ -209,7 +209,8 @@ def test_a_truncated_file_is_refused(length: int, tmp_path_factory: pytest.TempP
 @settings(max_examples=150)
 @given(bit=st.one_of(st.integers(0, 8 * 1200 - 1), st.integers(0, 8 * len(WHOLE) - 1)))
 def test_a_flipped_bit_is_refused_or_makes_another_adapter(bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """If the adapter is read, its weights are finite, and its digest differs exactly when its tensors differ."""
+    """If the damaged file is accepted, all weights are finite, and the digest differs if and only if a tensor
+    differs."""
     directory = tmp_path_factory.getbasetemp() / "flipped"
     whole = read_adapter(write(directory), MODEL)
     flipped = bytearray(WHOLE)

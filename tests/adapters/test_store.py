@@ -82,7 +82,8 @@ def test_a_name_is_replaced_though_the_store_is_full(directory: Callable[[int], 
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Compares the store with a simple model: it holds every named or pinned adapter, within the limit on copies."""
+    """Compares the store with a simple model. The store must hold every named or pinned adapter and never exceed its
+    limit on copies."""
 
     LIMIT = 3
 

@@ -16,8 +16,8 @@ ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512,
 
 
 class Run:
-    """A replica that the test steps itself. Before every step, the blocks that are neither held nor cached are
-    poisoned."""
+    """A replica whose steps the test runs itself. Before every step, it poisons the blocks that are neither held nor
+    cached."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: EngineUnderTest = factory(shape, ManualClock())
@@ -96,7 +96,7 @@ def _without_a_row(completion: Completion) -> Completion:
 
 
 class LoneAnswers:
-    """Computes the expected answer to a request: the engine's answer when the request runs alone."""
+    """Computes the expected answer to a request: what the engine answers when no other request runs."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory

@@ -42,7 +42,8 @@ def test_answer_does_not_depend_on_batch_chunk_cache_or_neighbour(
 
 
 def test_same_answer_after_being_preempted(engine: Factory, alone: LoneAnswers) -> None:
-    """Later requests of higher priority take the blocks; preempted requests resume with the same answer."""
+    """Later requests of higher priority take the blocks of running ones. The preempted requests must still give the
+    same answers."""
     requests = requests_for(engine, 11, count=16)
     run, rng = Run(engine, Shape(num_blocks=12, block_size=4)), Random(3)
     for request in sorted(requests, key=lambda request: request.priority):
@@ -67,7 +68,7 @@ def test_same_answer_from_the_cache(engine: Factory) -> None:
 
 
 def test_lanes_share_no_block(engine: Factory, alone: LoneAnswers) -> None:
-    """The same prompt, sent with several adapter stacks in turn, gets the answer of its stack each time."""
+    """The same prompt is sent with several adapter stacks in turn. Each answer must be that of its stack."""
     subject = engine(Shape(), ManualClock())
     base = requests_for(engine, 6, count=1)[0]
     run, answers = Run(engine, Shape()), set[tuple[int, ...]]()

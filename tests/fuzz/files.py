@@ -1,4 +1,4 @@
-"""Parsers that read files, with the files in memory."""
+"""Turns functions that read a file into parsers of bytes. The file is in memory where possible."""
 
 import os
 from atexit import register
@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 @cache
 def scratch() -> Path:
-    """Return a folder that is deleted when the process exits, in memory if /dev/shm is writable."""
+    """Return a folder that is deleted when the process exits. It is in memory if /dev/shm is writable."""
     place = Path("/dev/shm")  # noqa: S108  # a folder of its own below it
     folder = Path(mkdtemp(prefix="octet-fuzz-", dir=place if os.access(place, os.W_OK) else None))
     register(rmtree, folder, ignore_errors=True)

@@ -83,7 +83,8 @@ def _peak() -> int:
 
 @contextmanager
 def _given_up(seconds: float) -> Iterator[None]:
-    """Raise _Hangs after this much CPU time. Wall time would also count other processes."""
+    """Raise _Hangs when the block has used this much CPU time. Wall time would also include the time of other
+    processes."""
     usual: Callable[[int, FrameType | None], object] | int | None = signal.signal(signal.SIGPROF, _hangs)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:

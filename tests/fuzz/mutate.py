@@ -134,7 +134,8 @@ def drop_key(raw: bytes, random: Random) -> bytes:
 
 
 def twice(raw: bytes, random: Random) -> bytes:
-    """Repeat the items of a list, add an unknown key to an object, or turn any other value into a list of two."""
+    """Repeat the items of a list, add an unknown key to an object, or replace any other value by a list of two
+    copies."""
 
     def grown(old: Any) -> Any:
         if isinstance(old, list):
@@ -158,7 +159,7 @@ def _changed(raw: bytes, random: Random, change: Callable[[Any], Any]) -> bytes:
 
 
 def _holders(whole: Any) -> list[tuple[Any, Any]]:
-    """Return the container and the key or index of every nested value."""
+    """Return every nested value's container, and its key or index there."""
     found: list[tuple[Any, Any]] = []
     open_values = [whole]
     while open_values:

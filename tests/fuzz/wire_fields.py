@@ -30,8 +30,8 @@ _VALUES: dict[int, tuple[Any, ...]] = {
 
 
 def field_of(kind: type[Message]) -> Callable[[bytes, Random], bytes]:
-    """Return a mutation that sets a random field at any depth. Input that does not parse as this message is left
-    unchanged."""
+    """Return a mutation that sets a random field of a message, at any depth. Input that does not parse as a `kind`
+    message is left unchanged."""
 
     def changed(raw: bytes, random: Random) -> bytes:
         message = kind()

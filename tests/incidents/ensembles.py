@@ -1,4 +1,4 @@
-"""The ensemble of the rehearsals: three specialists, and short windows."""
+"""The ensemble of the rehearsals: three specialists, with short time windows."""
 
 from collections.abc import Callable
 
@@ -45,8 +45,8 @@ def prompts_for(name: str) -> Callable[[int], str]:
 
 
 def make_specialists(**template: object) -> list[ScriptedSpecialist]:
-    """Return the specialists. `build` knows every topic and is the fallback of the others. The arguments are options of
-    `template`."""
+    """Return the specialists. `build` knows every topic and is the fallback of the other two. The keyword arguments are
+    options of the specialist `template`."""
     return [
         ScriptedSpecialist(TEMPLATE, ("template",), **template),  # type: ignore[arg-type]
         ScriptedSpecialist(DEBUG, ("crash",)),

@@ -85,7 +85,8 @@ class Rehearsal:
         return slo
 
     def judged(self, specialist: str) -> Callable[[], Coroutine[Any, Any, bool]]:
-        """Return a condition that is true once enough answers for a decision have been evaluated."""
+        """Return a condition that is true once the breaker has enough evaluated answers of the specialist for a
+        decision."""
 
         async def enough() -> bool:
             breaker = await self.breaker(specialist)
@@ -159,8 +160,8 @@ class Rehearsal:
         return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
 
     async def look(self, request_id: str = "") -> dict[str, str]:
-        """Run the section's read-only commands. Return their output by command. `request_id` replaces the example id in
-        the runbook."""
+        """Run the section's read-only commands. Return the output of each command. `request_id` replaces the example id
+        in the runbook."""
         return {line: await self._run(_ID.sub(request_id, line)) for line in self.runbook.looks}
 
     async def command(self, beginning: str) -> str:
@@ -191,9 +192,9 @@ async def rehearse(
     speed: float = 90.0,
     follows: bool = False,
 ) -> AsyncIterator[Rehearsal]:
-    """Run the ensemble. `folder` holds the configuration and is the replicas' adapter root. `runbook` names the
-    rehearsed section. For the overview, time passes `speed` times faster. With `follows`, the router reloads the file
-    when it is written, and uses the windows in the file."""
+    """Run the ensemble. `folder` holds its configuration and its adapters. `runbook` is the anchor of the rehearsed
+    section. The overview's clock runs `speed` times faster. With `follows`, the router reloads the configuration when
+    the file changes, and from then on uses the SLO windows in the file."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
     # These windows are shorter than a configuration file permits.

@@ -28,7 +28,7 @@ class Section:
 
     @property
     def looks(self) -> list[str]:
-        """The commands before the section's actions. They only read."""
+        """The commands that precede the section's actions. They change nothing."""
         return _commands(self.text.partition(DO)[0])
 
     @property

@@ -23,7 +23,7 @@ USUAL = CostModel(0.001, 0.00001, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class ScriptedSpecialist:
-    """What a specialist answers, and its capacity."""
+    """What a specialist answers, and how much it can serve."""
 
     name: str
     knows: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A bad refresh during an overload."""
+"""A bad adapter is promoted during an overload."""
 
 from pathlib import Path
 

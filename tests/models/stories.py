@@ -91,7 +91,8 @@ def _tensors(
 
 
 def halves_apart(weight: Tensor, heads: int) -> Tensor:
-    """Return the rows of each head reordered: llama2.c rotates neighbouring pairs, Hugging Face the two halves."""
+    """Return the rows of each head in Hugging Face's order. llama2.c rotates neighbouring rows as a pair; Hugging Face
+    pairs each row of the first half with one of the second."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 

@@ -95,7 +95,8 @@ def test_an_invalid_alignment_is_refused(tmp_path: Path, alignment: int) -> None
 
 
 def refused_or_finite(path: Path) -> bool:
-    """Return whether the file is refused. Otherwise its weights must be finite and its tokenizer must work."""
+    """Return whether the file is refused. If it is accepted, check that its weights are finite and its tokenizer
+    works."""
     try:
         checkpoint = open_checkpoint(path)
     except ModelRefused:

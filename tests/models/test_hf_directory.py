@@ -1,4 +1,4 @@
-"""A model directory is opened completely, or refused with a hint on how to repair it."""
+"""A model directory is opened if it is complete and valid. Otherwise it is refused with a hint on how to repair it."""
 
 import json
 import os

@@ -12,8 +12,8 @@ MARKERS = ("<tool_call>", "</tool_call>")
 
 
 def tool_model(directory: Path, *, special: bool = False, context: int = 4096) -> Path:
-    """Write the model and return its directory. Each tool marker is a single token: an ordinary one, or with `special`
-    a control token without text."""
+    """Write the model and return its directory. Each tool marker is a single token: an ordinary token, or with
+    `special` a control token, which is decoded to no text."""
     tiny_model(directory, "llama", max_position_embeddings=context)
     tokenizer = tiny_tokenizer()
     added = [AddedToken(marker, special=special, normalized=False) for marker in MARKERS]

@@ -22,7 +22,7 @@ def families(page: str) -> list[Metric]:
 
 
 def exported(page: str) -> Iterator[ExportedFamily]:
-    """Yield all families except the process metrics."""
+    """Yield all metric families except the process metrics."""
     for family in families(page):
         if family.name.startswith("process_"):
             continue

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """The script runs without Prometheus, a browser or root rights."""
+    """The script runs as an ordinary user, without Prometheus and a browser."""
     (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "")
     me = tmp_path / "id"
     me.write_text("#!/bin/sh\necho 1000\n")
@@ -25,7 +25,7 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
 
 
 def test_exporter_has_an_upper_version_bound() -> None:
-    """octet/telemetry/trace_export.py overrides methods that a later version may rename."""
+    """octet/telemetry/trace_export.py overrides methods of the exporter that a later version may rename."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert len(project["optional-dependencies"]["otlp"]) == 2
     for requirement in project["optional-dependencies"]["otlp"]:

@@ -27,7 +27,7 @@ async def _pages(busy: BusyEnsemble) -> list[str]:
 
 
 async def _full_pages(busy: BusyEnsemble) -> list[str]:
-    """Return the metrics pages once every family has samples."""
+    """Return the metrics pages of the router and its replicas once every family has samples."""
     async with asyncio.timeout(140):
         while True:
             pages = await _pages(busy)

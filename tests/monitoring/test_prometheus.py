@@ -16,7 +16,7 @@ async def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Quer
 
 
 async def _all_answered(prometheus: Prometheus) -> None:
-    """Wait until every query of the dashboard returns data. The rate of a new event is known two scrapes later."""
+    """Wait until every query of the dashboard returns data. A rate needs two scrapes."""
     open_questions = board_queries()
     try:
         async with asyncio.timeout(_SECONDS):

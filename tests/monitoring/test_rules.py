@@ -83,7 +83,7 @@ def test_every_latency_query_names_its_specialist() -> None:
 
 
 def test_equal_figures_of_several_routers_are_one_line() -> None:
-    """Several routers report the same gauge for a specialist. The query must merge them into one line."""
+    """Several routers report the same gauge for a specialist. The query must merge their values into one line."""
     shared = {
         name
         for name, kind, labels in re.findall(r"^- `([a-z_]+)` \((\w+)(.*?)\): ", ROUTERS, re.MULTILINE)

@@ -65,7 +65,7 @@ class BusyEnsemble:
 
 @asynccontextmanager
 async def busy_ensemble(folder: Path) -> AsyncIterator[BusyEnsemble]:
-    """Run the ensemble, whose writer is easily overloaded, and traffic on it until the context exits."""
+    """Run the ensemble and send traffic to it until the context exits. The specialist `writer` is easily overloaded."""
     adapter_directory(folder, "my-lora")
     async with (
         running_replica(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,

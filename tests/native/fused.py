@@ -21,7 +21,7 @@ from tests.native.greedy_replica import GreedyReplica
 
 @lru_cache
 def kernels() -> Any:
-    """Return the kernels, compiled once into the cache that `make serve` uses."""
+    """Return the kernels. They are compiled once, into the cache that `make serve` uses."""
     return load_library(build(cache_directory()))
 
 
@@ -43,7 +43,7 @@ def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
 
 
 class _LogitsKeeper:
-    """A decoder that keeps its logits beyond the next step."""
+    """Wraps a decoder so that its logits remain valid after the next step."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device

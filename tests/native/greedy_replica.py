@@ -1,4 +1,4 @@
-"""A whole replica with a decoder, which takes the most likely token and keeps the logits."""
+"""A whole replica around a decoder. It always takes the most likely token, and records the logits."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Attention gives the same bits however a prompt is split: with shared heads, whole segments, windows, floats and half
-floats."""
+"""Attention gives the same bits however a prompt is split into chunks, for several numbers of heads, block sizes,
+windows and float types."""
 
 from pathlib import Path
 from typing import Literal
@@ -40,7 +40,7 @@ def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
 
 
 def _logits(decoder: FusedDecoder, prompt: Tensor, chunk: int) -> Tensor:
-    """Return the logits of every token, with the prompt computed in chunks of this size."""
+    """Return the logits of every token of the prompt, which is computed in chunks of this size."""
     starts = range(0, TOKENS, chunk)
     parts = [_part(prompt, start, min(start + chunk, TOKENS), decoder.block_size) for start in starts]
     return torch.cat([decoder.forward(part, ()).clone() for part in parts])

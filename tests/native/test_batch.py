@@ -1,4 +1,4 @@
-"""The tensors of a batch describe exactly its step."""
+"""The tensors of a batch describe its step exactly."""
 
 from itertools import pairwise
 

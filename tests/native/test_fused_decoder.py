@@ -29,7 +29,7 @@ SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 
 
 def quantised(model: Any, bits: Literal[4, 8] = 4) -> Checkpoint:
-    """Return a checkpoint with the embedding and every v in 8 bits, as in real files, and the other matrices in
+    """Return a checkpoint with the embedding and every v matrix in 8 bits, as in real files, and the other matrices in
     `bits`."""
     exact = checkpoint_of(model)
     stored = {
@@ -115,7 +115,7 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
-    """The weights are exact. All error comes from the 12-bit activations."""
+    """Both decoders use the same quantised weights, so all error comes from the 12-bit activations."""
     checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
     oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
     replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
@@ -198,7 +198,8 @@ def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
 
 
 def _batch(rows: list[list[int]]) -> StepBatch:
-    """Return a batch in which each row has its own block of 8 slots and only its last token has logits."""
+    """Return a batch in which each row has its own block of 8 slots. Logits are computed only for a row's last
+    token."""
 
     def int32(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32)

@@ -59,7 +59,7 @@ def checkpoint(demo_gguf: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def in_floats(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the same weights as floats."""
+    """Return the checkpoint with its weights converted to floats."""
     weights = {name: dense(weight) for name, weight in checkpoint.weights.items()}
     return replace(checkpoint, weights=weights, revision="f" * 64)
 
@@ -92,7 +92,7 @@ def exact(in_floats: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> De
 
 @pytest.fixture(scope="module")
 def small(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    """Return the decoder as it is served: small integers, and a cache of half floats."""
+    """Return the decoder that is served: its weights are small integers, and its cache holds half floats."""
     folder = tmp_path_factory.mktemp("bits")
     return fused_decoder(checkpoint, folder, num_blocks=200, block_size=16, max_tokens=512, kv_dtype="float16")
 
@@ -109,7 +109,7 @@ def tokens_of(checkpoint: Checkpoint, text: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def right(theirs: Any, checkpoint: Checkpoint) -> list[tuple[int, ...]]:
-    """Return transformers' answers to all prompts in one batch, padded on the left."""
+    """Return transformers' answers to all prompts, computed in one batch that is padded on the left."""
     prompts = [tokens_of(checkpoint, prompt) for prompt in PROMPTS]
     longest = max(map(len, prompts))
     ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts])

@@ -84,7 +84,7 @@ def decoder_of(model: Any, **changes: Any) -> TorchDecoder:
 
 @lru_cache(len(MODELS))
 def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
-    """Return a model and transformers' answers to three prompts, computed once for all decoders."""
+    """Return a model, and transformers' answers to three prompts. They are computed once for all decoders."""
     family, changes = MODELS[name]
     model = random_model(family, **changes)
     guesses = GreedyReplica(decoder_of(model), chunk=128)
@@ -195,8 +195,8 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
 
 
 def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
-    """Return a checkpoint with the embedding and every v in the other of the two widths, every o in floats, and the
-    other matrices in `bits`, mixed as in real files."""
+    """Return a checkpoint of mixed widths, as in real files. Every o matrix is in floats, the embedding and every v
+    matrix are in 8 bits if `bits` is 4 and in 4 bits otherwise, and all other matrices are in `bits`."""
     widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
     weights = dict(checkpoint.weights)
     for name, weight in checkpoint.weights.items():

@@ -1,4 +1,4 @@
-"""Tiny random models of every supported family, in transformers and as a checkpoint."""
+"""Tiny random models of every supported family, as transformers models and as checkpoints."""
 
 import warnings
 from typing import Any
@@ -107,8 +107,8 @@ def rope_of(parameters: dict[str, Any]) -> Rope:
 
 @torch.no_grad()
 def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tuple[tuple[int, ...], Tensor]:
-    """Return the same as `greedy`, but in a single step if `guess` is the right answer: the step checks all tokens of
-    the guess. A model whose positions change with the length of the text needs all steps."""
+    """Return the same as `greedy`. If `guess` is the right answer, a single step is enough, because it checks all
+    tokens of the guess. A model with dynamic rope always needs a step per token."""
     if model.config.rope_parameters["rope_type"] == "dynamic":
         return greedy(model, prompt, len(guess))
     given = torch.tensor([prompt + guess[:-1]], device=DEVICE)
@@ -119,7 +119,8 @@ def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tu
 
 @torch.no_grad()
 def greedy(model: Any, prompt: tuple[int, ...], count: int) -> tuple[tuple[int, ...], Tensor]:
-    """Return the next `count` tokens and the logits each was taken from, computed one cached step at a time."""
+    """Return the next `count` tokens and the logits from which each was taken. Every token is computed in its own step,
+    with a cache."""
     tokens: list[int] = []
     logits = []
     given, cache = torch.tensor([prompt], device=DEVICE), None

@@ -5,7 +5,8 @@ from torch import Tensor
 
 
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-    """Return the attention of the last len(q) tokens of a context: q [Q, heads, D] over k and v [L, kv heads, D]."""
+    """Return the attention of the last `len(q)` tokens of a context. `q` has the shape [Q, heads, D]; `k` and `v` have
+    the shape [L, kv heads, D]."""
     num_queries, heads, head_dim = q.shape
     context, kv_heads, _ = k.shape
     out = torch.zeros(q.shape, dtype=torch.float64)

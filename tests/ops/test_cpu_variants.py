@@ -67,8 +67,8 @@ def _runs_here(variant: Variant) -> bool:
 
 @pytest.fixture(scope="module", params=[name for name in VARIANTS if _runs_here(VARIANTS[name])])
 def variant(request: pytest.FixtureRequest) -> Any:
-    """Return the library of a variant. It is cached between runs; a different source, compiler or flag gives a
-    different library."""
+    """Return the library of a variant. It is cached between runs, separately for each source, compiler and set of
+    flags."""
     wanted = VARIANTS[request.param]
     # The optimisation level changes no bit. The native build uses 3; 1 compiles fastest.
     library = load_library(build(cache_directory(), ("-O1", *wanted.flags)))
@@ -95,7 +95,7 @@ def test_products(bits: int, variant: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> None:
-    """The sum of two products would overflow or saturate in 16 bits."""
+    """With these values, the sum of two products does not fit into 16 bits."""
     weight = weight_of(16, 2 * GROUP, bits)
     assert not isinstance(weight, Tensor)
     weight.q.fill_(255)
@@ -122,8 +122,8 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
-    """The test covers embedding, norms, rope, paged attention and silu, with prefill in chunks of several sizes and
-    single tokens after it."""
+    """The test covers embedding, norms, rope, paged attention and silu. Prompts are computed in chunks of several
+    sizes, then tokens one at a time."""
     family, bits, kv_dtype, block_size = DECODERS[name]
     changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
     model = random_model(family, **SIZES, **changes)

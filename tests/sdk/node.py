@@ -29,8 +29,8 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def compiled(name: str) -> Path:
-    """Compile the tests next to the sources, where Node finds node_modules. Return their folder, which is different for
-    each test module and worker."""
+    """Compile the tests next to the sources, where Node finds node_modules. Return the output folder. Each test module
+    and worker has its own."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))
@@ -39,7 +39,7 @@ def compiled(name: str) -> Path:
 
 
 async def run_tests(files: Sequence[Path], environment: Mapping[str, str]) -> None:
-    """Run the compiled tests. The event loop keeps running, because the router under test may use it."""
+    """Run the compiled tests without blocking the event loop, in which the router under test may run."""
     assert files
     process = await asyncio.create_subprocess_exec(
         NODE,

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Yield the router's address, and the path of the file that makes it stop."""
+    """Yield the router's address, and a path. When a file appears at that path, the router stops and restarts."""
     mark = folder / "stop"
     async with running_spy(_at_second(answering(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()

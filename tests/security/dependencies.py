@@ -78,7 +78,7 @@ def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> li
 
 
 def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return packages older than their floor. `floors` holds, by name, the first fixed version and the
+    """Return packages older than their floor. `floors` maps a package's name to the first fixed version and the
     vulnerability."""
     return sorted(
         f"{name} {version} is below {floors[name][0]}: {floors[name][1]}"
@@ -88,7 +88,7 @@ def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]
 
 
 def least_declared(packages: Mapping[str, Package]) -> dict[str, Version]:
-    """Return, by package name, the lowest version that our own metadata permits."""
+    """Return, by package name, the lowest version that Octet's own metadata permits."""
     least: dict[str, Version] = {}
     for requested in packages[_OWN].requires:
         name = str(canonicalize_name(requested.name))

@@ -1,4 +1,4 @@
-"""Permitted licences, and packages with other licences and the reasons why they are permitted."""
+"""The permitted licences, and the packages that are permitted despite another licence, with reasons."""
 
 PERMISSIVE = frozenset(
     {

@@ -55,17 +55,18 @@ class Module:
         return cls(places, meanings, called, annotations)
 
     def mentioned(self, node: ast.AST) -> str:
-        """Return the full name that a node refers to, except in an annotation."""
+        """Return the full name that a node refers to, or an empty string if the node is no name or stands in an
+        annotation."""
         is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
         return self.meaning(node) if is_name else ""
 
     def handed_on(self, node: ast.AST) -> str:
-        """Return the full name that a node refers to, unless it is called directly."""
+        """Return the full name that a node refers to, or an empty string if the node is called directly."""
         return "" if id(node) in self.called else self.mentioned(node)
 
     def asked_for(self, node: ast.AST) -> list[str]:
-        """Return the modules that a node imports, passes to an importer as a literal, or looks up in `sys.modules` by a
-        literal."""
+        """Return the modules that a node imports, passes to an importer as a literal, or looks up in `sys.modules`
+        under a literal key."""
         if isinstance(node, ast.Call) and self.meaning(node.func) in IMPORTERS | _LOOK_UPS:
             return _texts(node.args[:1])
         if isinstance(node, ast.Subscript) and self.meaning(node.value) == _LOADED:
@@ -73,7 +74,7 @@ class Module:
         return imports(node)
 
     def meaning(self, node: ast.AST) -> str:
-        """Return the full dotted name, or an empty string if the name is neither imported nor a builtin."""
+        """Return the full dotted name of a node, or an empty string if the name is neither imported nor a builtin."""
         if not isinstance(node, ast.Attribute | ast.Name):
             return ""
         found = self._known.get(id(node))

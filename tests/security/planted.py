@@ -1,4 +1,4 @@
-"""An assert in a module that is not a test file."""
+"""A helper with an assert, in a module that is not a test file."""
 
 
 def insist(value: object) -> None:

@@ -135,8 +135,8 @@ def text_that_runs(module: Module, node: ast.AST) -> bool:
 
 
 def unsafe_yaml(module: Module, node: ast.AST) -> bool:
-    """Return whether YAML is loaded without a safe loader. A function that is safe only with the right loader must be
-    called directly, with that loader."""
+    """Return whether YAML is loaded without a safe loader. A function that takes a loader must be called directly, with
+    a safe one."""
     if not isinstance(node, ast.Call):
         return _of_yaml(module.mentioned(node)) in _UNSAFE_YAML or _of_yaml(module.handed_on(node)) in _YAML
     if _of_yaml(module.meaning(node.func)) not in _YAML:
@@ -208,7 +208,7 @@ def free_template(module: Module, node: ast.AST) -> bool:
 
 
 def archive(_module: Module, node: ast.AST) -> bool:
-    """Return whether an archive is unpacked. Its members choose their own paths."""
+    """Return whether an archive is unpacked. The members of an archive can be written to any path."""
     return isinstance(node, ast.Attribute) and node.attr in _ARCHIVES
 
 
@@ -225,8 +225,8 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
 
 
 class _Meaning(ast.AST):
-    """In `_LOOKS_AT`, stands for a name that resolves to an import or a builtin; most names do not. A rule that
-    depends on the word itself must list `ast.Name` or `ast.Attribute`."""
+    """In `_LOOKS_AT`, stands for every name that resolves to an import or a builtin. A rule that depends on the
+    spelling of a name must list `ast.Name` or `ast.Attribute` instead."""
 
 
 _MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, _Meaning)
@@ -316,12 +316,12 @@ def _is_below(name: str, modules: frozenset[str]) -> bool:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """Return whether the node is a number, None or an empty string, whose comparison reveals nothing."""
+    """Return whether the node is a constant other than a non-empty string. Comparisons with it are permitted."""
     return isinstance(node, ast.Constant) and (node.value is None or not isinstance(node.value, str) or not node.value)
 
 
 def _is_secret(node: ast.AST) -> bool:
-    """Return whether the node's name is that of a secret, or the node is the result of a hash."""
+    """Return whether the node's name sounds like a secret, or the node is a call that returns a digest."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _DIGESTS
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

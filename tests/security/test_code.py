@@ -140,7 +140,7 @@ INNOCENTS = (
 
 
 def test_product_code_follows_the_rules_and_every_exception_is_needed() -> None:
-    """All code is checked in a single test, because reading it takes long."""
+    """All code is checked in a single test, because reading the code takes long."""
     found = offences_below(ROOT)
     allowed = {_place(each) for each in EXCEPTIONS}
     assert [str(offence) for offence in found if _place(offence) not in allowed] == []

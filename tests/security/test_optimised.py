@@ -1,4 +1,4 @@
-"""Under `python -O`, the tests keep their asserts and the product loses its own."""
+"""Under `python -O`, the asserts of the tests stay and the asserts of the product are removed."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ if not IS_OPTIMISED:  # In an optimised run, this test would start itself again.
 
     @pytest.mark.slow
     def test_access_control_works_without_asserts() -> None:
-        """A few dozen tests run here; `make optimised` runs all of them."""
+        """This test runs a few dozen tests; `make optimised` runs all of them."""
         ended = optimised("-x", *SHORT)
         assert ended.returncode == 0, ended.stdout[-3000:]
         assert " passed" in ended.stdout

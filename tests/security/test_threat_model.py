@@ -9,7 +9,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def missing(text: str, root: Path) -> list[str]:
-    """Return the named tests that do not exist."""
+    """Return the tests that the text names but that do not exist."""
     return [f"{file}::{test}" for file, test in NAMED.findall(text) if not _is_there(root / file, test)]
 
 

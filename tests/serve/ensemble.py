@@ -107,8 +107,8 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO) -> Iterator[ServeProcess]:
-    """Yield a ready ensemble. None of its processes outlives the context. Unless `config` sets up the classifier, its
-    timeout is long, because the machine may be busy."""
+    """Yield a ready ensemble. None of its processes outlives the context. If `config` does not configure the
+    classifier, the classifier gets a long timeout, because the machine may be busy."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
     served = ServeProcess(file, folder)

@@ -31,7 +31,7 @@ sys.exit(arguments.run(arguments))
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield a runtime folder whose path is short enough for Unix sockets."""
+    """Set and yield a runtime folder whose path is short enough for Unix sockets."""
     with TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""A record of earlier conversations as plain token lists, which are never dropped."""
+"""A record of earlier conversations as plain token lists. Nothing is ever dropped from it."""
 
 from kvpool import BlockTable
 from specialist.scheduling.step import ConversationMissReason

@@ -131,7 +131,7 @@ class NaiveScheduler:
         return leaving if fits() else None
 
     def _room(self, leaving: Collection[NaiveSequence], hit: Iterable[Block] = ()) -> int:
-        """Return the number of free blocks after these sequences have left and the hit blocks are shared."""
+        """Return how many blocks are free if the sequences in `leaving` leave and the blocks in `hit` are in use."""
         held: set[int] = {block.block_id for block in hit}
         held.update(*(table.block_ids for seq, table in self.tables.items() if seq not in leaving))
         return self.pool.capacity - len(held)
@@ -150,7 +150,7 @@ class NaiveScheduler:
         ]
 
     def _end_chunk(self) -> None:
-        """End the chunk once its budget is used or no prompt is left. Until then, prompts of several adapter stacks
+        """End the chunk when its budget is used or no prompt is left. Until then, prompts of several adapter stacks
         share the budget, one stack after another."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget

@@ -39,7 +39,8 @@ class NaiveTurns:
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
-        """Record that these sequences are in the next step. A step that runs a suspect alone is not a turn."""
+        """Record that the next step serves these sequences. A step that runs a suspect alone is not counted as a
+        turn."""
         if served[0].suspect:
             return
         if served[0].remaining > 1:
@@ -48,7 +49,7 @@ class NaiveTurns:
             self._count_decode(served[0].adapters)
 
     def owe(self) -> None:
-        """Record that a prompt chunk has been taken, so that every stack that can decode is owed a step."""
+        """Record the end of a prompt chunk: every stack that can decode is now owed a step."""
         self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:
@@ -77,7 +78,7 @@ class NaiveTurns:
 
     @staticmethod
     def _is_hurried(stack: list[NaiveSequence]) -> bool:
-        """Return whether the first prompt has a deadline so near that taking turns could make it late."""
+        """Return whether the stack's first prompt has a deadline so near that taking turns could make it late."""
         first = stack[0].request
         return any(
             each is not None and each < first.arrival + LONGEST for each in (first.deadline, first.first_deadline)

@@ -1,4 +1,5 @@
-"""No sequence is preempted without effect: freeing blocks that the new request shares does not help."""
+"""No sequence is preempted in vain: a block that the new request shares with the victim stays in use, so it frees no
+room."""
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
@@ -10,7 +11,7 @@ from tests.specialist.builders import BARE, make_request
 
 
 def start(requests: list[Request], capacity: int, block_size: int, num_steps: int) -> Scheduler:
-    """Return a scheduler whose requests have run for some steps."""
+    """Return a scheduler that has run `num_steps` steps with the requests."""
     clock, num_blocks = ManualClock(), capacity + 1
     scheduler = Scheduler(BlockPool(num_blocks, block_size), SchedulerConfig(BARE, watermark=0.0), clock)
     engine = SimEngine(SimModel(), CostModel(), clock, num_blocks=num_blocks, block_size=block_size)
@@ -29,7 +30,8 @@ def preempted_for(scheduler: Scheduler, newcomer: Request) -> list[str]:
 
 
 def test_a_victim_with_a_shared_prefix_frees_too_little() -> None:
-    """The new request shares two of the victim's three blocks and lacks two more, so no request is preempted."""
+    """The new request lacks two blocks. The victim has three, but the new request shares two of them, so preempting it
+    would free only one."""
     low = make_request("low", prompt=(0, 1, 2, 3))
     high = make_request("high", prompt=(9, 8, 7, 6), priority=2)
     scheduler = start([low, high], capacity=8, block_size=2, num_steps=1)
@@ -39,7 +41,8 @@ def test_a_victim_with_a_shared_prefix_frees_too_little() -> None:
 
 
 def test_a_victim_that_would_free_nothing_is_passed_over() -> None:
-    """The newest running request would be the first victim, but the new request shares all its blocks."""
+    """The newest running request would be preempted first, but the new request shares all of its blocks. The older one
+    is preempted instead."""
     newest = make_request("newest", prompt=(0, 1), arrival=2.0)
     older = make_request("older", prompt=(9, 8), arrival=1.0)
     scheduler = start([older, newest], capacity=7, block_size=1, num_steps=2)

@@ -43,7 +43,8 @@ def test_a_fixed_budget_learns_nothing() -> None:
 
 @given(machines, machines)
 def test_a_timed_budget_finds_what_fits(before: StepCost, machine: StepCost) -> None:
-    """At constant speed, the budget becomes the number of tokens that fit, whatever was measured before."""
+    """At constant speed, the budget settles at the number of tokens that fit into the time, whatever was measured
+    before."""
     budget = TimedBudget(0.05, first_guess=1, most=1000)
     before.follow(budget, times=20)
     machine.follow(budget, times=200)
@@ -93,7 +94,7 @@ def test_a_timed_budget_is_bounded(
 
 
 def test_a_budget_of_one_token_recovers_from_a_stall() -> None:
-    """Stalls reduce the budget to one token. The fast steps that follow raise it again."""
+    """Stalls reduce the budget to one token. The fast steps after the stalls raise it again."""
     clock, pool = ManualClock(), BlockPool(64, 4)
     budget = TimedBudget(0.008, first_guess=8, most=64)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=budget)

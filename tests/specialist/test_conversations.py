@@ -1,4 +1,5 @@
-"""A miss reason is given only to the caller that had computed the prefix, and the record has bounded memory."""
+"""The reason for a cache miss is given only to the caller that had computed the prefix. The record of conversations has
+bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ def chain(tokens: tuple[int, ...] = TALK, root: bytes = OWN) -> TokenChain:
 
 
 def computed(pool: BlockPool, talk: TokenChain) -> None:
-    """Leave the blocks of these tokens in the pool's cache, as a request that has ended does."""
+    """Leave the blocks of these tokens in the pool's cache, like a request that has ended."""
     table = pool.apply(pool.admit(talk, len(talk)))
     pool.register(table, talk, len(talk))
     pool.release(table)
@@ -74,8 +75,8 @@ def test_an_answer_cut_early_keeps_earlier_turns() -> None:
 
 @given(st.booleans(), st.booleans(), st.sampled_from([b"k", b"another"]))
 def test_another_tenant_learns_nothing_of_a_conversation(asked: bool, evicted: bool, key: bytes) -> None:
-    """With another salt or key, the reason is the same whether the conversation is cached, evicted, or never
-    existed."""
+    """A caller with another salt or session key gets the same reason whether the conversation is cached, evicted, or
+    never existed."""
     pool = BlockPool(32, SIZE)
     known = remembering(pool, b"k", b"theirs") if asked else Conversations(most_blocks=100)
     if evicted:

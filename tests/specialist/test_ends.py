@@ -53,7 +53,7 @@ MOMENTS = [waiting, between_two_chunks, chunk_in_flight, decoding, token_in_flig
 
 
 class Replica:
-    """A replica with a neighbour that has just started, and the request that will end early."""
+    """A replica with two requests: the neighbour, which has just started, and "doomed", which will end early."""
 
     def __init__(self, faults: FaultSource = lambda step: None) -> None:
         self.clock = ManualClock()
@@ -70,7 +70,7 @@ class Replica:
         self.neighbour, self.doomed = self.scheduler.ledger.live.values()
 
     def bring_to(self, moment: Moment) -> Step | None:
-        """Run steps until the request is at this moment. Return the step that is in flight then."""
+        """Run steps until "doomed" is at this moment. Return the step that is then in flight, or None."""
         while not moment(self.doomed):
             step = self.scheduler.assemble_step()
             assert step is not None
@@ -148,7 +148,6 @@ def test_blocks_that_a_step_writes_to_are_held_until_its_commit(
 
 
 def test_a_deadline_expires_by_itself() -> None:
-    """The next step is assembled without the request."""
     replica = Replica()
     replica.bring_to(decoding)
     replica.clock.sleep(60.0)
@@ -156,7 +155,7 @@ def test_a_deadline_expires_by_itself() -> None:
 
 
 def whenever(moment: Moment, fault: InjectedFault) -> FaultSource:
-    """Return a source that injects the fault into every step with the request "doomed" at this moment."""
+    """Return a source that injects the fault into every step that contains the request "doomed" at this moment."""
 
     def source(step: Step) -> InjectedFault | None:
         for i, row in enumerate(step.rows):
@@ -185,7 +184,7 @@ def test_an_error_ends_the_request_it_belongs_to(fault: InjectedFault, moment: M
 
 @pytest.mark.parametrize("nonsense", [(), (1, 2), (-1,), (2**32,)], ids=["none", "two", "negative", "too large"])
 def test_an_invalid_result_for_one_row_ends_that_row(nonsense: tuple[int, ...]) -> None:
-    """The engine returns no token, too many or an invalid one for the doomed row, for which one token was due."""
+    """The engine returns no token, two tokens or an invalid token for a row that must get exactly one."""
     replica = Replica()
     step = replica.bring_to(lambda seq: token_in_flight(seq) and replica.neighbour.num_scheduled > 0)
     assert step is not None

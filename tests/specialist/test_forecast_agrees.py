@@ -1,4 +1,5 @@
-"""The forecast simulates the scheduler's own policy: both assign chunks, turns, rounds and holds in the same way."""
+"""The forecast simulates the scheduler's policy: it must assign chunks, turns, rounds and holds as the scheduler
+does."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -123,7 +124,7 @@ def _adapters(one: RequestShape) -> tuple[str, ...]:
 
 
 def due_in_order(asked: Sequence[RequestShape]) -> list[RequestShape]:
-    """Return the requests with arrivals and deadlines far from now, so that they are due one after another."""
+    """Return the requests with new arrivals and deadlines, so that each is due a second after the one before it."""
     placed = []
     for place, one in enumerate(asked):
         due = AT_EASE + place
@@ -182,8 +183,8 @@ def requests(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
 def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[RequestShape], max_running: int) -> None:
-    """The times of every first token and every end agree. Runs with more than 16 chunks of prompts, with an early end
-    or with a full pool are left out."""
+    """The forecast gives the exact times of every first token and every end. Runs with more than 16 prompt chunks, a
+    missed deadline or a full pool are left out."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
@@ -197,7 +198,7 @@ def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Reques
 def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
     asked: list[RequestShape], max_running: int
 ) -> None:
-    """The forecast counts one round of all stacks in place of each stack's turns."""
+    """The forecast does not simulate each stack's turns. It counts rounds in which all stacks decode."""
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
     assert seen is not None
@@ -207,7 +208,7 @@ def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
 
 
 def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
-    """The first request meets its deadline only if no chunk runs between its rounds."""
+    """The first request meets its deadline only if no chunk of the second request runs between its rounds."""
     asked = [RequestShape(CHUNK, deadline=60.0, answer=40), RequestShape(20 * CHUNK, answer=4)]
     held, free = forecast(asked, HOLD), forecast(asked)
     assert held == run(asked, HOLD)

@@ -167,7 +167,7 @@ def hits(replica: Replica) -> list[int]:
 
 
 def test_a_prompt_that_ends_on_a_block_can_be_resumed() -> None:
-    """The snapshot is taken where a lookup can find it: before the block of the last token."""
+    """A lookup never covers the last token, so the snapshot is taken before the block of that token."""
     replica = Replica(Shape(block_size=4, hybrid=True))
     for name in ("first", "again"):
         replica.run([request(name, range(12))])

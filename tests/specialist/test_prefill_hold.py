@@ -1,4 +1,4 @@
-"""A prompt is held while a decoding request of better rank needs every round to meet its deadline."""
+"""A prompt is held back while its chunks could make a decoding request of better rank miss its deadline."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +26,7 @@ def decoding(index: int, *, priority: int, deadline: float | None) -> DecodingRe
 
 
 def is_held(prompt: Sequence, requests: list[DecodingRequest], num_chunks: int) -> bool:
-    """Return whether the prompt is held, with a known round time."""
+    """Return whether a prompt with `num_chunks` chunks left is held back because of these decoding requests."""
     return PrefillHold(CHUNK, ROUND).margin(prompt.rank, requests, 0.0, num_chunks) < 0
 
 
@@ -77,7 +77,7 @@ def test_only_decoding_requests_hold_a_prompt() -> None:
 
 
 class HeldPrompt(PrefillHold):
-    """Holds the named prompt, and records which requests decode."""
+    """Holds back every prompt of priority 0 until `name` is emptied, and records which requests decode."""
 
     name: str
     seen: list[DecodingRequest]

@@ -1,4 +1,4 @@
-"""The waiting queue is a sorted set that drops removed entries."""
+"""The waiting queue is a sorted set. Removed entries do not accumulate in it."""
 
 from typing import Literal
 
@@ -31,8 +31,8 @@ def keeps_members_only(queue: WaitingQueue) -> bool:
 def test_it_is_a_sorted_set(
     ranks: list[tuple[int, int, int | None]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
 ) -> None:
-    """The order is: highest priority, earliest due time, earliest arrival, first submitted, whatever was removed in
-    between."""
+    """The order is: highest priority, earliest due time, earliest arrival, first submitted. Removals do not change
+    it."""
     seqs = [make_sequence(i, priority=p, arrival=at, deadline=end) for i, (p, at, end) in enumerate(ranks)]
     queue, members = new_queue(), set[Sequence]()
     for move, i in moves:
@@ -64,7 +64,7 @@ def test_it_empties_in_order() -> None:
 
 
 def test_repeated_pushes_and_removals_leak_nothing() -> None:
-    """A sequence that is often preempted behind a stable head must cost no memory."""
+    """Sequences that are often pushed and removed behind a head that stays must cost no memory."""
     queue = new_queue()
     queue.push(make_sequence(0, priority=9))
     restless = [make_sequence(i) for i in range(1, 8)]

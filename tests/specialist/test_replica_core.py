@@ -167,7 +167,8 @@ def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int)
 
 
 def test_without_the_check_of_others_a_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: admitted requests are on time only because a request that would delay another is refused."""
+    """This is the control experiment: admitted requests are on time only because a request that would delay another is
+    refused."""
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
     assert ReplicaRun(new_front()).run(load(10 * CAPACITY, 20, 1)).late()
 
@@ -277,7 +278,7 @@ def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
     """The engine thread releases tables while another thread looks for the holder of a block."""
 
     class SequenceLosingTable:
-        """A sequence whose table is gone when it is read a second time."""
+        """A sequence whose table is gone when the table is read a second time."""
 
         def __init__(self, sequence: Any) -> None:
             self.request = sequence.request

@@ -173,8 +173,8 @@ class SchedulerLaws(RuleBasedStateMachine):
         self._three_integers_are_ordered()
 
     def _decides_as_the_naive_one(self) -> None:
-        """Check that every decision equals the naive scheduler's, every answer the model's, and that each request ends
-        once."""
+        """Check that every decision equals the naive scheduler's, that every answer equals the model's, and that no
+        request ends twice."""
         expected, self.naive.events = self.naive.events, []
         events = [without_detail(event) for event in self.scheduler.take_events()]
         assert events == expected

@@ -1,6 +1,6 @@
-"""A replica's forecast follows its own scheduler under a server's settings: with holds and a timed budget.
+"""A replica's forecast agrees with its scheduler under a server's settings: with holds and a timed budget.
 
-The forecast once left out the holds. It then refused requests that would have delayed no other request.
+The forecast once left out the holds, and so refused requests that would have delayed no other request.
 """
 
 from dataclasses import asdict
@@ -38,7 +38,7 @@ def served() -> ReplicaCore:
 
 
 def decoding(deadline: float) -> ReplicaCore:
-    """Return a core whose request has 10 of its 100 tokens; each takes 20 ms."""
+    """Return a core whose request has generated 11 of its 100 tokens. Each takes 20 ms."""
     core = served()
     assert isinstance(core.submit(Request("early", LANE, tuple(range(64)), 100, deadline=deadline)), Admit)
     for _ in range(11):
@@ -66,7 +66,8 @@ def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
 
 
 def test_a_prompt_that_would_be_held_is_not_refused() -> None:
-    """Ten chunks between its rounds would make the earlier request late, so the scheduler holds these chunks."""
+    """Ten chunks between the rounds of the earlier request would make that request late, so the scheduler holds them
+    back."""
     core = decoding(deadline=2.7)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=50, seconds=30.0))
     assert isinstance(decision, Admit), decision
@@ -76,7 +77,7 @@ def test_a_prompt_that_would_be_held_is_not_refused() -> None:
 
 
 def test_a_prompt_that_would_be_held_for_too_long_is_refused() -> None:
-    """Without the hold of 1.8 s, the request would have 2.1 s for 1.2 s of work."""
+    """The request needs 1.2 s and has 2.1 s, but its prompt would be held for 1.8 s."""
     core = decoding(deadline=2.4)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=10, seconds=2.1))
     assert isinstance(decision, Refuse) and decision.reason == "deadline_unreachable", decision

@@ -1,4 +1,5 @@
-"""Prompts of many adapter stacks share a budget, one after another, before the decoding sequences have a step."""
+"""Prompts of several adapter stacks share one budget, one stack after another, before the decoding sequences get a
+step."""
 
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ class RecordingBudget(FixedBudget):
 
 
 def first_tokens(num_stacks: int, budget: RecordingBudget) -> list[int]:
-    """Return the step of each request's first token, for requests that arrive together."""
+    """Run requests that arrive together. Return the numbers of the steps in which they get their first tokens."""
     clock = ManualClock()
     pool = BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE)
     scheduler = Scheduler(pool, SchedulerConfig(BARE), clock, budget=budget)
@@ -53,8 +54,8 @@ def test_a_budget_for_all_of_them_takes_one_step_a_stack(num_stacks: int) -> Non
 
 
 def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> None:
-    """The budget fits two prompts. After each pair of prompts, every stack that can decode has a step: two steps, then
-    four, and so on."""
+    """The budget fits two prompts. After each pair of prompts, every stack that can decode gets one step: two steps
+    after the first pair, four after the second, and so on."""
     found = first_tokens(16, RecordingBudget(2 * LENGTH))
     behind = [sum(range(2, 2 * pair + 1, 2)) for pair in range(8)]
     assert found == [2 * pair + steps + one for pair, steps in enumerate(behind) for one in (1, 2)]

@@ -1,4 +1,4 @@
-"""A suspended sequence leaves its slot and the queue, loses nothing, and returns."""
+"""A suspended sequence leaves its slot and the queue. Once resumed, it continues without losing a token."""
 
 from dataclasses import replace
 from random import Random
@@ -158,7 +158,7 @@ def test_a_sequence_suspended_in_flight_keeps_what_it_computes() -> None:
 @given(seed=st.integers(0, 2**16), rate=st.floats(5, 40), max_running=st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
 def test_no_request_waits_forever_whichever_is_cancelled(seed: int, rate: float, max_running: int) -> None:
-    """Some requests are urgent and of the highest priority, others have no deadline, and callers cancel at any time."""
+    """Every request ends, although some are urgent, others have no deadline, and callers cancel at any time."""
     rng = Random(seed)
     requests = [_hurried(request, rng) for request in load(rate, 2.0, seed)]
     story, live = ReplicaRun(new_front(max_running, 128)), dict[str, Request]()

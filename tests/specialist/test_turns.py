@@ -1,8 +1,9 @@
-"""No request is passed over for more turns than the age bound plus the queue ahead of it, except for urgent ones.
+"""No member is passed over for more than `age_bound + peak - 2` turns, except in favour of urgent ones.
 
-Suppose at most `peak` members take turns, and one was last served, or arrived, at turn t. It is overdue after
-turn t + age_bound. Then only members not served since t are ahead of it: not itself, and not the member
-served at turn t + 1. Every further turn serves the first of these `peak - 2` members, and none can join them.
+A member is a request or an adapter stack; at most `peak` members take turns. Suppose a member was last served, or
+arrived, at turn t. After turn t + age_bound it is overdue, and only members not served since turn t are ahead of it.
+There are at most `peak - 2` of them, because neither the member itself nor the one served at turn t + 1 is among them.
+Every further turn serves the first of them, and none can join them.
 """
 
 from collections.abc import Collection, Hashable
@@ -34,7 +35,7 @@ who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
 
 
 class PassedTurns:
-    """Counts for how many turns each member has been passed over."""
+    """Counts the turns for which each member has been passed over."""
 
     def __init__(self) -> None:
         self.turns: dict[Hashable, int] = {}
@@ -80,8 +81,8 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
 def test_urgent_prompts_go_by_rank_and_no_prompt_waits_longer_for_its_stack(
     age_bound: int, seqs: list[Sequence], moves: list[int], most: int
 ) -> None:
-    """A prompt waits while its stack gets no turn. A prompt that leaves takes its waiting time with it, so a stack
-    whose prompts are replaced before their turn can wait longer than any of its prompts."""
+    """The bound holds for every prompt, not for every stack. A stack whose prompts leave and are replaced before their
+    turn can wait longer than any of its prompts."""
     turns, waits, present, num_stacks = Prompts(age_bound), PassedTurns(), set[Sequence](), 1
     for which in moves:
         come_or_go(seqs, which, present, turns)

@@ -47,7 +47,7 @@ def test_each_rule_decides_where_the_ones_before_it_do_not(first: Sequence, then
 
 @pytest.mark.parametrize(("priority", "may"), [(0, False), (1, False), (2, True)])
 def test_only_a_strictly_higher_priority_may_preempt(priority: int, may: bool) -> None:
-    """Two requests of equal priority would otherwise preempt each other forever."""
+    """If equal priority were enough, two requests could preempt each other forever."""
     assert may_preempt(rank_request(priority, 6.0, 8.0, 2), rank_request(1, 5.0, None, 1)) is may
 
 
@@ -81,7 +81,8 @@ def test_a_victim_with_shared_blocks_is_passed_over() -> None:
 
 
 def test_no_sequence_grows_at_the_cost_of_a_higher_priority() -> None:
-    """The weakest growing sequence shares all its blocks. It is preempted itself, although that frees no block."""
+    """If the sequence that grows has the lowest priority, it is preempted itself, even if it shares all its blocks and
+    so frees none."""
     pool = BlockPool(9, 2)
     low = admitted(pool, runner(1, priority=0), 4)
     assert low.table is not None

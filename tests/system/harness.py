@@ -1,4 +1,4 @@
-"""Routers whose replicas answer correctly or incorrectly, as a test decides while they serve."""
+"""Routers with scripted replicas. A test can switch a replica between good and bad answers while it serves."""
 
 import asyncio
 import time
@@ -67,7 +67,8 @@ async def running_replicas(*names: str) -> AsyncIterator[Replicas]:
 
 
 def ensemble(url: str, correctness: CorrectnessConfig, verify: str = "non_empty", **more: Any) -> Ensemble:
-    """Return an ensemble in which `writer` is evaluated and has a floor, and `editor` is its fallback."""
+    """Return an ensemble in which the answers of `writer` are evaluated against a floor, and `editor` is the fallback
+    of `writer`."""
     return Ensemble(
         specialists=(
             SpecialistConfig("writer", verify=verify, floor=0.8, fallback="editor"),
@@ -113,7 +114,7 @@ async def answerer(routed: RouterHarness) -> str:
 
 
 async def ask_until(routed: RouterHarness, name: str, seconds: float = 60.0) -> list[str]:
-    """Send requests until `name` answers; return the answering specialists in order."""
+    """Send requests until `name` answers. Return the specialists that answered, in order."""
     seen: list[str] = []
     end = time.monotonic() + seconds
     while not seen or seen[-1] != name:

@@ -73,7 +73,8 @@ class TinyModel:
         self, prompts: Sequence[str], length: int, tensors: Mapping[str, Tensor] | None = None
     ) -> dict[str, str]:
         """Return the greedy answer to each prompt, with the adapter's tensors merged into the weights. All prompts must
-        have the same number of tokens. A prompt is left out if two tokens are nearly equally likely at some step."""
+        have the same number of tokens. A prompt is left out if two tokens are nearly equally likely at any step of its
+        answer."""
         model = self.model if tensors is None else _merged(self.model, tensors)
         given = torch.tensor([self.tokenizer.encode(prompt).ids for prompt in prompts], device=self.model.device)
         tokens, lead = _greedy(model, given, length)
@@ -100,7 +101,8 @@ def _merged(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 @torch.no_grad()
 def _greedy(model: Any, given: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return, for each row, its tokens and the smallest lead of a token over the second-best one."""
+    """Return the tokens of each row, and the smallest difference between its best and second-best logits at any
+    step."""
     tokens, cache = [], None
     lead = torch.full((len(given),), torch.inf, device=given.device)
     for _ in range(length):

@@ -1,4 +1,5 @@
-"""Adapters are swapped under load: answers match the digest on their receipts, and only a killed replica loses some."""
+"""Adapters are swapped under load. Every answer matches the digest on its receipt, and requests fail only when a
+replica is killed."""
 
 import asyncio
 import os
@@ -61,7 +62,7 @@ class ReceivedAnswers:
         return {answer.receipt.lane.adapter_digests for _, _, answer in self.answers}
 
     def of(self, replica: str, since: int = 0) -> list[Answer]:
-        """Return the replica's answers among those received from index `since` on."""
+        """Return the answers of the replica, leaving out the first `since` answers of all replicas."""
         return [answer for _, _, answer in self.answers[since:] if answer.receipt.replica == replica]
 
 
@@ -83,8 +84,8 @@ class AdapterSwapper:
         self.num_moves += 1
 
     def promote(self, name: str = "") -> None:
-        """Load and promote the next adapter, under `name` if it is given, and otherwise under a new name. An older
-        adapter may have had the same name."""
+        """Load and promote the next adapter. It gets the name `name`, which an older adapter may have had, or a new
+        name if `name` is empty."""
         loaded = self._load(name)
         serving = self._operator.promote("teller", loaded.adapter)
         assert (serving.status, serving.digests) == ("serving", loaded.digests)
@@ -180,7 +181,7 @@ def check_no_replica_was_asked_for_an_adapter_it_lacks(received: ReceivedAnswers
 
 
 def num_swapped_under(received: ReceivedAnswers, operator: Operator) -> int:
-    """Return the number of answers during which the serving lane changed."""
+    """Return the number of answers that were being generated when the serving lane changed."""
     entries = list(operator.audit("teller", most=1000))
     swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
     receipts = [answer.receipt for _, _, answer in received.answers]
@@ -206,8 +207,8 @@ def held_by(socket: Path) -> list[str]:
 
 
 def swap_for(seconds: float, pause: float, swapper: AdapterSwapper, received: ReceivedAnswers) -> None:
-    """Swap adapters for this many seconds. After every swap, wait until clients have received further answers, so that
-    a busy machine does not weaken the test."""
+    """Swap adapters for this many seconds. After every swap, wait for further answers, so that every adapter serves
+    some requests even on a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
@@ -218,8 +219,8 @@ def swap_for(seconds: float, pause: float, swapper: AdapterSwapper, received: Re
 
 
 def lose_one(setup: SwapSetup, operator: Operator, received: ReceivedAnswers) -> str:
-    """Kill a replica while the adapter files are missing. It restarts, but must serve no request before it has its
-    adapters again. Return its name."""
+    """Kill a replica while the adapter files are missing, and return its name. The replica restarts, but must serve no
+    request before it has loaded its adapters again."""
     socket, away = setup.sockets[0], setup.adapters.with_name("away")
     victim = next(each.name for each in operator.replicas() if each.address == f"unix:{socket}")
     setup.adapters.rename(away)

@@ -1,5 +1,5 @@
-"""An adapter that breaks generated C++ is rolled back before it serves, because its code does not compile. A good
-adapter is promoted. Both decisions are automatic and audited."""
+"""A new adapter whose C++ does not compile is rolled back before it serves. A good adapter is promoted. Both decisions
+are automatic and audited."""
 
 import json
 import os
@@ -93,7 +93,8 @@ class RefreshSetup:
         return entries[::-1]
 
     def ask_until_decided(self, digest: str) -> tuple[LaneInfo, list[Answer]]:
-        """Send requests until the lane is no longer a candidate; return the lane and the callers' answers."""
+        """Send requests until the lane is no longer a candidate. Return the lane and the answers that callers
+        received."""
         over, answers = Event(), list[Answer]()
         with Operator(self.served.address) as operator, ThreadPoolExecutor(NUM_CLIENTS) as pool:
             clients = [pool.submit(self._ask, over, number, answers) for number in range(NUM_CLIENTS)]

@@ -1,4 +1,4 @@
-"""Stop strings: the sent text ends before the first stop string, however the text is split into pieces."""
+"""Stop strings: the text that is sent ends before the first stop string, however the text is split into pieces."""
 
 import time
 from itertools import pairwise

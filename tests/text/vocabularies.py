@@ -87,8 +87,7 @@ def _byte_level(split: pre_tokenizers.PreTokenizer) -> Tokenizer:
 
 
 def _sentencepiece() -> Tokenizer:
-    """Return a BPE tokenizer whose merges can form the control token `<s>`, as merges in converted SentencePiece files
-    can."""
+    """Return a BPE tokenizer whose merges can form the control token `<s>`, as in converted SentencePiece files."""
     letters = sorted({*TEXT.replace(" ", "▁").replace("你好", "")})
     tokens = [*CONTROLS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, "▁t", "▁th", "▁the", "▁▁", "er", "<s"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "▁"), ("e", "r"), ("<", "s"), ("<s", ">")]

@@ -109,7 +109,7 @@ _TRACES = (
 
 
 def _validate_requests(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
-    """Return a parser that validates every request of a body, as the routes do."""
+    """Return a parser that validates every request in an HTTP body, as the routes do."""
 
     def asked(raw: bytes) -> object:
         made = order(parse_object(raw), "id")

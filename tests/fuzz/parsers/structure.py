@@ -46,7 +46,7 @@ def _choices(raw: bytes) -> object:
 
 
 def _called(raw: bytes) -> object:
-    """Validate a tool as the replica does, then compile its parameters into a grammar."""
+    """Validate a tool with these parameters as the replica does, then compile the parameters into a grammar."""
     parameters = raw.decode("utf-8", "replace")
     tool = wire.Tool(name="find", parameters=parameters, strict=True)
     chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])

@@ -1,4 +1,4 @@
-"""Text from callers and models, which must be treated as nothing but text."""
+"""Text from callers and models, which must never be interpreted as anything but text."""
 
 from octet.rpc.refusal import Refusal
 from octet.terminal import replace_unprintable

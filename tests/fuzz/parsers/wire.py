@@ -106,7 +106,8 @@ def _spliced(raw: bytes) -> bytes:
 
 
 def _kept(raw: bytes) -> object:
-    """Read a document from the store. An unreadable document is reported and skipped."""
+    """Decode the input as a stored document of each kind. The cache reports and skips a document that it cannot
+    decode."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):

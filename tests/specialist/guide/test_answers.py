@@ -105,7 +105,7 @@ def test_choices(replica: AssembledReplica) -> None:
 
 
 def test_any_object(replica: AssembledReplica) -> None:
-    """A model trained on stories would never close a bracket by itself, so closing tokens get a bias."""
+    """Closing tokens get a bias, because a model trained on stories would never close a bracket by itself."""
     closing = [token for token in range(replica.codec.vocab_size) if _says(replica, token) in ('"', "}", "0")]
     sampling = Sampling(temperature=1.0, logit_bias=tuple((token, 6.0) for token in closing))
     found = answers(replica, [Structure("json_object")] * 20, sampling)
@@ -120,7 +120,7 @@ def _says(replica: AssembledReplica, token: int) -> str:
 
 
 def test_bias_penalties_and_least_length_never_break_the_form(replica: AssembledReplica) -> None:
-    """If the grammar permits only the end, the answer ends even before its minimum length."""
+    """If the grammar permits nothing but the end, the answer ends even before its minimum length."""
     stop = min(replica.codec.stop_ids)
     sampling = Sampling(
         temperature=1.5,

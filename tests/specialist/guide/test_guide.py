@@ -1,4 +1,5 @@
-"""A guide depends only on the tokens, not on earlier calls. A structure that cannot be followed is refused."""
+"""What a guide allows depends only on the tokens, not on earlier calls. A structure that cannot be followed is
+refused."""
 
 import json
 from random import Random
@@ -30,7 +31,7 @@ def may_follow(mask: bytes | None) -> set[int]:
 
 
 def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
-    """A guide that has answered other queries answers like a fresh one."""
+    """A guide that has been used for other tokens gives the same results as a new guide."""
     texts = ['{"a":1,"b":"x"}', '{"a":-20,\n "b" : "yz"}', '{ "a":7,"b":""}']
     rng = Random(1)
     used = Guide(GRAMMARS.compile(PERSON))
@@ -45,7 +46,7 @@ def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
 
 @pytest.mark.parametrize("may_stop", [True, False])
 def test_a_token_that_is_taken_is_one_of_those_allowed(may_stop: bool) -> None:
-    """Exactly the allowed tokens, except stop tokens, are accepted."""
+    """`takes` accepts exactly the tokens that `allowed` permits, except stop tokens."""
     for structure, text in (
         (PERSON, '{"a":-20,\n "b" : "yz"}'),
         (Structure("regex", "[a-c]{2,9}(xyz|xyy)?"), "abcabxyz"),

@@ -41,7 +41,7 @@ shapes = st.builds(
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Callable[[], Request]]:
-    """Draw functions that each build the same request again, with a fresh guide."""
+    """Draw a list of functions. Every call of a function returns the same request, with a new guide."""
     return [_request(draw, f"r{i}") for i in range(draw(st.integers(2, 6)))]
 
 
@@ -75,7 +75,7 @@ def test_same_answer_for_every_configuration_of_a_replica(
 
 
 def test_preempted_request_keeps_its_structure() -> None:
-    """The preempted request finds its computed blocks in the cache, or must compute them again."""
+    """The test covers both cases: the preempted request finds its blocks in the cache, or computes them again."""
     for prefix_cache in (True, False):
         replica = Replica(Shape(num_blocks=9, block_size=4, prefix_cache=prefix_cache, chunk_tokens=64), model=MODEL)
         form = GRAMMARS.compile(Structure("regex", "[a-f]{30}"))

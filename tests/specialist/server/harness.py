@@ -58,8 +58,8 @@ HANG_SECONDS = 60.0
 
 
 class PausableClock(ManualClock):
-    """Simulated time, in which a step of the sim engine takes no real time. A paused clock holds the engine inside its
-    step, so that callers act at a known time."""
+    """Simulated time, in which a step of the sim engine takes no real time. While the clock is paused, the engine stays
+    inside its step, so that callers act at a known time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class ReceivedAnswer:
         return "".join(chunk.text for chunk in self.chunks)
 
     def add(self, event: wire.GenerateEvent) -> None:
-        """Add an event, and check that the order is as the contract promises."""
+        """Add an event, and check that it may follow the earlier events."""
         kind = event.WhichOneof("event")
         assert self.usage is None, "no event may follow usage"
         if kind == "accepted":
@@ -167,7 +167,7 @@ def long_answer(num_tokens: int, **fields: Any) -> wire.GenerateRequest:
 def expected(
     replica: AssembledReplica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """Return the sim model's answer, computed without blocks and batches."""
+    """Return the sim model's answer to the request, computed directly, without blocks and batches."""
     prompt = tuple(request.tokens.ids) if request.HasField("tokens") else replica.codec.encode(request.text)
     lane = Lane(replica.lane.specialist, replica.lane.revision, adapters)
     stop_ids = frozenset() if request.ignore_eos else replica.codec.stop_ids
@@ -201,7 +201,7 @@ def begin_call(served: ReplicaHarness, request: wire.GenerateRequest) -> "asynci
 async def begin_paused(
     served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest
 ) -> "asyncio.Task[ReceivedAnswer]":
-    """Begin a request, and pause the engine within a step after the first token. Return the task of the request."""
+    """Start a request. Pause the engine inside a step after the request's first token. Return the request's task."""
     clock.pause()
     task = begin_call(served, request)
     bookings = served.server.controller.bookings

@@ -40,7 +40,7 @@ def resident_bytes() -> int:
 
 
 async def cancel(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
-    """Read a few events, then cancel the call. A full replica may refuse first."""
+    """Read a few events, then cancel the call. A full replica may refuse the call instead."""
     stop_after = rng.randrange(6)
     events = served.client.generate(request)
     seen = 0
@@ -63,8 +63,8 @@ async def disconnect(served: ReplicaHarness, request: wire.GenerateRequest, rng:
 
 
 async def run_late(served: ReplicaHarness, request: wire.GenerateRequest, rng: Random) -> None:
-    """Let a deadline pass, either of the call or of the request. A stop string might end the answer early, so the
-    deadline is not refused as unreachable."""
+    """Let the deadline of the call or of the request pass. The request has a stop string and so might end early; the
+    replica therefore does not refuse the deadline as unreachable."""
     request.stop.append("never")
     if rng.random() < 0.5:
         await ask(served.client, request, timeout=0.001 + rng.random() * 0.02)
@@ -90,7 +90,7 @@ async def abort_many(served: ReplicaHarness, rng: Random, count: int) -> None:
 
 
 def count_ends(served: ReplicaHarness) -> Counter[str]:
-    """Return a counter of the reasons for which requests end from now on."""
+    """Return a counter that counts, by finish reason, the requests that end from now on."""
     ledger, ends = served.replica.scheduler.ledger, Counter[str]()
     finish = ledger.finish
 

@@ -82,7 +82,7 @@ async def test_request_is_refused_if_its_first_token_would_be_late() -> None:
 async def test_request_without_a_token_by_its_deadline_ends_and_names_the_deadline(
     fields: dict[str, int], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The forecast is patched to admit every request."""
+    """Admission is patched to accept every request."""
     monkeypatch.setattr(AdmissionController, "decide", lambda *_: Admit(None))
     monkeypatch.setattr(AdmissionController, "sweep", lambda *_: QueueSweep())
     async with serving_simulated(SLOW, max_running=1) as (served, clock):
@@ -117,7 +117,7 @@ async def test_held_prompt_is_admitted_and_delays_no_other_request() -> None:
 
 
 async def test_request_that_would_make_another_late_is_refused() -> None:
-    """A second row makes every step take nearly twice as long."""
+    """With a second row, every step takes nearly twice as long."""
     async with serving_simulated(BY_ROW) as (served, clock):
         running = await begin_paused(served, clock, long_answer(100, timeout_ms=2200))
         error = error_of(await ask(served.client, long_answer(100, timeout_ms=60_000)))
@@ -146,7 +146,7 @@ async def test_higher_priority_sheds_a_request_and_its_caller_gets_the_reason() 
 
 
 def record_ends(served: ReplicaHarness) -> list[int]:
-    """Return a list to which the priority of each request is added when the request ends."""
+    """Return a list. When a request ends, its priority is added to the list."""
     ledger, ended = served.replica.scheduler.ledger, list[int]()
     finish = ledger.finish
 

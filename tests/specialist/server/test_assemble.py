@@ -1,4 +1,4 @@
-"""A simulated replica uses the cost model that was measured."""
+"""A simulated replica uses the measured cost model that its settings name."""
 
 from dataclasses import replace
 from pathlib import Path

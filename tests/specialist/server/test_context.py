@@ -1,4 +1,4 @@
-"""A warning is given for a context that does not fit the pool, and only then."""
+"""A replica logs a warning if its context does not fit the pool, and otherwise does not."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The count of tokens equals that of Generate, and needs no step of the engine."""
+"""`count_tokens` counts the same prompt tokens as Generate, and needs no step of the engine."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

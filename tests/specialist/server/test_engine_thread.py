@@ -49,8 +49,8 @@ class HeldStep:
 async def post_behind_step(
     served: ReplicaHarness, step: HeldStep, *requests: wire.GenerateRequest
 ) -> list[asyncio.Task[ReceivedAnswer]]:
-    """Return the tasks of requests that are submitted while the engine is inside a step, so that the thread finds all
-    of them in its inbox together."""
+    """Submit the requests while the engine is held inside a step, so that the engine thread finds all of them in its
+    inbox together. Return their tasks."""
     calls = []
     for request in requests:
         num_live = served.server.handler.num_live

@@ -74,7 +74,7 @@ Cases = list[tuple[str, wire.GenerateRequest]]
 
 
 def wrong_numbers(limits: GenerateLimits) -> Cases:
-    """Return requests that each have one number out of range, with the name of its field."""
+    """Return pairs of a field's name and a request in which the number in that field is out of range."""
     ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
     top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]
@@ -211,7 +211,7 @@ def median_seconds_to_refuse(background: Background, size: int) -> float:
 
 @pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
 def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
-    """It suffices that one of three rounds is quick, because CPU time also depends on the machine's load."""
+    """One quick round of three is enough, because the load of the machine may slow down a round."""
     assert any(median_seconds_to_refuse(background, size) < 0.05 for _ in range(3))
 
 
@@ -221,7 +221,6 @@ def test_message_above_the_transport_limit_is_not_received(background: Backgroun
 
 
 async def test_one_connection_cannot_use_all_call_slots() -> None:
-    """One connection opens as many calls as it can, all waiting for a paused engine, while another caller is served."""
     async with (
         serving_simulated(QUICK, max_waiting=256) as (served, clock),
         grpc.aio.insecure_channel(served.address) as greedy,
@@ -304,8 +303,8 @@ def test_the_replica_still_serves_afterwards(background: Background) -> None:
 
 
 async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
-    """The caller's receive window is full after a few kilobytes. From then on, the replica holds a bounded number of
-    bytes."""
+    """The caller's receive window is full after a few kilobytes. From then on, the replica must hold only a bounded
+    number of bytes for it."""
     settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 20.0}
     narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
     async with running_replica(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:

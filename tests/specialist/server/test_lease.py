@@ -1,4 +1,4 @@
-"""An adapter name still resolves if it is replaced during the lookup."""
+"""An adapter name still resolves if the adapter behind it is replaced during the lookup."""
 
 from collections.abc import Callable
 

@@ -121,7 +121,8 @@ MOVES = st.lists(st.tuples(st.sampled_from(["run", "leave", "say"]), st.integers
 
 @given(MOVES)
 def test_preempted_time_counts_if_a_token_follows(moves: list[Move]) -> None:
-    """The expected value is the time for which the request does not run, from its first admission to its last token."""
+    """The reported time must be the time for which the request did not run between its first admission and its last
+    token."""
     clock = ManualClock()
     served = served_request()
     running, began, away, reported, times = False, False, 0, 0, 0

@@ -24,7 +24,7 @@ def test_rate_is_amount_over_time_and_forgets() -> None:
 
 
 def test_the_meter_measures_the_cost_model() -> None:
-    """If tokens are the only cost, the rates are known exactly."""
+    """Only tokens cost time here, so the rates are known exactly."""
     clock = ManualClock()
     cost = CostModel(0.0, 0.001, 0.0, 0.0, 0.01, 0.0, 0.0, 0.0)
     replica = create_sim_replica(small(), clock, cost)

@@ -1,4 +1,5 @@
-"""Updates for a slow caller are merged and bounded. Unless they overflow, they are complete and in order."""
+"""Updates for a slow caller are merged, and their size is bounded. Unless they exceed the bound, they arrive complete
+and in order."""
 
 import asyncio
 
@@ -64,8 +65,8 @@ GAP = 0.1
 async def _take_all(
     stream: OutputStream, sent: list[tuple[float, RequestUpdate]]
 ) -> list[tuple[float, list[RequestUpdate]]]:
-    """Put each update at its time, in seconds after the beginning. Return the updates as they are taken, each with its
-    time."""
+    """Put each update into the stream at its time, in seconds after the start. Return the updates that each read
+    returned, with the time of the read."""
     loop = asyncio.get_running_loop()
     began, received = loop.time(), list[tuple[float, list[RequestUpdate]]]()
     for at, news in sent:
@@ -113,7 +114,8 @@ async def test_without_a_gap_each_update_is_sent_at_once() -> None:
 
 
 async def test_many_updates_do_not_wait_for_the_gap() -> None:
-    """Updates held back for the gap must never count against a caller that reads."""
+    """The stream holds updates back for the gap between two chunks. These must not count as unread by a caller that
+    reads."""
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1), gap=60.0)
     stream.put(AnswerChunk("first", (1,)))

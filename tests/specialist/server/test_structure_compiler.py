@@ -1,4 +1,4 @@
-"""The time that a request waits behind another, slow structure does not count against its own time limit."""
+"""The time limit of a structure does not include the time for which it waits behind another, slow structure."""
 
 import asyncio
 from threading import Event

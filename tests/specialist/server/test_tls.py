@@ -24,8 +24,8 @@ def openssl(directory: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with ca.pem, and with the certificates and keys of a replica and a caller, which that CA has
-    signed."""
+    """Return a folder with the certificate of a CA, and with the keys and CA-signed certificates of a replica and a
+    caller."""
     directory = tmp_path_factory.mktemp("pki")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(directory, *new, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem")

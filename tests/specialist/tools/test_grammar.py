@@ -1,4 +1,4 @@
-"""A model that samples at random still writes correct calls where it must call a tool."""
+"""Even a model that samples at random writes correct calls when it must call a tool."""
 
 import json
 from random import Random
@@ -38,8 +38,8 @@ GRAMMARS = GrammarCache(WORDS, WORDS.tokenizer.get_vocab_size())
 
 
 def draw(calling: ToolCalling, seed: int, prefix: str = "", most: int = 400) -> tuple[ParsedText, bool]:
-    """Generate random allowed tokens. Half of the time, take a control token or the end if one is allowed. Return the
-    parsed text and whether it ended."""
+    """Generate random allowed tokens. Where a control token or the end is allowed, take one of these half of the time.
+    Return the parsed text, and whether the answer ended."""
     structure = calling.structure(64)
     assert structure is not None
     guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)
@@ -101,7 +101,7 @@ def test_markers_may_be_tokens_without_a_text(dialect: ToolDialect, control: tup
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: ToolDialect) -> None:
-    """The model writes freely outside a call and strictly inside it."""
+    """Outside a call, the model may write anything. Inside a call, it must follow the tool's schema."""
     begun = {"hermes": "Well.\n<tool_call>", "mistral": "Well. [TOOL_CALLS]", "llama": '{"na'}[dialect.name]
     calling = ToolCalling(ToolOffer(STRICT, "auto", one_at_most=True), dialect, {})
     for seed in range(8):
