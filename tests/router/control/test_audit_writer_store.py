@@ -70,7 +70,7 @@ def test_a_refused_change_states_whether_it_is_certain(certain: bool, message: s
 def test_a_change_follows_the_stored_document_whatever_was_cached(
     known: Document | None, held: Document | None, how: str
 ) -> None:
-    """The stored document may be older than the cached one, or missing, for example after the database was replaced."""
+    """Each change starts from the stored document, even if it is older than the cached document, or missing."""
     writer, cache, store = make_writer(held)
     if known is not None:
         cache.take(known)
@@ -96,7 +96,7 @@ def test_repeated_conflicts_refuse_the_change() -> None:
 
 
 def test_an_unreadable_document_is_not_changed() -> None:
-    """Automatic changes are skipped and orders are refused."""
+    """If a document cannot be read, automatic changes are skipped and orders are refused."""
     writer, cache, store = make_writer(document(3, 10))
     cache.take(document(3, 10))
     assert cache.read(*KEY, _unreadable) is None and cache.is_unreadable(*KEY)

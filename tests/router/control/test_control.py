@@ -64,7 +64,7 @@ async def test_too_few_samples_never_trip_a_breaker(tmp_path: Path) -> None:
 
 
 async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
-    """A demotion, the time below the floor, a hold, a knob, a drained replica and the samples are kept."""
+    """A restart keeps demotions, the time below the floor, holds, knobs, drained replicas and samples."""
     wall = FakeWallClock()
     async with running_control(tmp_path / "s", wall=wall) as harness:
         await harness.control.hold_breaker("stl", "open", **SIGNED)
@@ -233,7 +233,7 @@ async def test_escalation_goes_up_with_refusals_and_back_without(tmp_path: Path)
 
 
 async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
-    """Neither router alone has enough requests for an escalation."""
+    """The requests of two routers together cause an escalation, although neither router alone has enough of them."""
     ensemble = changed(escalation=replace(ENSEMBLE.escalation, min_requests=14))
 
     async def synced(*routers: ControlHarness) -> None:

@@ -121,7 +121,8 @@ async def test_a_problem_is_reported_once_and_shown_while_it_lasts(
 
 
 async def test_routers_agree_after_a_rolling_change_of_the_configuration(tmp_path: Path) -> None:
-    """The configuration of each router is changed, changed back, and changed again, one router after another."""
+    """The routers agree after each of three changes: a new configuration, the old one, and the new one again. Each
+    change reaches one router after another."""
     wall, replicas, random = FakeWallClock(), make_replicas(OLD), Random(2)
     async with (
         running_control(tmp_path / "s", wall=wall, replicas=replicas, ensemble=OLD) as one,

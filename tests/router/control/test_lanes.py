@@ -441,7 +441,7 @@ async def test_closing_during_a_load_leaves_no_task(tmp_path: Path) -> None:
 
 
 def test_a_just_loaded_adapter_can_be_promoted(tmp_path: Path) -> None:
-    """The replicas report the loaded adapter with a delay."""
+    """An adapter can be promoted although the replicas report it only later."""
 
     async def scenario(harness: ControlHarness) -> None:
         harness.replicas.lag = 0.3

@@ -76,7 +76,7 @@ def test_all_colours_have_enough_contrast(theme: int) -> None:
 
 
 def test_colours_are_defined_only_in_the_theme() -> None:
-    """Colours outside the theme would not be checked."""
+    """The contrast tests check only the colours of the theme, so no other file may define colours."""
     for name, file in page_files().items():
         if name.endswith(".css") and name != "theme.css":
             assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|\b(?:hsl|oklch)\(", file.content.decode()) == [], name

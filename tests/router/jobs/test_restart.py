@@ -121,7 +121,8 @@ def check_stored(query: Query, *statuses: str) -> None:
 
 
 def test_jobs_survive_a_killed_router(tmp_path: Path) -> None:
-    """When the router is killed, two jobs are running, one waits, and one has just been acknowledged."""
+    """Two running jobs, a waiting job and a job that was just acknowledged all end after the router is killed and
+    restarted."""
 
     async def scenario() -> None:
         config = ensemble(tmp_path, f"sqlite:{tmp_path / 'state.db'}")

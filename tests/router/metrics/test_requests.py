@@ -134,7 +134,7 @@ def samples_of(counters: RequestCounters) -> set[tuple[str, float, tuple[str, ..
 
 
 def test_series_of_alerts_begin_with_zero() -> None:
-    """Prometheus sees no increase in a series that starts with 1."""
+    """A series that an alert uses starts with 0, because Prometheus sees no increase in a series that starts with 1."""
     counters = RequestCounters(HOUSE)
     reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASON_NAMES
     assert {"queue_full", "demoted"} <= reasons

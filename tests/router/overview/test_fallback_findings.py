@@ -39,7 +39,8 @@ OUT = (held_open, only_shadows, recovers, drained, ejected)
 @pytest.mark.parametrize("first", OUT)
 @pytest.mark.parametrize("second", OUT)
 def test_a_fallback_that_is_down_answers_for_no_specialist(first: Any, second: Any) -> None:
-    """The specialists `debug` and `stl` are each other's fallback."""
+    """If `debug` and `stl` are each other's fallback and both are down, no finding says that one answers for the
+    other."""
     facts = facts_of("debug", "stl", "algo")
     debug, stl, algo = facts.overview.specialists
     debug.breaker.fallback, stl.breaker.fallback = "stl", "debug"

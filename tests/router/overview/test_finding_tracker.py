@@ -48,7 +48,7 @@ def test_a_reported_finding_does_not_flicker(steps: list[tuple[float, bool]]) ->
 
 
 def test_a_reported_finding_lasts_until_it_clears() -> None:
-    """A share that varies around the threshold must be a single finding."""
+    """If the share of refused requests varies around the threshold, there is only a single finding."""
     memory, reported = FindingTracker(), []
     for second, refused in enumerate((6, 6, 4, 2, 6, 1, 4, 0, 6, 3) * 10):
         minutes = {"debug": replace(FINE, refused=refused)}

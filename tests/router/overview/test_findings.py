@@ -128,7 +128,7 @@ def test_the_five_incidents_are_distinguished(runbook: str, causes: Any, kinds: 
 
 
 def test_an_incident_affects_only_its_specialist() -> None:
-    """Two incidents happen together, at different specialists."""
+    """If two specialists have different incidents, each finding names its own specialist and runbook."""
     facts = refusing(facts_of())
     facts.overview.specialists[1].breaker.pass_rate = 0.5
     assert {(each.subject, each.runbook) for each in detect_findings(facts, RULES)} == {

@@ -158,7 +158,7 @@ def test_a_draft_gives_the_same_receipt_at_any_time(steps: list[tuple[tuple[str,
 
 @pytest.mark.parametrize("is_spill", [True, False])
 def test_no_fallback_is_named_if_the_primary_answers_after_all(is_spill: bool) -> None:
-    """Escalation sent the request to the second choice, which was full or had no replica."""
+    """The receipt names no fallback if escalation preferred the second choice, but the primary answered."""
     draft, primary = ReceiptDraft(worst_ask(), 0.0, 5), worst_decision().primary
     draft.decided(worst_decision(), 0.1)
     draft.planned(wire.Between(why="escalation", instead_of=primary, lead="stl"))

@@ -80,7 +80,7 @@ async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
 
 
 async def test_shared_slices_are_never_counted_twice() -> None:
-    """A router that the others considered dead writes its old slice again."""
+    """A slice is counted once, even if a router that was considered dead writes it again."""
     async with opened("memory") as store:
         one, other = SharingRouter(store, "a"), SharingRouter(store, "b")
         for number in range(1, 6):

@@ -48,7 +48,6 @@ def test_buckets_that_begin_at_or_after_the_moment_are_reported(starts: list[int
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
 def test_a_repeated_change_is_made_once_and_reported_identically(asked: list[int]) -> None:
-    """The store repeats a change whose outcome is unknown."""
     with database() as kept:
         first = dict[int, tuple[Document, ...]]()
         for number in asked:

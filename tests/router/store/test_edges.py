@@ -101,7 +101,7 @@ def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
 
 
 def test_a_commit_to_a_file_that_was_moved_meanwhile_has_an_unknown_outcome(tmp_path: Path) -> None:
-    """The commit takes effect if the file is put back later."""
+    """The outcome is unknown because the commit takes effect if the file is put back later."""
     path = tmp_path / "state.db"
     with closing(SqliteFile(path).open()) as connection:
         connection.begin()

@@ -119,7 +119,7 @@ async def test_no_change_is_lost_or_made_twice(shared_url: str, seed: int) -> No
 
 
 async def test_a_commit_reported_as_lost_is_looked_up_and_not_repeated(shared_url: str) -> None:
-    """A repeated change would conflict with the change that was already made."""
+    """The change is not repeated, because it would conflict with itself if the first commit succeeded."""
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
         faults.commits_lost = 1.0

@@ -56,7 +56,7 @@ async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> N
 
 
 async def test_all_documents_of_a_replaced_database_are_reported(shared_url: str) -> None:
-    """A database is replaced, for example, when a backup is restored."""
+    """If the database is replaced, for example with a backup, followers get all documents of the new database."""
     from router.store.store import opener_for_url
     from tests.router.store.stores import Follower, eventually
 

@@ -149,7 +149,7 @@ def test_a_backup_put_in_place_is_taken_over_unchanged(tmp_path: Path, caplog: p
 
 
 async def test_a_history_rolled_back_in_place_is_taken_over_unchanged(shared_url: str) -> None:
-    """The rollback lowers the sequence number, which soon reaches its old value again."""
+    """A rollback is noticed even though the sequence number soon reaches its old value again."""
     followers = [Follower(), Follower()]
     async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
         await one.change("knob", "a", 0, {"n": 1}, audit_row())
@@ -179,7 +179,7 @@ async def test_a_backup_restored_into_the_open_file_is_taken_over_unchanged(tmp_
 
 
 def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
-    """SQLite's -wal and -shm files stay, although they belong to the removed file."""
+    """The database is restored if its file is removed while SQLite's -wal and -shm files stay."""
     path = tmp_path / "state.db"
 
     async def scenario() -> None:

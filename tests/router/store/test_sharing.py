@@ -107,7 +107,7 @@ async def test_counts_add_up_and_no_sum_ever_decreases(shared_url: str) -> None:
 
 
 async def test_many_stores_start_at_once(shared_url: str) -> None:
-    """The database is empty, and one of the stores creates the tables."""
+    """One of the stores creates the tables in the empty database, and all of them start without an error."""
     followers = [Follower() for _ in range(6)]
     async with AsyncExitStack() as stack:
         begun = [stack.enter_async_context(opened(shared_url, each)) for each in followers]

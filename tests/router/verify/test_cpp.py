@@ -226,7 +226,6 @@ class _SlowSandbox(Sandbox):
 
 
 def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
-    """Every run starts late, because other answers occupy the slots."""
 
     async def allowed() -> list[float]:
         sandbox = _CrowdedSandbox("namespaces", VerifierPool())

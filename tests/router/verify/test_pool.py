@@ -103,7 +103,7 @@ def test_slow_owners_wait_for_fast_ones() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), max_size=30), st.integers(1, 3))
 def test_every_slot_is_given_back(askers: list[tuple[str, int, bool]], width: int) -> None:
-    """Some tasks are cancelled while they wait or run."""
+    """Slots are given back even if tasks are cancelled while they wait or run."""
 
     async def all_of_them() -> int:
         pool = VerifierPool(width)

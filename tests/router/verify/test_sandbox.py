@@ -143,7 +143,7 @@ def test_file_size_is_limited(folder: Path) -> None:
 def test_a_cancelled_sandbox_leaves_no_process_and_no_file(
     mode: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orphaned processes would become children of this process, and there must be none."""
+    """The test process adopts orphaned processes, so it would find any process that is left."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sandbox_child.libc.prctl(36, 1, 0, 0, 0)
