@@ -365,7 +365,6 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
 
 
 def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
-
     async def scenario(harness: EvaluationHarness) -> None:
         harness.graders[SHADOW].go_on.clear()
         for number in range(3):

@@ -226,7 +226,6 @@ class _SlowSandbox(Sandbox):
 
 
 def test_waiting_for_a_slot_does_not_count_as_compile_time() -> None:
-
     async def allowed() -> list[float]:
         sandbox = _CrowdedSandbox("namespaces", VerifierPool())
         verifier = make_cpp("clang++", clock_seconds=100.0)
@@ -250,7 +249,6 @@ class _CrowdedSandbox(Sandbox):
 
 
 def test_the_event_loop_runs_during_verification() -> None:
-
     async def ticking() -> tuple[int, float]:
         verifier = make_cpp("clang++")
         await verifier.verify("", PROGRAM)
