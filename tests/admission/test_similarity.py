@@ -1,4 +1,4 @@
-"""Similarity is symmetric, between 0 and 1, and ranks texts as a human would."""
+"""Similarity is symmetric and between 0 and 1. It depends on the words and their order, but not on case or spacing."""
 
 from random import Random
 

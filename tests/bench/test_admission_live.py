@@ -1,4 +1,4 @@
-"""The admission bench with a real replica process and a real socket. Its speed is not checked here."""
+"""The admission bench with a real replica process and a real socket. Speed is not checked here."""
 
 import json
 from collections import Counter

@@ -24,7 +24,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def check_records(path: Path, bench: str) -> set[str]:
-    """Check every line against the schema. Return the names of the measured systems."""
+    """Check that every line is a valid record of `bench`. Return the names of the measured systems."""
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert records
     for record in records:

@@ -27,7 +27,7 @@ class Process:
         cgroups: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`cgroups` are folders of groups that the process joins before it runs."""
+        """`cgroups` are the folders of the cgroups that the process joins before it runs."""
         enter = "".join(f"echo 0 > {shlex.quote(str(folder / 'cgroup.procs'))} && " for folder in cgroups)
         self._words = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", f'{enter}exec "$@"', "sh", *words]
         self._log = log

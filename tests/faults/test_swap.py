@@ -47,7 +47,8 @@ def test_20_every_answer_matches_the_digest_on_its_receipt(long: bool, tmp_path:
 
 
 async def _golden(site: Site, router: RouterClient) -> Golden:
-    """Return the answers by digest and prompt, computed with each adapter alone before any swap."""
+    """Return the answers by adapter digest and prompt. They are computed before any swap, with one adapter at a
+    time."""
     found = {}
     for number in range(NUM_CONTENTS):
         await _load(site.replicas, number)

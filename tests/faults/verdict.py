@@ -9,7 +9,8 @@ from tests.faults.site import Replica
 
 
 async def put_verdict(row: int, router: RouterClient, history: History, figure: Figure) -> None:
-    """Record how many responses were invalid and what the requests left behind. Every figure must be 0."""
+    """Record how many responses were invalid, how many receipts disagree with them, and how many blocks and slots
+    leaked. Every figure must be 0."""
     await put_verdict_of(row, router, history.since_last_restart, history.violations(), figure)
 
 

@@ -1,4 +1,4 @@
-"""The pool's contract with plain lists: slow, and short enough to trust."""
+"""A simple model of the pool with plain lists: slow, but short enough to trust."""
 
 from collections.abc import Collection, Iterable
 from copy import deepcopy

@@ -217,7 +217,7 @@ def test_a_request_waits_for_blocks() -> None:
 
 
 def test_a_pool_that_will_be_full_preempts() -> None:
-    """Both requests fit now, but not together with the tokens that they will generate."""
+    """In the smaller pool, both prompts fit, but not together with the tokens that the requests will generate."""
     wide, narrow = new_controller(num_blocks=100, headroom=0), new_controller(num_blocks=30, headroom=0)
     totals = []
     for controller in (wide, narrow):

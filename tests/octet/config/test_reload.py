@@ -146,7 +146,7 @@ def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
 
 
 async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
-    """The file is valid, but the router refuses to apply it."""
+    """After a refused reload, changes are still reported relative to the configuration in force."""
     watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=SETTLE)
     events = watch.events()
 

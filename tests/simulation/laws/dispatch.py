@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The values of both knobs at each escalation level, computed independently of the code under test."""
+    """The threshold and the floor at each escalation level, computed independently of the code under test."""
 
     rules: EscalationConfig
     threshold: float
@@ -57,7 +57,7 @@ class KnobLevels:
 
 
 def knob_levels_of(ensemble: Ensemble) -> KnobLevels:
-    """Return the levels for requests without an intent. Scripts have no other requests."""
+    """Return the levels for requests without an intent. Scripts contain only such requests."""
     base = next(
         (intent for intent in ensemble.intents if intent.name == UNSPECIFIED_INTENT), IntentConfig(UNSPECIFIED_INTENT)
     )

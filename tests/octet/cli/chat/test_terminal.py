@@ -20,7 +20,6 @@ def messages(script: Script, number: int = -1) -> list[tuple[str, str]]:
 
 
 def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -> None:
-    """All turns run in the same process."""
     cut = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     hostile = ScriptedCall(words=("red \x1b[31m",))
     with (

@@ -1,4 +1,4 @@
-"""A router with scripted jobs that breaks watches after given events."""
+"""A router with scripted jobs, which breaks off a caller's watch after given events."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

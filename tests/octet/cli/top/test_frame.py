@@ -243,7 +243,7 @@ def test_lone_escape_is_the_escape_key() -> None:
 
 
 def test_no_latency_of_the_whole_ensemble() -> None:
-    """A latency appears only in a specialist's row, in its details, or in the text of a reported problem."""
+    """If there are no problems to report, only the rows of specialists show latencies."""
     lines = text(known(overview(troubles=[], receipts=[]))).splitlines()
     rows = [line for line in lines if re.match(r"^[> ] (stl|template) ", line)]
     assert len(rows) == 2
