@@ -55,7 +55,6 @@ def test_shrinking_keeps_only_what_breaks_the_law(
 
 
 def test_shrinking_keeps_the_same_law() -> None:
-    """A shorter script that breaks another law is not accepted."""
 
     def run(script: Script) -> RunResult:
         return RunResult(script, "", LAW if len(script.asks) >= 4 else "another law: about this", {}, 0, 0.0)

@@ -222,8 +222,8 @@ def _has_own_http_port(router: RouterConfig) -> bool:
 
 
 def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
-    """Return the ensemble as YAML with all keys. `at_the_top` names a key of the only specialist that is written at the
-    top level instead."""
+    """Return the ensemble as YAML with all keys. If `at_the_top` is given, that key is written at the top level instead
+    of in the only specialist."""
     plain = _plain(ensemble)
     if at_the_top is not None:
         (specialist,) = plain["specialists"].values()
