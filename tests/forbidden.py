@@ -6,8 +6,8 @@ import pytest
 
 NO_SKIP = "OCTET_NO_SKIP"
 FORM = "OCTET_FAULTS_FORM"
-"""Environment variable: `long` in `make faults`, which has the machine to itself; otherwise the tests run in their
-short form."""
+"""Environment variable that `make faults`, which has the machine to itself, sets to `long`. Without it, the tests run
+in their short form."""
 _BEGIN = "the machine forbids it: "
 
 

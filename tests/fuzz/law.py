@@ -18,7 +18,7 @@ _HANGS = 5
 
 
 class LawBroken(AssertionError):
-    """A parser violated the law above. The message names the parser and the seed."""
+    """A parser violated the law of this module. The message names the parser and the seed."""
 
 
 class _Hangs(BaseException):
@@ -47,7 +47,7 @@ def check_valid(parser: Parser, when: str) -> None:
 
 
 def judge(parser: Parser, raw: bytes, what: str) -> bool:
-    """Return whether the parser accepted the input. Raises LawBroken if it broke the law."""
+    """Return whether the parser accepted the input. Raises LawBroken if the parser broke the law."""
     began = time.process_time()
     try:
         with _given_up(parser.cpu_seconds * _HANGS):

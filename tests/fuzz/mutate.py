@@ -31,7 +31,7 @@ _DIGITS = re.compile(rb"[0-9]+(\.[0-9]+)?")
 
 
 def mutated(parser: Parser, seed: int) -> bytes:
-    """Return an input that depends only on the parser and the seed."""
+    """Return a mutated input for the parser. It depends only on the parser and the seed."""
     random = Random(f"{parser.name} {seed}")
     raw = random.choice(parser.seeds)
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):

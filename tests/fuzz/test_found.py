@@ -74,7 +74,7 @@ def test_a_job_of_no_calendar_can_be_shown(unix_ms: int) -> None:
 
 
 def test_prepared_weights_with_a_bit_flipped_anywhere_are_not_used(tmp_path: Path) -> None:
-    """The flipped bits include the bytes that store the position of the table of tensors."""
+    """Bits are also flipped in the bytes that store the position of the table of tensors."""
     written = _prepared(tmp_path / "weights")
     assert open_packed(written) is not None
     raw = written.read_bytes()

@@ -123,7 +123,8 @@ class Rehearsal:
         return next((each for each in troubles if (each.kind, each.subject) == (kind, subject)), None)
 
     async def until_shown(self, kind: str, subject: str, runbook: str = "") -> wire.Trouble:
-        """Return the trouble once the overview shows it with this runbook section, by default the rehearsed one."""
+        """Return the trouble once the overview shows it with this section of the runbook, by default the rehearsed
+        section."""
 
         async def shown() -> wire.Trouble | None:
             found = await self.trouble(kind, subject)

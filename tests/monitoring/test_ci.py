@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """The script runs as an ordinary user, without Prometheus and a browser."""
+    """The script runs as an ordinary user, without Prometheus or a browser."""
     (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "")
     me = tmp_path / "id"
     me.write_text("#!/bin/sh\necho 1000\n")

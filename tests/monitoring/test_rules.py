@@ -12,7 +12,7 @@ from tests.monitoring.prometheus import tool
 ROOT = Path(__file__).parents[2]
 INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
 TESTS = sorted(Path(__file__).parent.glob("*_test.yml"))
-"""Alerts that look back for hours are in files with a longer evaluation interval."""
+"""The files of promtool tests. Alerts that look back for hours are in files with a longer evaluation interval."""
 ALERTS = [rule for rule in rules() if "alert" in rule]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
 ROUTERS = DOCUMENT.partition("\n### Replica")[0]

@@ -15,8 +15,8 @@ from tests.native.transformers_models import checkpoint_of, random_model
 
 TOKENS = 210
 HEAD_DIM = 84
-"""Not a multiple of the vector length: the kernel must process four vectors together, one vector and four single
-numbers."""
+"""A head does not divide into whole vectors. The kernel must process four vectors together, then one vector, then four
+single numbers."""
 CASES = {
     "three heads": (3, 1, 16, None),
     "seven heads, blocks of no whole vectors": (7, 1, 24, None),

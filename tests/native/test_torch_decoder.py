@@ -95,8 +95,8 @@ def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor
 
 
 AT_ANY_TIME = ("llama", "llama yarn", "mistral window", "qwen2", "qwen3")
-"""Models that are always tested with this decoder. The fused decoder, which serves on CPUs, is always tested with all
-models."""
+"""Models that every test run checks with this decoder; the slow tests check the others. The fused decoder, which serves
+on CPUs, is always tested with all models."""
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def any_model() -> Any:
 
 @pytest.fixture(scope="module")
 def alone() -> list[tuple[int, ...]]:
-    """Return each prompt's answer when it runs alone and is computed in one step."""
+    """Return each prompt's answer when the prompt runs alone and is computed in one step."""
     answers = []
     for prompt in prompts(5):
         replica = GreedyReplica(decoder_of(any_model()), chunk=128, max_running=1)

@@ -23,7 +23,8 @@ class Package:
     version: Version
     requires: tuple[Requirement, ...] = ()
     licences: tuple[str, ...] = ()
-    """The licence expression of the metadata; without one, the licence classifiers or the first line of the licence."""
+    """The licence expression of the metadata. If there is no expression, the licence classifiers or the first line of
+    the licence."""
 
 
 def installed() -> dict[str, Package]:

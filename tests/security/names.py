@@ -55,7 +55,7 @@ class Module:
         return cls(places, meanings, called, annotations)
 
     def mentioned(self, node: ast.AST) -> str:
-        """Return the full name that a node refers to, or an empty string if the node is no name or stands in an
+        """Return the full name that a node refers to, or an empty string if the node is not a name or is part of an
         annotation."""
         is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
         return self.meaning(node) if is_name else ""

@@ -14,13 +14,13 @@ class NaiveSequence:
     index: int
     chain: TokenChain
     longest: int
-    """Number of tokens at which the answer ends."""
+    """Number of tokens, including the prompt, at which the sequence ends."""
     num_computed: int = 0
     times_preempted: int = 0
     suspect: bool = False
     last_prefill: int = 0
-    """The last prefill step that served the sequence. Before there is one, the last step before it needed to be
-    served."""
+    """Number of the last prefill step that served the sequence. Until one has, the number of the last prefill step
+    before the sequence needed one."""
 
     @property
     def name(self) -> str:

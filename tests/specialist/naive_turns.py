@@ -8,14 +8,15 @@ class NaiveTurns:
     def __init__(self, age_bound: int) -> None:
         self.age_bound = age_bound
         self.running: list[NaiveSequence] = []
-        """Sequences in the order in which they began to need a prompt chunk, a token, or to run alone."""
+        """The running sequences, in the order in which they began to need their current kind of work: a prompt chunk, a
+        token, or a step of their own."""
         self.num_prefills = self.num_decodes = 0
         self.owed: list[tuple[str, ...]] = []
         """Adapter stacks that could decode at the last prompt chunk and have had no step since."""
         self.stack: tuple[str, ...] | None = None
         self.last_decode: dict[tuple[str, ...], int] = {}
-        """For each stack that can decode, its last decode step. Until it has had one, the last step before it could
-        decode."""
+        """For each stack that can decode, the number of its last decode step. Until it has had one, the number of the
+        last decode step before it could decode."""
 
     def file(self, seq: NaiveSequence) -> None:
         """Put the sequence last among the running ones, because it now needs a different kind of work."""

@@ -1,5 +1,5 @@
-"""No sequence is preempted in vain: a block that the new request shares with the victim stays in use, so it frees no
-room."""
+"""No sequence is preempted in vain: blocks that the victim shares with the new request stay in use, so they do not
+count as freed."""
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
@@ -30,8 +30,8 @@ def preempted_for(scheduler: Scheduler, newcomer: Request) -> list[str]:
 
 
 def test_a_victim_with_a_shared_prefix_frees_too_little() -> None:
-    """The new request lacks two blocks. The victim has three, but the new request shares two of them, so preempting it
-    would free only one."""
+    """The new request lacks two blocks. The victim holds three, but two of them are shared with the new request, so
+    preempting the victim would free only one."""
     low = make_request("low", prompt=(0, 1, 2, 3))
     high = make_request("high", prompt=(9, 8, 7, 6), priority=2)
     scheduler = start([low, high], capacity=8, block_size=2, num_steps=1)
@@ -41,8 +41,8 @@ def test_a_victim_with_a_shared_prefix_frees_too_little() -> None:
 
 
 def test_a_victim_that_would_free_nothing_is_passed_over() -> None:
-    """The newest running request would be preempted first, but the new request shares all of its blocks. The older one
-    is preempted instead."""
+    """The newest running request would be preempted first, but all its blocks are shared with the new request. The
+    older one is preempted instead."""
     newest = make_request("newest", prompt=(0, 1), arrival=2.0)
     older = make_request("older", prompt=(9, 8), arrival=1.0)
     scheduler = start([older, newest], capacity=7, block_size=1, num_steps=2)

@@ -43,7 +43,7 @@ def test_a_fixed_budget_learns_nothing() -> None:
 
 @given(machines, machines)
 def test_a_timed_budget_finds_what_fits(before: StepCost, machine: StepCost) -> None:
-    """At constant speed, the budget settles at the number of tokens that fit into the time, whatever was measured
+    """At constant speed, the budget settles at the number of tokens that fit into the step time, whatever was measured
     before."""
     budget = TimedBudget(0.05, first_guess=1, most=1000)
     before.follow(budget, times=20)

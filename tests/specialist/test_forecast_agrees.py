@@ -142,7 +142,7 @@ def first_tokens(seen: Sequence[Observed] | None) -> list[float]:
 
 
 lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
-"""Prompt lengths with which no step has only the last token of a prompt, because that would be a decode step."""
+"""With these prompt lengths, no step contains only the last token of a prompt. Such a step would be a decode step."""
 deadlines = st.sampled_from([None, PRESSED, AT_EASE])
 
 
@@ -236,8 +236,8 @@ def test_requests_enter_when_whole_blocks_are_free(asked: list[RequestShape], nu
     ],
 )
 def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int, answers: tuple[int, ...]) -> None:
-    """Queued requests share blocks with a request that leaves before the pool has room for all of them. Every later
-    forecast has the same ends."""
+    """Queued requests share blocks with a request that ends before the pool has room for all of them. Every later
+    forecast must predict the same end times as the first."""
     holder, other, *sharers = answers
     clock = ManualClock()
     scheduler = new_scheduler(clock, None, 32, BlockPool(num_blocks + 1, 4))

@@ -23,7 +23,7 @@ Prompts = PrefillTurns[Sequence]
 Stacks = DecodeTurns[Sequence]
 age_bounds = st.integers(1, 5)
 THE_ROUTERS = 120.0
-"""Deadline, in seconds, that the router sets for a request without one. It is far away."""
+"""Seconds until the deadline that the router sets for a request without one. Such a request is not urgent."""
 sequences = st.lists(
     st.tuples(st.sampled_from(STACKS), st.integers(0, 3), st.sampled_from([None, THE_ROUTERS])), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])

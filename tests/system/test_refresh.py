@@ -57,9 +57,9 @@ HOW: dict[str, Any] = {
     "max_tokens": 80,
     "stop": ("\n```", "\n\nint main"),
 }
-"""The stop strings end the answer after the function. On a CPU with int8 kernels, logits depend by up to 0.7 on the
-requests that share a step, so the model may or may not add a `main`. Without the stop strings, 64 tokens were too few
-for a `main`, and the verdict depended on chance."""
+"""The stop strings end the answer after the function. On a CPU with int8 kernels, the requests that share a step change
+logits by up to 0.7, so the model may or may not add a `main`. Without the stop strings, 64 tokens were too few for a
+`main`, and the verdict depended on chance."""
 NUM_CLIENTS = 2
 BREATH = 1.0
 """Seconds between two requests of a client. Shadow requests and compilers run at low priority and need the time."""

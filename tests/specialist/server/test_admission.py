@@ -117,7 +117,7 @@ async def test_held_prompt_is_admitted_and_delays_no_other_request() -> None:
 
 
 async def test_request_that_would_make_another_late_is_refused() -> None:
-    """With a second row, every step takes nearly twice as long."""
+    """With a second request in the batch, every step takes nearly twice as long."""
     async with serving_simulated(BY_ROW) as (served, clock):
         running = await begin_paused(served, clock, long_answer(100, timeout_ms=2200))
         error = error_of(await ask(served.client, long_answer(100, timeout_ms=60_000)))

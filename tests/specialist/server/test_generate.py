@@ -1,4 +1,4 @@
-"""An answer over a real socket: verdict, chunks, usage."""
+"""An answer over a real socket: acceptance, chunks and usage."""
 
 import asyncio
 from threading import Event
