@@ -207,8 +207,8 @@ def held_by(socket: Path) -> list[str]:
 
 
 def swap_for(seconds: float, pause: float, swapper: AdapterSwapper, received: ReceivedAnswers) -> None:
-    """Swap adapters for this many seconds. After every swap, wait for further answers, so that every adapter serves
-    some requests even on a busy machine."""
+    """Swap adapters for this many seconds. After every swap, wait for further answers, so that requests are served
+    between swaps even on a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
