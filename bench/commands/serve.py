@@ -216,5 +216,5 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise ServeMistake(f"--key {variable}: the environment variable is not set or empty")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ServeMistake(f"--key {variable}: an API key has only printable ASCII characters and no spaces")
+        raise ServeMistake(f"--key {variable}: the API key must be printable ASCII without spaces")
     return key

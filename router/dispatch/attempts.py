@@ -1,4 +1,5 @@
-"""Attempts at replicas: how they fail, which replica comes next, and the quarantine of requests that kill replicas."""
+"""Attempts to run a request on a replica: how they fail, which replica is tried next, and the quarantine of requests
+that kill replicas."""
 
 import asyncio
 import logging

@@ -81,7 +81,7 @@ class SqliteFile:
             return SqliteConnection(_connect(str(self._path)), self._path)
         except (OSError, sqlite3.Error) as error:
             raise StoreConnectionLost(
-                _damage_advice(error, self._path) or f"cannot be opened: {error}{self._advice}"
+                _damage_advice(error, self._path) or f"the database file cannot be opened: {error}{self._advice}"
             ) from error
 
 

@@ -57,7 +57,7 @@ class PostgresUrl:
             text = " ".join(str(error).split())
             for secret in self._secrets:
                 text = text.replace(secret, "***")
-            raise StoreConnectionLost(f"cannot be reached: {text}") from None
+            raise StoreConnectionLost(f"the database cannot be reached: {text}") from None
         connection = PostgresConnection(raw)
         try:
             connection.prepare()

@@ -1,4 +1,4 @@
-"""The store's rows and errors, and the checks of row values, which are the same for every database."""
+"""The store's rows and errors, and the checks of row values. They are the same for every database."""
 
 import json
 from collections.abc import Mapping, Sequence

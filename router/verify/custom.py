@@ -106,7 +106,7 @@ class CustomVerifier:
     async def _read_reply(self) -> dict[str, Any]:
         line = await require_pipe(self._running().stdout).readline()
         if not line.endswith(b"\n"):
-            raise EOFError("the verifier process wrote no reply")
+            raise EOFError("the verifier process ended without a complete reply")
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -334,8 +334,8 @@ class VocabularyCodec:
     """Converts between text and tokens. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int, max_bytes: int = 4 << 20) -> None:
-        """`vocab_size` is the model's, which may have rows without a token. `max_bytes` is the size of the largest
-        request; the server limits prompts further."""
+        """`vocab_size` is the number of the model's embedding rows, which may exceed the number of tokens. `max_bytes`
+        is the size of the largest request; the server limits prompts further."""
         self.stop_ids = vocabulary.eos_ids
         self.vocab_size = vocab_size
         self._control_ids = vocabulary.control_ids

@@ -262,7 +262,7 @@ class Guide:
             return None
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            raise self._exhausted("the structure cannot be followed further")
+            raise self._exhausted("the answer cannot continue within its structure")
         return self._restrict(mask)
 
     def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:

@@ -1,7 +1,8 @@
 """Octet never imports a file from the folder in which it is started.
 
-The folder holds the checkout under the name `octet`, and modules with the names of our packages and of the standard
-library. Each module creates a marker file when it is imported. Octet is installed as by `pip install -e`.
+The folder holds the checkout under the name `octet`, and modules with the names of our packages, of libraries
+and of the standard library. Each module creates a marker file when it is imported. Octet is installed as
+`pip install -e` would install it.
 """
 
 import os

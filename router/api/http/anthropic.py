@@ -244,7 +244,8 @@ def _text(content: str | Sequence[_Block], where: str) -> str:
 def _block_text(block: _Block, where: str) -> str:
     """Return the text of a block. Raises ApiError if the block is not plain text."""
     if not isinstance(block, TextContent):
-        raise errors.unsupported_field(f"{where}.type", f"{_OTHER_BLOCKS}, got {shorten(block.__struct_config__.tag)}")
+        misplaced = f"a {block.__struct_config__.tag} block is not accepted here"
+        raise errors.unsupported_field(f"{where}.type", f"{misplaced}; {_OTHER_BLOCKS}")
     if block.citations:
         raise errors.unsupported_field(f"{where}.citations", "specialists do not support citations")
     return block.text

@@ -84,7 +84,7 @@ def verdict(base: Path, name: str, answer: str = "a") -> Verdict:
         ("instance", "passed", "1"),
         ("raises", "unavailable", "RuntimeError: no idea"),
         ("leaves", "unavailable", "SystemExit: 3"),
-        ("dies", "unavailable", "no verdict: the verifier process wrote no reply"),
+        ("dies", "unavailable", "no verdict: the verifier process ended without a complete reply"),
         ("odd", "unavailable", "it returned int, not a Verdict or a bool"),
         ("wrong", "unavailable", "it returned Wrong, not a Verdict or a bool"),
         *((name, "unavailable", "it wrote something other than its verdict and was killed") for name in STRANGE),

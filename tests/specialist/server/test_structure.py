@@ -214,7 +214,7 @@ async def test_an_exhausted_structure_is_the_callers_error(
 
     def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
         if len(generated) >= 3:
-            raise GuideExhausted("the structure cannot be followed further")
+            raise GuideExhausted("the answer cannot continue within its structure")
         return allowed(guide, generated, guessed)
 
     async with running_replica() as served:
