@@ -45,7 +45,7 @@ def filled(rate: float) -> list[Run]:
 
 
 @pytest.fixture
-def without_condition_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def ignoring_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
 
 
@@ -147,10 +147,10 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 
 @pytest.mark.slow
-def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
+def test_admitted_requests_are_late_if_delays_are_ignored(rate: float, request: pytest.FixtureRequest) -> None:
     """Condition c is that a new request must not make an admitted one late."""
     assert late(played(10.0, 2, rate)) == 0
-    request.getfixturevalue("without_condition_c")
+    request.getfixturevalue("ignoring_delays")
     assert late(played(10.0, 2, rate)) > 10
 
 

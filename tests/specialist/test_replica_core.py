@@ -274,7 +274,7 @@ def test_a_cached_block_is_shared_only_while_it_is_held() -> None:
     assert peek_prefix_hits(front.scheduler, Request("c", BARE, prompt[::-1], 5)) == PrefixHits(0, 0)
 
 
-def test_a_table_that_is_released_while_it_is_read_has_no_holder() -> None:
+def test_a_holder_is_found_although_its_table_is_released_meanwhile() -> None:
     """The engine thread releases tables while another thread looks for the holder of a block."""
 
     class SequenceLosingTable:
