@@ -39,7 +39,7 @@ def test_runbook_has_the_five_incidents_in_order() -> None:
 @pytest.mark.parametrize("anchor", INCIDENTS)
 def test_each_runbook_names_symptoms_figures_steps_and_mistakes(anchor: str) -> None:
     text = incident(anchor).text
-    parts = ("**Look**", "**You see**", DO, "**It worked**", "**Do not**")
+    parts = ("**Look**", "**You see**", DO, "**It has worked**", "**Do not**")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
