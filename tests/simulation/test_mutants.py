@@ -99,6 +99,7 @@ def test_the_seed_to_try_first_is_one_of_the_fifty() -> None:
     assert all(0 <= seed - FIRST_SEEDS.get(name, 0) < MOST_SEEDS for name, seed in SEEN_AT.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_law_catches_the_mistake(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
