@@ -15,7 +15,7 @@ and its engine compared with other engines on the same model.
 
 
 def add_bench_command(commands: Commands) -> None:
-    bench = add_parser(commands, "bench", "measure what Octet costs, compared with its peers", description=_BENCH)
+    bench = add_parser(commands, "bench", "measure Octet and compare it with other systems", description=_BENCH)
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
     adds: tuple[Callable[[Any], None], ...] = (
         *(machinery.add_kv, machinery.add_scheduler, machinery.add_router, machinery.add_doors, machinery.add_overview),

@@ -30,7 +30,7 @@ root may, refusals while the machine was slow or stalled are shown separately.
 
 
 def add(benches: Commands) -> None:
-    summary = "an overloaded replica, compared with first come, first served"
+    summary = "compare admission control with first come, first served under overload"
     parser = add_bench(benches, "admission", ABOUT, summary, "shorter ones", RUNS, _run_admission)
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
     parser.add_argument("--router", action="store_true", help="with --live: send requests through a router")

@@ -36,7 +36,7 @@ exit code is then 1.
 
 
 def add(benches: Commands) -> None:
-    summary = "the engine on a real model, compared with its peers"
+    summary = "measure the engine on a real model, optionally against other engines"
     parser = add_bench(benches, "engine", ABOUT, summary, "small prompts and answers", RUNS, _run_engine)
     add_model(parser)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")

@@ -83,7 +83,7 @@ def add_kv(benches: Commands) -> None:
         return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.TARGETS)
 
     smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
-    summary = "the block pool: its operations, and hit rates on a trace"
+    summary = "measure the block pool's operations and its hit rates on a trace"
     parser = add_bench(benches, "kv", KV, summary, smaller, 31, run)
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
@@ -111,7 +111,7 @@ def add_scheduler(benches: Commands) -> None:
         records = scheduler.measure_scheduler(runs_of(arguments), sizes)
         return publish(arguments, records, scheduler.TARGETS)
 
-    summary = "the scheduler: its steps and its queue"
+    summary = "measure the scheduler's steps and queue"
     add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
 
 
@@ -126,7 +126,7 @@ def add_router(benches: Commands) -> None:
 
         return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
 
-    summary = "the router in front of simulated replicas, optionally compared with its peers"
+    summary = "measure the router with simulated replicas, optionally against other routers"
     parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, run)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the added time by rate, as .svg or .png")
@@ -149,7 +149,7 @@ def add_doors(benches: Commands) -> None:
 
         return publish(arguments, measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
 
-    add_bench(benches, "doors", DOORS, "TTFT over gRPC and HTTP, also with idle connections", "shorter ones", 5, run)
+    add_bench(benches, "doors", DOORS, "measure TTFT over gRPC and HTTP", "shorter ones", 5, run)
 
 
 def add_overview(benches: Commands) -> None:
@@ -158,7 +158,7 @@ def add_overview(benches: Commands) -> None:
 
         return publish(arguments, measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0), TARGETS)
 
-    add_bench(benches, "overview", OVERVIEW, "what an open dashboard costs the router", "shorter ones", 5, run)
+    add_bench(benches, "overview", OVERVIEW, "measure what an open dashboard costs the router", "shorter ones", 5, run)
 
 
 def add_sessions(benches: Commands) -> None:
@@ -169,7 +169,7 @@ def add_sessions(benches: Commands) -> None:
         records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
         return publish(arguments, records, SESSION_TARGETS)
 
-    summary = "a growing conversation, with and without prefix reuse"
+    summary = "measure a growing conversation with and without prefix reuse"
     parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", 5, run)
     add_model(parser)
     parser.add_argument("--runs", type=parse_positive, metavar="N", help="number of conversations (default: 5)")
@@ -182,7 +182,7 @@ def add_receipts(benches: Commands) -> None:
         number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
         return publish(arguments, measure_receipts(arguments.store, number, runs_of(arguments)))
 
-    summary = "listing a few of very many receipts"
+    summary = "measure the listing of receipts"
     parser = add_bench(benches, "receipts", RECEIPTS, summary, f"{_QUICK_RECEIPTS:,} receipts", 15, run)
     parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
     receipts = f"number of receipts (default: {_RECEIPTS:,})"
@@ -195,6 +195,6 @@ def add_tracing(benches: Commands) -> None:
 
         return publish(arguments, measure_tracing(runs_of(arguments), arguments.model, arguments.beside), TARGETS)
 
-    parser = add_bench(benches, "tracing", TRACING, "what traces cost", "no other change", 31, run)
+    parser = add_bench(benches, "tracing", TRACING, "measure what traces cost", "no other change", 31, run)
     add_model(parser)
     parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project to compare with")
