@@ -44,14 +44,14 @@ ROWS = (
     Row(
         1,
         "a replica is killed twenty times while it answers",
-        "no token lost or repeated; at most 20 % of the requests in flight are retried; recovery within 2 s; a lost "
-        "request ends with an error and a retry-after",
+        "no token is lost or repeated; at most 20 % of the requests in flight are retried; new requests are answered "
+        "within 2 s; a lost request ends with an error and a retry-after",
         (f"{_CHAOS}killed_replicas_cost_only_running_answers",),
     ),
     Row(
         2,
         "a replica is suspended for 30 s, then continues",
-        "its breaker opens within 1.5 s; no stale token is delivered; the replica is probed before it serves again",
+        "its health breaker opens within 1.5 s; no stale token is delivered; it is probed before it serves again",
         (
             f"{_CHAOS}a_stopped_replica_is_noticed_within_two_seconds_and_comes_back",
             "tests/router/replicas/test_replica.py::test_a_replica_that_hung_gets_a_single_probe_first",
@@ -65,15 +65,15 @@ ROWS = (
     Row(
         4,
         "all replicas of a specialist are down",
-        "503 within 50 ms, or a fallback that the receipt names; p95 TTFT of other specialists rises by at most 10 %. "
-        "(From 6 s after the loss; in the first 5 s, requests wait up to 1 s for a restart)",
+        "from 6 s after the loss: 503 within 50 ms, or an answer from a fallback that the receipt names; p95 TTFT of "
+        "other specialists rises by at most 10 %",
         (f"{_FAULTS}unreachable_specialist_is_refused_at_once",),
     ),
     Row(
         5,
         "bursts of ten times the capacity",
-        "goodput at least 90 % of the peak; no request of the highest class is late before all lower ones are shed; "
-        "refusals within 5 ms. (Simulated; `octet bench admission --live` measures the refusal time)",
+        "goodput (answers in time) is at least 90 % of the peak; no request of the highest priority is late before all "
+        "lower ones are shed; refusals take at most 5 ms. (Simulated; for refusals, see Limits)",
         (
             f"{_OVERLOAD}goodput_under_the_flood_is_nine_tenths_of_the_peak",
             f"{_OVERLOAD}lower_classes_are_served_and_yet_no_admitted_request_of_the_highest_is_late",
@@ -82,7 +82,7 @@ ROWS = (
     Row(
         6,
         "callers retry aggressively while a specialist fails every request",
-        "at most 1.2 attempts for each request",
+        "the router makes at most 1.2 attempts for each request",
         (
             f"{_FAULTS}retries_never_exceed_their_budget",
             f"{_FAULTS}a_share_of_requests_lost_together_is_retried_and_the_others_are_refused",
@@ -91,8 +91,8 @@ ROWS = (
     Row(
         7,
         "a specialist's answers become wrong",
-        "its correctness breaker changes state at most once a window; it closes only when answers are right again; a "
-        "few samples never open it",
+        "its correctness breaker changes state at most once a window, closes only when answers are right again, and "
+        "never opens on a few samples",
         (
             "tests/admission/test_correctness.py::"
             "test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window",
@@ -120,19 +120,19 @@ ROWS = (
     Row(
         10,
         "requests that are bit-flipped, truncated, nested or of wrong types",
-        "100,000 requests: no crash, no leak, only documented status codes",
+        "no crash, no leak, only documented status codes",
         (f"{_HOSTILE}any_bytes_get_a_documented_status",),
     ),
     Row(
         11,
         "numbers that are NaN, infinite, negative or huge",
-        "refused with an error that names the field; other requests in the same batch get the same answer, bit for bit",
+        "refused with an error that names the field; answers to other requests in the batch stay the same, bit for bit",
         (f"{_HOSTILE}every_invalid_value_is_refused_by_name_and_other_requests_are_unaffected",),
     ),
     Row(
         12,
         "prompts of several megabytes, with invalid text, or with text that looks like control tokens",
-        "refused within 50 ms, naming the limit; text never becomes a control token",
+        "long prompts are refused within 50 ms, with the limit; text never becomes a control token",
         (
             f"{_HOSTILE}oversize_is_answered_at_once",
             "tests/text/test_encoder.py::test_no_text_becomes_a_control_token_and_all_of_it_comes_back",
@@ -140,8 +140,8 @@ ROWS = (
     ),
     Row(
         13,
-        "a prompt or a draft window that the pool cannot hold",
-        "a prompt is refused immediately, with the reason; a draft window is dropped",
+        "a prompt, or draft tokens of speculation, that the KV pool cannot hold",
+        "prompts are refused immediately, with the reason; draft tokens are dropped",
         (
             "tests/specialist/test_request.py::test_a_prompt_that_leaves_no_room_for_an_answer_is_refused",
             "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_dropped",
@@ -156,7 +156,7 @@ ROWS = (
     Row(
         15,
         "the disk is full or read-only; the database restarts",
-        "requests are served, waiting rows are counted, no partial file is ever loaded",
+        "requests are served; waiting database rows are counted; no partial file is ever loaded",
         (
             "tests/router/store/test_outage.py::test_a_database_killed_under_load_loses_no_acknowledged_change",
             "tests/router/store/test_faults.py::test_a_database_outage_is_logged_and_blocks_no_caller",
@@ -165,8 +165,8 @@ ROWS = (
     ),
     Row(
         16,
-        "the wall clock is set an hour ahead, an hour back, beyond 2038",
-        "no deadline passes early; no breaker sticks; windows keep their order",
+        "the wall clock is set an hour ahead, an hour back, or beyond 2038",
+        "no deadline passes early; no breaker stops changing; measurement windows keep their order",
         (
             "tests/admission/test_correctness.py::test_a_clock_that_was_wrong_once_does_not_stop_it_for_ever",
             "tests/admission/test_correctness.py::test_a_clock_that_is_set_back_a_little_only_makes_it_wait",
@@ -174,8 +174,8 @@ ROWS = (
     ),
     Row(
         17,
-        "the network to a replica is cut, cut one way, slowed or reset; then random faults for ten minutes",
-        "the four invariants hold; the replica serves again after each fault",
+        "the network to a replica is cut, cut in one direction, slowed or reset; then random faults for ten minutes",
+        "the invariants hold; the replica serves again after each fault",
     ),
     Row(
         18,
@@ -216,7 +216,7 @@ ROWS = (
     Row(
         22,
         "a tenant guesses another tenant's prompt from timing",
-        "no block is shared; 2,000 guesses do no better than chance",
+        "no block is shared; 2,000 guesses do no better than chance (an AUC of 0.5)",
         (
             "tests/router/keys/test_isolation.py::test_timing_reveals_nothing_about_another_tenants_prompt",
             "tests/router/keys/test_tenants.py::test_prefixes_and_conversations_are_not_shared_across_tenants",
@@ -224,8 +224,8 @@ ROWS = (
     ),
     Row(
         23,
-        "no key, a wrong or expired key, another tenant's request, a caller's key on operator routes",
-        "every call and every route refuses; secrets are never logged",
+        "no key, a wrong or expired key, another tenant's request id, a caller's key on operator routes",
+        "every gRPC call and HTTP route refuses; secrets are never logged",
         (
             "tests/router/keys/test_default_deny.py::test_every_served_call_requires_its_declared_access",
             "tests/router/keys/test_default_deny.py::test_every_route_requires_its_declared_access",
@@ -242,13 +242,13 @@ ROWS = (
         25,
         "ten thousand streams that are opened and immediately reset, and endless pings",
         "the replica's CPU time for each answer rises by at most 20 %; the number of handlers stays bounded. "
-        "(Attackers share the machine at the lowest priority)",
+        "(Attackers share the machine at the lowest CPU priority)",
         (f"{_HOSTILE}one_connection_cannot_use_all_call_slots",),
     ),
     Row(
         26,
         "95 % of a cgroup's memory is in use",
-        "for ten minutes, new requests are refused, and no process is killed",
+        "for ten minutes, new requests are refused and no process is killed",
         ("tests/octet/rpc/test_memory_guard.py",),
     ),
     Row(
@@ -275,7 +275,7 @@ ROWS = (
     Row(
         30,
         "a shadow hangs or dies",
-        "p99 TTFT of the primary rises by at most 20 %; a shadow's answer never reaches a caller",
+        "p99 TTFT of the shadowed requests rises by at most 20 %; a shadow's answer never reaches a caller",
         (
             "tests/router/shadow/test_shadows.py::test_primary_is_answered_and_evaluated_whatever_its_shadow_does",
             "tests/router/shadow/test_isolation.py::test_no_request_waits_for_a_hung_shadow",
