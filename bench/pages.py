@@ -50,10 +50,10 @@ def _marker(words: str) -> Marker:
 
 def origin(result: Result) -> str:
     machine = result.machine
-    stolen = "" if machine.stolen is None else f", {100 * machine.stolen:.0f} % of CPU time stolen"
+    stolen = "" if machine.stolen is None else f", {100 * machine.stolen:.0f} % of CPU stolen"
     return (
-        f"`{result.command}`, {result.date}, {result.seconds / 60:.1f} min, commit {machine.commit}, {machine.cpu}, "
-        f"{machine.cores} cores, initial load {machine.load}{stolen}."
+        f"`{result.command}`, {result.date}, commit {machine.commit}, {machine.cpu}, {machine.cores} cores, "
+        f"load {machine.load}{stolen}."
     )
 
 

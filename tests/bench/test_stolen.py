@@ -29,5 +29,5 @@ def test_stolen_share_is_shown_beside_the_figures() -> None:
     result = RunMeter().result("kv", "octet bench kv", [])
     known = replace(result, machine=replace(result.machine, stolen=0.124))
     unknown = replace(result, machine=replace(result.machine, stolen=None))
-    assert origin(known).endswith(", 12 % of CPU time stolen.")
-    assert origin(unknown).endswith(f"initial load {result.machine.load}.")
+    assert origin(known).endswith(", 12 % of CPU stolen.")
+    assert origin(unknown).endswith(f", load {result.machine.load}.")
