@@ -37,7 +37,7 @@ _RETRYABLE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 @dataclass(slots=True)
 class JobCounters:
     submitted: int = 0
-    ended: Counter[str] = field(default_factory=Counter)  # by status; jobs that callers cancelled are not counted
+    ended: Counter[str] = field(default_factory=Counter)  # by status; without jobs that callers cancelled by job id
 
 
 @dataclass(frozen=True, slots=True)

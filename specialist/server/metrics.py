@@ -62,7 +62,7 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
     yield from _step_families(families, counters)
     text = "Seconds since the current step began; 0 when idle."
     yield families.gauge("step_under_way_seconds", text, step_seconds)
-    text = "Commits that were late or repeated and changed nothing."
+    text = "Step results that arrived late or twice and were ignored."
     yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
     text = "Saved recurrent states that could not be used."
     yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
@@ -71,11 +71,11 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
 
 def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
     labels = ("mode",)
-    text = "Duration of a step, by mode: prefill (a chunk of prompts), decode, spec_verify."
+    text = "Duration of a step, by mode: prefill (a chunk of prompts), decode, spec_verify (checks speculated tokens)."
     yield families.histograms("step_seconds", text, labels, (((mode,), counters.step_seconds[mode]) for mode in MODES))
     text = "Sequences in a step."
     yield families.histograms("step_rows", text, labels, (((mode,), counters.step_rows[mode]) for mode in MODES))
-    text = "Prompt tokens computed and tokens generated, including shadow requests."
+    text = "Prompt tokens computed and tokens generated, including those of shadow requests."
     yield families.counters(
         "step_tokens_total", text, labels, (((mode,), counters.step_tokens[mode]) for mode in MODES)
     )
@@ -90,8 +90,8 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     text = "Preemptions of a sequence: for admission, for growth, or for another request's deadline."
     preempted = (((cause,), num) for cause, num in list(counters.preempted.items()))
     yield families.counters("preemptions_total", text, ("cause",), preempted)
-    yield families.histograms("queue_seconds", "From arrival to the first step.", (), [((), counters.queued)])
-    text = "From the first step to the first token."
+    yield families.histograms("queue_seconds", "Time from arrival to the first step.", (), [((), counters.queued)])
+    text = "Time from the first step to the first token."
     yield families.histograms("prefill_seconds", text, (), [((), counters.prefill)])
     yield families.counter("prompt_tokens_total", "Prompt tokens of requests that ran.", counters.prompt_tokens)
     text = "Prompt tokens found in the cache, for requests that ran."
@@ -158,7 +158,7 @@ _LOAD_GAUGES = (  # name, help text, field of the load report
     ("shadow_requests", "Shadow requests, waiting or running.", "shadows"),
     ("waiting_requests_limit", "Limit on waiting requests.", "max_waiting"),
     ("running_requests_limit", "Limit on running requests.", "max_running"),
-    ("draining", "1 if the replica accepts no new requests and finishes those it has.", "draining"),
+    ("draining", "1 if the replica only finishes the requests it has.", "draining"),
     ("refusing", "1 if a request was refused for lack of capacity within the last second.", "refusing"),
     ("prefill_tokens_per_second", "Recent tokens per second in prefill steps.", "prefill_rate"),
     ("decode_tokens_per_second", "Recent tokens per second in decode steps.", "decode_rate"),
@@ -176,7 +176,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
             (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
             for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
         ]
-    text = "Forecast error as a share of the actual time, of steps or whole requests."
+    text = "Forecast error of steps or of whole requests, as a share of the actual time."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
     yield families.gauge("estimate_margin_ratio", "Safety margin of forecasts, as a share of the actual time.", margin)
 

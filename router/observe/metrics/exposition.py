@@ -83,7 +83,8 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
     about = "Calls that the access gate refused, by reason: unauthenticated, forbidden, key_limit."
     yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
     yield counter_family("octet_jobs_submitted_total", "Jobs submitted to this router.", (), [((), submitted)])
-    about = "Jobs that this router ended: done, failed, cancelled."
+    about = "Jobs that this router ended: done, failed, cancelled (by the id of the running request). "
+    about += "Jobs cancelled by job id are not counted."
     yield counter_family("octet_jobs_ended_total", about, ("status",), ended)
 
 
@@ -148,7 +149,7 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
         place, _, knob = info.name.rpartition(".")
         intent, _, specialist = place.partition("/")
         named.append(((intent, specialist, knob), info))
-    about = "Current shadow_threshold or priority_floor of an intent, for one specialist if that label is set."
+    about = "Current shadow_threshold or priority_floor of an intent, for one specialist if so labelled."
     yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
     rows = ((values, info.configured) for values, info in named)
     yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)
@@ -160,7 +161,7 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
 def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[str]) -> FamilyStream:
     counted = [((name, why), failures[name, why]) for name in specialists for why in SCRAPE_FAILURES]
     yield None  # the rest runs on another thread
-    about = "Replicas left out of /metrics/replicas, by reason."
+    about = "Failed scrapes of a replica for /metrics/replicas, by reason."
     yield counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)
 
 

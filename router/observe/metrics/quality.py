@@ -58,7 +58,7 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
     yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
     yield from _verifier_families(evaluation)
     times = (((line.specialist, line.verifier), histogram) for line, histogram in seconds)
-    about = "Duration of the evaluation of one answer."
+    about = "Time to judge one answer."
     yield histogram_family("octet_verify_seconds", about, ("specialist", "verifier"), times)
 
 
@@ -76,7 +76,7 @@ def _shadow_families(shadows: ShadowDispatcher) -> Iterator[Metric]:
 
 def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     counters, budget = evaluation.counters, evaluation.budget
-    about = "Answers submitted for evaluation."
+    about = "Answers submitted to be judged."
     yield counter_family("octet_verifier_answers_total", about, (), [((), counters.submitted)])
     about = (
         "Answers without a conclusive verdict: undecided, unread (too long, or no memory left), "
@@ -84,10 +84,10 @@ def _verifier_families(evaluation: EvaluationQueue) -> Iterator[Metric]:
     )
     reasons = [((each,), getattr(counters, each)) for each in ("undecided", "unread", "shed", "failed")]
     yield counter_family("octet_verifier_unjudged_answers_total", about, ("reason",), reasons)
-    about = "Answers waiting for evaluation."
+    about = "Answers waiting to be judged."
     yield gauge_family("octet_verifier_waiting_answers", about, (), [((), evaluation.num_waiting)])
-    yield gauge_family("octet_verifier_held_bytes", "Bytes of answers held for evaluation.", (), [((), budget.taken)])
-    about = "Limit on the bytes of answers held for evaluation."
+    yield gauge_family("octet_verifier_held_bytes", "Bytes of answers held to be judged.", (), [((), budget.taken)])
+    about = "Limit on the bytes of answers held to be judged."
     yield gauge_family("octet_verifier_held_limit_bytes", about, (), [((), budget.most)])
 
 
@@ -113,12 +113,12 @@ def slo_source(slos: SloTracker) -> FamilyStream:
 
 
 _SLO_LATENCIES = (
-    ("ttft", "octet_slo_ttft_seconds", "From arrival to the first chunk, over the window."),
-    ("itl", "octet_slo_itl_seconds", "Between consecutive chunks, over the window."),
+    ("ttft", "octet_slo_ttft_seconds", "Time from arrival to the first chunk, over the window."),
+    ("itl", "octet_slo_itl_seconds", "Time between consecutive chunks, over the window."),
     (
         "admission_to_first_token",
         "octet_slo_admission_to_first_token_seconds",
-        "From the replica's acceptance to the first chunk, over the window.",
+        "Time from the replica's acceptance to the first chunk, over the window.",
     ),
 )
 
@@ -132,7 +132,7 @@ def _quantiles(specialist: str, latency: wire.Latency) -> Iterator[Sample]:
 
 def _objective_families(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     rows = [((slo.specialist, objective.name), objective) for slo in found for objective in slo.objectives]
-    about = "The objective's target: in seconds, or the floor for correctness."
+    about = "The objective's target: seconds for a latency, the floor for correctness."
     targets = ((labels, objective.target) for labels, objective in rows)
     yield gauge_family("octet_slo_objective_target", about, _OBJECTIVE_LABELS, targets)
     about = "Share of samples that may breach the objective."
@@ -141,7 +141,7 @@ def _objective_families(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     about = "Whether the objective is met now; missing until there are samples."
     met = ((labels, objective.met) for labels, objective in rows if objective.HasField("current"))
     yield gauge_family("octet_slo_objective_met", about, _OBJECTIVE_LABELS, met)
-    about = "How fast the error budget is spent over the window; 1 spends exactly all of it."
+    about = "How fast the error budget is spent over the window; 1 spends exactly the whole budget."
     burns = (
         ((*labels, f"{burn.window_seconds:g}s"), burn.rate if burn.HasField("rate") else None)
         for labels, objective in rows

@@ -143,16 +143,16 @@ def request_source(counters: RequestCounters) -> FamilyStream:
         for attribute, name, label, about in _LABELLED_COUNTERS
     ]
     yield None  # the rest runs on another thread
-    about = "Requests that ended without a specialist: no specialist should answer, or the router rejected them."
+    about = "Requests that ended without a specialist: no specialist should answer them, or the router rejected them."
     yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
     yield from _gen_ai_families(found)
     for attribute, name, about in _HISTOGRAMS:
         rows = [((specialist,), getattr(each, attribute)) for specialist, each in found.items()]
         yield histogram_family(name, about, ("specialist",), rows)
-    about = "Requests that ended, by the specialist that answered or should have, and outcome: answered, refused, "
+    about = "Requests that ended, by outcome (answered, refused, failed, cancelled) and the specialist that "
     labels = ("specialist", "intent", "outcome")
     ended = (((specialist, *key), n) for specialist, counts in requests.items() for key, n in counts)
-    yield counter_family("octet_requests_total", f"{about}failed, cancelled.", labels, ended)
+    yield counter_family("octet_requests_total", f"{about}answered or should have.", labels, ended)
     for name, about, label, by_specialist in labelled:
         samples = (((specialist, key), n) for specialist, counts in by_specialist.items() for key, n in counts)
         yield counter_family(name, about, ("specialist", label), samples)
@@ -163,7 +163,7 @@ def request_source(counters: RequestCounters) -> FamilyStream:
 
 def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric]:
     labels = {name: (name, "chat", "octet", f"octet/{name}") for name in found}
-    about = "From a request's arrival to its end; error_type is empty if it was answered, otherwise refused, failed or "
+    about = "Time from a request's arrival to its end; error_type is empty if it was answered, otherwise refused, "
     durations = [
         ((*labels[name], "" if outcome == "answered" else outcome), each.seconds[outcome])
         for name, each in found.items()
@@ -171,8 +171,8 @@ def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric
         if outcome == "answered" or each.seconds[outcome].num_values
     ]
     names = (*_GEN_AI_LABELS, "error_type")
-    yield histogram_family("gen_ai_server_request_duration_seconds", f"{about}cancelled.", names, durations)
-    about = "From a request's arrival to the first chunk of its answer."
+    yield histogram_family("gen_ai_server_request_duration_seconds", f"{about}failed or cancelled.", names, durations)
+    about = "Time from a request's arrival to the first chunk of its answer."
     times = [(labels[name], each.first_token) for name, each in found.items()]
     yield histogram_family("gen_ai_server_time_to_first_token_seconds", about, _GEN_AI_LABELS, times)
     about = "Mean time per token after the first, for one answer."
@@ -189,15 +189,15 @@ def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric
 
 # Attributes of SpecialistCounters, and their families.
 _HISTOGRAMS = (
-    ("gap", "octet_itl_seconds", "Between consecutive chunks of an answer, as they leave the router."),
+    ("gap", "octet_itl_seconds", "Time between consecutive chunks of an answer as they leave the router."),
     (
         "admission_to_first_token",
         "octet_admission_to_first_token_seconds",
-        "From the replica's acceptance to the first chunk of the answer.",
+        "Time from the replica's acceptance to the first chunk of the answer.",
     ),
-    ("decided", "octet_decision_seconds", "From arrival to the routing decision."),
-    ("queued", "octet_queue_seconds", "From arrival at the replica to the first step."),
-    ("prefill", "octet_prefill_seconds", "From the first step to the first token."),
+    ("decided", "octet_decision_seconds", "Time from arrival to the routing decision."),
+    ("queued", "octet_queue_seconds", "Time from arrival at the replica to the first step."),
+    ("prefill", "octet_prefill_seconds", "Time from the first step to the first token."),
     ("decode_rate", "octet_decode_tokens_per_second", "Tokens per second of one answer after its first token."),
     (
         "confidence",
@@ -214,7 +214,7 @@ _LABELLED_COUNTERS = (
     ),
     (
         *("misses", "octet_cache_misses_total", "reason"),
-        "Requests by reason for an incomplete cache hit; the reason none means that all reusable blocks were found.",
+        "Requests, by reason for an incomplete cache hit; the reason none means that all reusable blocks were found.",
     ),
 )
 _TOTALS = (
