@@ -46,7 +46,7 @@ class RollingWindow:
         self.grain = bucket_seconds(span) if grain is None else grain
         least = max(1, ceil(2 * span / _MAX_BUCKETS))
         if self.grain < least:
-            raise ValueError(f"grain must be at least {least} s, got {self.grain}")
+            raise ValueError(f"grain must be at least {least} s, got {self.grain} s")
         self._buckets: dict[int, Counts] = {}
         self._starts: list[int] = []  # a heap of the buckets' keys
         self._latest: int | None = None

@@ -35,9 +35,7 @@ class EscalationLadder:
         ladder = restore_record(cls, body, "an escalation ladder")
         for count in (ladder.level, ladder.regrets):
             if not isinstance(count, int) or count < 0:
-                raise ValueError(
-                    f"an escalation ladder's level and regrets must be integers of at least 0, got {count!r}"
-                )
+                raise ValueError(f"a ladder's level and regrets must be integers of at least 0, got {count!r}")
         return ladder
 
 

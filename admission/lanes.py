@@ -280,7 +280,7 @@ class SpecialistLanes:
         for lane in self.lanes:
             is_same = (lane.revision, lane.digests) == (coming.revision, coming.digests)
             if is_same and lane.status in ("serving", "candidate"):
-                raise LaneError(f"{lane} of {self.specialist} already has this content and is {lane.status}")
+                raise LaneError(f"{lane} of {self.specialist} already has this content; its status is {lane.status}")
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
                 raise LaneError(f"{lane} of {self.specialist} has a different adapter of the same name on the replicas")
 

@@ -88,7 +88,7 @@ class TokenChain:
         first = len(self._keys)
         fresh = self._tokens[first * self.block_size : num_blocks * self.block_size]
         if len(fresh) < (num_blocks - first) * self.block_size:
-            raise ValueError(f"{len(self)} tokens do not fill {num_blocks} blocks of {self.block_size}")
+            raise ValueError(f"{len(self)} tokens do not fill {num_blocks} blocks of {self.block_size} tokens")
         if sys.byteorder == "big":
             fresh.byteswap()
         raw = fresh.tobytes()

@@ -352,14 +352,14 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
         if block.prev is not previous:
             raise InvariantViolation(f"{block} is not linked back to {previous}")
         if block.ref_count != 0:
-            raise InvariantViolation(f"{block} is free and in use")
+            raise InvariantViolation(f"{block} is in the free list but in use")
         if seen_keyed and block.key is None:
-            raise InvariantViolation(f"{block} is empty but behind cache entries")
+            raise InvariantViolation(f"{block} is empty but behind cache entries in the free list")
         seen_keyed = block.key is not None
         listed.add(block.block_id)
         previous, block = block, block.next
     if ring.prev is not previous:
-        raise InvariantViolation(f"the ring is not linked back to {previous}")
+        raise InvariantViolation(f"the ring of the free list is not linked back to {previous}")
     if len(listed) != len(free):
         raise InvariantViolation(f"the free list holds {len(listed)} blocks but counts {len(free)}")
     return listed
@@ -377,7 +377,7 @@ def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable
             holders[block_id] += 1
     if [block.ref_count for block in blocks] != holders:
         block, count = next((b, count) for b, count in zip(blocks, holders, strict=True) if b.ref_count != count)
-        raise InvariantViolation(f"{block} is held by {count} tables")
+        raise InvariantViolation(f"the reference count of {block} is wrong: it is held by {count} tables")
     return len(holders) - holders.count(0)
 
 

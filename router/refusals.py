@@ -81,13 +81,13 @@ def specialist_demoted(primary: str, reason: str, rejected: Iterable[str], *, fo
 
 def duplicate_request(request_id: str) -> Refusal:
     shown = shorten(request_id)
-    message = f"a request with the id {shown} is in progress"
+    message = f"a request with the id {shown} is already in progress"
     limit = "an id that no request in progress has"
     return Refusal(wire.ERROR_REASON_DUPLICATE_REQUEST, message, field="request_id", limit=limit, value=shown)
 
 
 def too_many_bytes(max_bytes: int) -> Refusal:
-    message = f"requests in progress already hold {max_bytes:,} bytes of prompts"
+    message = f"with this request, the requests in progress would hold more than {max_bytes:,} bytes"
     limit = f"at most {max_bytes:,} bytes in all requests together"
     return Refusal(wire.ERROR_REASON_QUEUE_FULL, message, field="prompt", limit=limit)
 

@@ -157,7 +157,7 @@ class RouterServer(RouterCore):
                 async with asyncio.timeout(_WARM_LOG_SECONDS):
                     await self.fleet.changed.wait()
             except TimeoutError:
-                _log.info("waiting for %s", ", ".join(waiting_for))
+                _log.info("waiting for a warm replica of %s", ", ".join(waiting_for))
         self.is_warm = True
         if not self.service.draining:
             await self._set_health(_SERVING)

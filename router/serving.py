@@ -138,7 +138,7 @@ class RequestServer:
             self._with_receipt(caller_gone(request, self.clock.now()), request, keep=True)
             raise
         except Exception:
-            _log.error("%s failed", request.request_id, exc_info=True)
+            _log.error("the request %s failed", request.request_id, exc_info=True)
             raise self._with_receipt(internal_error("the router"), request, keep=True) from None
         finally:
             self.observers.ended(request, request.draft.to_wire())

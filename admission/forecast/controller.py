@@ -455,7 +455,7 @@ def _arriving_at(now: float, booking: Booking) -> Booking:
 
 def _describe_deadline(left: float, *, is_first: bool) -> str:
     if is_first:
-        return f"it is due in {_format_seconds(left)}" if left > 0 else "it was due before now"
+        return f"its first token is due in {_format_seconds(left)}" if left > 0 else "its first token was due earlier"
     return f"its deadline is in {_format_seconds(left)}" if left > 0 else "its deadline has passed"
 
 

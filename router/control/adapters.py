@@ -99,7 +99,7 @@ class AdapterSync:
             message = f"no replica of {specialist} can be reached to load the adapter"
             raise Refusal(error_pb2.ERROR_REASON_NO_REPLICA, message)
         if len(set(digests.values())) > 1:
-            contents = ", ".join(f"{replica} has {digest[:12]}" for replica, digest in sorted(digests.items()))
+            contents = ", ".join(f"{replica} has digest {digest[:12]}" for replica, digest in sorted(digests.items()))
             message = f"the replicas of {specialist} see different files under this path: {contents}"
             reason, limit = error_pb2.ERROR_REASON_ADAPTER_REFUSED, "the same content on every replica"
             raise Refusal(reason, message, field="path", limit=limit)

@@ -126,7 +126,7 @@ class ChangeAuthor(NamedTuple):
 def check_author(who: str, why: str) -> ChangeAuthor:
     name = _check_text("change.who", who, MAX_WHO_CHARACTERS)
     if name.casefold() in RESERVED_AUTHORS:
-        limit = f"a person's or a program's name, not one of {', '.join(sorted(RESERVED_AUTHORS))}"
+        limit = f"a name that is not reserved (reserved names are {', '.join(sorted(RESERVED_AUTHORS))})"
         raise invalid_field("change.who", limit, name)
     return ChangeAuthor(name, _check_text("change.why", why, MAX_WHY_CHARACTERS))
 
@@ -181,12 +181,9 @@ class AuditWriter:
             except StoreUnavailable as unavailable:
                 if unavailable.certain:
                     raise store_unavailable(f"the change could not be stored: {unavailable}") from None
-                unknown = f"the change may or may not have been made: {unavailable}"
-                raise store_unavailable(f"{unknown}; see the audit log when the store is available again") from None
+                raise store_unavailable(f"{unavailable}; see the audit log when the store answers again") from None
             if made is None:
-                message = (
-                    f"{kind} {key} was changed by other routers {_MAX_TRIES} times while this change was being made"
-                )
+                message = f"{kind} {key} was changed by other routers {_MAX_TRIES} times during this change"
                 code = grpc.StatusCode.ABORTED
                 raise Refusal(error_pb2.ERROR_REASON_CONFLICT, f"{message}; try again", code=code)
 
@@ -204,7 +201,7 @@ class AuditWriter:
             try:
                 return bool(await self._change(kind, key, revise))
             except StoreUnavailable as unavailable:
-                _log.error("%s %s: %s", kind, key, unavailable)
+                _log.error("storing %s %s failed: %s", kind, key, unavailable)
                 revision = revise(self._documents.body(kind, key))
                 if revision is not None:
                     self._apply_unsaved(kind, key, revision)
@@ -215,7 +212,7 @@ class AuditWriter:
         try:
             await self._store.change_all([], row)
         except StoreUnavailable as unavailable:
-            _log.error("not audited (%s): %s %s: %s", unavailable, row.what, row.subject, row.why)
+            _log.error("the audit log lacks %s %s (%s): %s", row.what, row.subject, row.why, unavailable)
             return False
         return True
 
@@ -261,7 +258,7 @@ class AuditWriter:
         try:
             await self._try_save(kind, key, self._documents.unsaved[(kind, key)].rows[:])
         except (StoreUnavailable, Refusal) as error:
-            _log.error("%s %s is still not stored: %s", kind, key, error)
+            _log.error("the change of %s %s is still not stored: %s", kind, key, error)
 
     async def _try_save(self, kind: str, key: str, rows: list[AuditRow]) -> None:
         """Save the unsaved changes. If other routers have changed the document, merge both versions or keep theirs."""

@@ -234,7 +234,7 @@ class ControlPlane:
         self.events.publish(wire.OperatorEvent(at_unix_ms=row.at_ms, audit=audit_to_wire(row)))
 
     async def _report_wrong_adapter(self, replica: ObservedReplica, ref: AdapterRef, digest: str) -> None:
-        why = f"{replica.name} found other content at {ref.path}, and does not use it"
+        why = f"{replica.name} found unexpected content at {ref.path} and does not use it"
         before, after = f"{ref.load_name} {ref.digest}", f"{ref.load_name} {digest}"
         row = audit_row(self._wall(), ChangeAuthor(BY_POLICY, why), "wrong_adapter", replica.specialist, before, after)
         _log.error("%s: %s", replica.specialist, why)
@@ -248,8 +248,8 @@ class ControlPlane:
         span = self._state.ensemble.correctness.window
         try:
             buckets = await self._store.buckets(CORRECTNESS, int(now - span))
-        except StoreUnavailable as unavailable:
-            _log.error("windows stay %g s long until the store answers: %s", self._state.correctness.span, unavailable)
+        except StoreUnavailable as error:
+            _log.error("correctness windows stay %g s until the store answers: %s", self._state.correctness.span, error)
             return
         self._state.correctness.reset(span, buckets)
         self._must_refill = False

@@ -159,7 +159,7 @@ class RequestValidator:
         if not message.messages:
             if not prompt or prompt.isspace():
                 value = "only whitespace" if prompt else "''"
-                raise invalid_field("prompt", "text, unless messages are given", value)
+                raise invalid_field("prompt", "text with visible characters, unless messages are given", value)
             return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
         for field in ("prompt", "template", "body"):
             if getattr(message, field):
@@ -258,9 +258,8 @@ class RequestChecks(FieldChecks):
             self.text("metadata.value", value)
         session, limit = metadata.get(SESSION_METADATA_KEY, ""), self._sizes["session_id"]
         if len(session.encode()) > limit or not session.isprintable():
-            raise invalid_field(
-                "metadata", f"a mapping with a printable session_id of at most {limit} bytes", shorten(session)
-            )
+            allowed = f"a printable session id of at most {limit} bytes"
+            raise invalid_field("metadata", allowed, f"session_id {shorten(session)}")
         return metadata
 
 

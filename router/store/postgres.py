@@ -23,7 +23,7 @@ from router.store.connection import (
 )
 
 _SCHEMA = "octet"
-_FORM = "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with each of / ? # @ : % in a password written as %XX"
+_FORM = "the URL must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / ? # @ : % in a password written as %XX"
 _MIGRATING = 0x6F6374657400  # the advisory lock held while tables are created or changed
 _DEFAULTS = {
     "connect_timeout": str(round(LOCK_SECONDS)),

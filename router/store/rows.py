@@ -176,7 +176,7 @@ def body_to_json(body: DocumentBody) -> str:
     try:
         text = json.dumps(dict(body), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_field("body", "a JSON object", str(error)) from error
+        raise invalid_field("body", "a JSON object", f"an error: {error}") from error
     if len(text) > MAX_TEXT_BYTES:
         raise invalid_field("body", f"at most {MAX_TEXT_BYTES} bytes", f"{len(text)} bytes")
     return text

@@ -150,7 +150,7 @@ class StoreWorker:
             is_certain = not isinstance(error, StoreCommitUnknown)
             raise StoreUnavailable(describe_error(error), certain=is_certain) from error
         seconds = _TURN_SECONDS if is_abandoned else _ANSWER_SECONDS
-        raise StoreUnavailable(f"no answer within {seconds:g} s", certain=is_abandoned)
+        raise StoreUnavailable(f"the store did not answer within {seconds:g} s", certain=is_abandoned)
 
     def call(
         self,

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 CHECK_MEMORY = 1 << 30
 MOST_VALUE_DEPTH = 256
+_TOO_DEEP = f"the answer is nested deeper than {MOST_VALUE_DEPTH} levels"
 MOST_SCHEMA_DEPTH = 64
 _MOST_DIGITS = 4000
 _MOST_QUOTED = 100
@@ -80,7 +81,7 @@ def _parse_error(source: str) -> str:
     except (ValueError, UnicodeError) as error:
         return str(error)
     except (RecursionError, MemoryError):
-        return "nested too deeply, or too large, to parse"
+        return "the answer is nested too deeply, or too large, to parse"
     return ""
 
 
@@ -152,11 +153,11 @@ def find_json_error(text: str, schema: Any) -> str:
     """Return the error; "" if the text is JSON and matches the schema."""
     try:
         value = json.loads(text, parse_constant=refuse_constant, parse_int=_parse_int, parse_float=_parse_float)
-        return f"nested deeper than {MOST_VALUE_DEPTH} levels" if _is_deep(value) else find_mismatch(value, schema)
+        return _TOO_DEEP if _is_deep(value) else find_mismatch(value, schema)
     except ValueError as error:
-        return f"not JSON: {error}"
+        return f"the answer is not JSON: {error}"
     except (RecursionError, MemoryError):
-        return f"nested deeper than {MOST_VALUE_DEPTH} levels, or too large"
+        return f"{_TOO_DEEP}, or too large"
 
 
 def find_mismatch(value: Any, schema: Any) -> str:

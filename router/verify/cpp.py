@@ -209,7 +209,7 @@ class CppVerifier:
             return Verdict("skipped", why)
         units = await asyncio.to_thread(extract_units, question, answer)
         if not units:
-            return Verdict("failed" if self.is_code_required else "skipped", "contains no C++")
+            return Verdict("failed" if self.is_code_required else "skipped", "the answer contains no C++")
         await self._prepare()
         return await _judge_units(_CompileSession(self), units)
 
@@ -281,7 +281,7 @@ class _CompileSession:
         if result.ending == "trouble":
             raise _CannotJudge(result.output)
         if result.ending == "out_of_time":
-            raise _CannotJudge(f"not compiled within {self._limits.clock_seconds:g} s: the machine is busy")
+            raise _CannotJudge(f"compiling the answer took over {self._limits.clock_seconds:g} s: the machine is busy")
         if result.ending == "out_of_cpu" or self._cpu_left <= 0:
             raise _LimitExceeded(f"compiling the answer takes more than {self._limits.cpu_seconds:g} s of CPU")
         if result.ending == "exited" and result.code == 0:

@@ -37,7 +37,7 @@ class Verifier(Protocol):
 
 def length_error(answer: str, most_bytes: int) -> str:
     """Return why the answer is too long to verify; empty if it is not too long."""
-    return f"longer than {most_bytes} bytes" if len(answer.encode("utf-8", "replace")) > most_bytes else ""
+    return f"the answer exceeds {most_bytes} bytes" if len(answer.encode("utf-8", "replace")) > most_bytes else ""
 
 
 def one_line(text: str) -> str:

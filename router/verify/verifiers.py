@@ -151,7 +151,7 @@ class TextVerifier:
             return Verdict("skipped", why)
         texts = await asyncio.to_thread(extract_python if self._language == "python" else extract_json, answer)
         if not texts:
-            return Verdict("failed" if self.is_code_required else "skipped", "contains no Python")
+            return Verdict("failed" if self.is_code_required else "skipped", "the answer contains no Python")
         stdin = json.dumps({"texts": texts, "schema": self.schema}).encode()
         task = PoolTask(self._command, stdin, self._limits.clock_seconds, _MOST_OUTPUT, owner=self.name)
         try:
@@ -176,7 +176,7 @@ class TextVerifier:
         if result.code in (-signal.SIGKILL, -signal.SIGXCPU):
             return "failed", f"verification takes more than {self._cpu_seconds} s of CPU"
         if result.code == -signal.SIGSEGV:
-            return "failed", "nested too deeply to parse"
+            return "failed", "the answer is nested too deeply to parse"
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
         return "unavailable", f"the check exited with {result.code}: {lines[-1] if lines else 'no output'}"
 

@@ -255,10 +255,10 @@ def test_a_promotion_retires_the_lane_before_the_last() -> None:
 
 def test_content_identifies_a_lane_and_not_its_name() -> None:
     book = first(adapter("old", "my-lora"))
-    with pytest.raises(LaneError, match="already has this content and is serving"):
+    with pytest.raises(LaneError, match="already has this content; its status is serving"):
         book.load([adapter("old", "renamed")], "ada", "again", START)
     book, _ = book.load([adapter("new", "my-lora")], "ada", "a refresh", START)
-    with pytest.raises(LaneError, match="already has this content and is candidate"):
+    with pytest.raises(LaneError, match="already has this content; its status is candidate"):
         book.load([adapter("new", "my-lora")], "ada", "again", START)
     clash = AdapterRef("other", "my-lora@new", "newest", "/adapters/other")
     with pytest.raises(LaneError, match="different adapter of the same name"):
@@ -271,7 +271,7 @@ def test_the_same_adapters_on_another_model_are_another_lane() -> None:
     book, move = first(adapter("old")).load([adapter("old")], "lanes", "another model", START, revision=OTHER_MODEL)
     assert statuses(book) == {1: "serving", 2: "candidate"}
     assert (book.lane(2).revision, move.before) == (OTHER_MODEL, "")
-    with pytest.raises(LaneError, match="already has this content and is candidate"):
+    with pytest.raises(LaneError, match="already has this content; its status is candidate"):
         book.load([adapter("old")], "lanes", "again", START, revision=OTHER_MODEL)
     book, move = book.load([adapter("new")], "ada", "a refresh", START)
     assert (book.lane(3).revision, move.before) == (MODEL, "lane 2 (old) candidate")

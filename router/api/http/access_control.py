@@ -61,7 +61,7 @@ def check_same_origin(scope: Scope, *, has_keys: bool) -> None:
         return
     origin = _header_value(headers, b"origin")
     if origin is not None and (host is None or origin_host(origin) != host.lower()):
-        raise _forbidden("origin", "left out, or the router's own origin", origin)
+        raise _forbidden("origin", "left out or be the router's own origin", origin)
     site = _header_value(headers, b"sec-fetch-site")
     if site is not None and site not in _SAME_SITES:
         raise _forbidden("sec-fetch-site", " or ".join(_SAME_SITES), site)

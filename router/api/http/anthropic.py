@@ -124,7 +124,7 @@ class CountRequest(CacheControlled, kw_only=True):
     container: Annotated[Any, only("the router executes no code")] = None
     mcp_servers: Annotated[Any, only("the router calls no MCP servers", [])] = None
     context_management: Annotated[Any, only("the router does not edit the conversation")] = None
-    diagnostics: Annotated[Any, only("octet.receipt reports how a request was served")] = None
+    diagnostics: Annotated[Any, only("set octet.receipt to see how a request was served")] = None
     inference_geo: Annotated[Any, only("there is only one location")] = None
     user_profile_id: Annotated[Any, only("the router keeps no profiles; set metadata.user_id to name the user")] = None
     workspace_id: Annotated[Any, only("there are no workspaces")] = None
@@ -190,7 +190,8 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
         for message in _messages(turn, f"messages[{index}].content"):
             _append_turn(turns, message)
     if turns[-1].role == "assistant":
-        raise errors.unsupported_field("messages", "answers are not continued, so the last message must be the user's")
+        message = "messages must not end with an assistant's message, because answers are not continued"
+        raise errors.ApiError(400, message, param="messages", code="unsupported_parameter")
     return turns
 
 

@@ -117,7 +117,7 @@ class App:
         except asyncio.CancelledError:
             await send_error(errors.ApiError(503, "this router is shutting down", kind=errors.SERVER, code="draining"))
         except Exception:
-            _log.error("%s failed", request_id, exc_info=True, extra={"request_id": request_id})
+            _log.error("the request %s failed", request_id, exc_info=True, extra={"request_id": request_id})
             message = "the router failed; see its log"
             await send_error(errors.ApiError(500, message, kind=errors.SERVER, code="internal"))
 

@@ -55,7 +55,7 @@ class BodyReader:
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self._max_bytes:
             is_pending = headers.get("expect", "").lower() != "100-continue"
-            raise self._too_large(f"{int(length[:20]):,}", is_pending=is_pending)
+            raise self._too_large(f"{int(length[:20]):,} bytes", is_pending=is_pending)
         if get_connection(request.scope).has_body():
             return await self._receive(request.receive)
         try:
@@ -77,7 +77,7 @@ class BodyReader:
                     body.clear()
                     raise self._too_large("more", is_pending=True)
                 if held > SMALL_BODY_BYTES and self._num_bytes > self._max_total_bytes:
-                    message = f"the large bodies being read exceed {self._max_total_bytes:,} bytes in total"
+                    message = f"the large bodies being read exceed {self._max_total_bytes:,} bytes in total; try again"
                     headers = {**_CLOSE, "retry-after": str(_RETRY_SECONDS)}
                     raise ApiError(429, message, kind=RATE_LIMIT, code="queue_full", headers=headers)
         finally:

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from octet.config.ensemble import Ensemble
+from octet.limits import shorten
 from octet.v1 import inference_pb2 as wire
 from router.api.http import errors, fields
 from router.control.adapters import is_generated_load_name
@@ -83,13 +84,14 @@ class StructureBody(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
-        return errors.invalid_field(where, f"an object with exactly one of the keys {', '.join(known)}", got)
+        keys = f"{', '.join(known[:-1])} and {known[-1]}"
+        return errors.invalid_field(where, f"an object with exactly one of the keys {keys}", got)
 
     def to_wire(self, where: str) -> wire.Structure:
         kinds = self.__struct_fields__
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) != 1:
-            raise self.unknown_error(where, ", ".join(given) or "no key", kinds)
+            raise self.unknown_error(where, " and ".join(given) or "no key", kinds)
         if self.json_object is False:
             raise errors.invalid_field(f"{where}.json_object", "true or left out", "false")
         if self.json_schema is not None:
@@ -114,7 +116,9 @@ class OctetOptions(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def unknown_error(cls, where: str, got: str, known: Sequence[str]) -> errors.ApiError:
-        return errors.invalid_field(f"{where}.{got[:60]}", f"one of {', '.join(known)}", "an unknown key")
+        param, limit = f"{where}.{got[:60]}", f"one of {', '.join(known)}"
+        message = f"{param} is not a known key; it must be {limit}"
+        return errors.ApiError(400, message, param=param, code="invalid_field", limit=limit)
 
 
 def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferRequest:
@@ -123,7 +127,7 @@ def octet_request(model: ModelName, options: OctetOptions | None) -> wire.InferR
     if options is None:
         return wire.InferRequest(force_specialists=force, adapters=adapters)
     if adapters and options.adapters is not None:
-        raise errors.invalid_field("octet.adapters", "left out if the model names an adapter", model.requested)
+        raise errors.invalid_field("octet.adapters", "left out if model names an adapter", shorten(options.adapters))
     same = ("intent", "session_id", "priority", "timeout_ms", "first_token_timeout_ms", "seed")
     return wire.InferRequest(
         force_specialists=force,

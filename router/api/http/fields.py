@@ -140,7 +140,7 @@ def _check(value: Any, expected: inspect.Type, where: str, extra: Mapping[str, A
         case chosen if chosen is None or not _fits(value, chosen):
             texts = extra.get("texts")
             if texts is not None and isinstance(chosen, inspect.LiteralType) and (value in texts or not texts):
-                raise unsupported_field(where, f"{extra['unsupported']}, got {shorten(value)}")
+                raise unsupported_field(where, f"got {shorten(value)}, but {extra['unsupported']}")
             allowed = [_describe(each, value) for each in options if not isinstance(each, inspect.NoneType)]
             raise invalid_field(where, extra.get("must_be") or " or ".join(allowed), shorten(value))
 
@@ -158,7 +158,7 @@ def _check_object(
         if not isinstance(tag, str):
             raise invalid_field(name, "text", shorten(tag))
         if tag not in tags:
-            raise unsupported_field(name, f"{extra['unsupported']}, got {shorten(tag)}")
+            raise unsupported_field(name, f"got {shorten(tag)}, but {extra['unsupported']}")
         kind = tags[tag]
     if kind.forbid_unknown_fields:
         _check_unknown(value, kind, where)

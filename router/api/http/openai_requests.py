@@ -41,7 +41,7 @@ _FunctionType = Annotated[Literal["function"], unsupported("only functions are s
 _Bias = Annotated[float, number_limits("sampling.logit_bias.bias")]
 _NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
 _Prompt = Annotated[str, fields.text_limits("prompt", 1)]
-_TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object mapping token ids to numbers"})]
+_TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object whose keys are token ids"})]
 
 
 class OpenAIMetadata(Struct):
@@ -93,7 +93,7 @@ class ChatToolCall(Struct):
 class OpenAIMessage(Struct):
     role: Annotated[
         Literal["system", "developer", "user", "assistant", "tool"],
-        unsupported("the result of a tool is a message with the role tool", "function", must_be=_ROLES),
+        unsupported("a tool's result must be a message with the role tool", "function", must_be=_ROLES),
     ]
     content: str | list[TextPart] | None = None
     tool_calls: list[ChatToolCall] | None = None
@@ -177,7 +177,7 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
     """Parse a completion request. Its prompt becomes a user message, because specialists accept only chats."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt):
-        why = "token ids belong to one model, and the router decides by the text which model answers"
+        why = "it holds token ids, which belong to one model; the router needs the text to choose a model"
         raise unsupported_field("prompt", why)
     completion = fields.to_struct(body, CompletionRequest)
     num_choices = _num_choices(completion)

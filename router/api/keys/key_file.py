@@ -41,15 +41,15 @@ class KeysInvalid(ValueError):
 
 def parse_keys(text: str) -> tuple[Key, ...]:
     if len(text) > MAX_FILE_BYTES:
-        raise KeysInvalid(f"must be at most {MAX_FILE_BYTES:,} characters, got {len(text):,}")
+        raise KeysInvalid(f"the content must be at most {MAX_FILE_BYTES:,} characters, got {len(text):,}")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise KeysInvalid(f"is not JSON: {error}") from None
+        raise KeysInvalid(f"the content is not JSON: {error}") from None
     if not isinstance(content, dict) or set(content) != {"keys"} or not isinstance(content["keys"], list):
-        raise KeysInvalid('must be {"keys": [...]}')
+        raise KeysInvalid('the content must be {"keys": [...]}')
     if len(content["keys"]) > MAX_KEYS:
-        raise KeysInvalid(f"must hold at most {MAX_KEYS:,} keys, got {len(content['keys']):,}")
+        raise KeysInvalid(f"there must be at most {MAX_KEYS:,} keys, got {len(content['keys']):,}")
     keys = tuple(_parse_key(entry, f"keys[{index}]") for index, entry in enumerate(content["keys"]))
     _check_unique("name", [key.name for key in keys])
     _check_unique("sha256", [key.digest.hex() for key in keys])
@@ -110,7 +110,7 @@ def _check_unique(field: str, values: list[str]) -> None:
 
 def _parse_key(entry: object, where: str) -> Key:
     if not isinstance(entry, dict):
-        raise KeysInvalid(f"{where} must be an object with {', '.join(_FIELDS)}")
+        raise KeysInvalid(f"{where} must be an object; known fields are {', '.join(_FIELDS)}")
     if not entry.keys() <= set(_FIELDS):
         raise KeysInvalid(f"{where} has an unknown field; known fields are {', '.join(_FIELDS)}")
     for name in _REQUIRED:

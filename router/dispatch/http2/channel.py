@@ -54,7 +54,7 @@ class ServerAddress:
         if address.startswith(UNIX):
             path = address.removeprefix(UNIX)
             if not path:
-                raise AddressInvalid(f"a Unix socket must be unix:PATH, got {address!r}")
+                raise AddressInvalid(f"a Unix socket must be given as unix:PATH, got {address!r}")
             return cls("localhost", 0, path.removeprefix("//") if path.startswith("///") else path)
         host, _, port = address.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -309,7 +309,7 @@ class Watchdog:
         if attempt.is_writing:
             request.end(caller_stalled(f"the caller read nothing for {limit:g} s"))
         elif attempt.has_started:  # before the first token only the deadline applies
-            attempt.abandon(f"no token for {limit:g} s")
+            attempt.abandon(f"it sent no token for {limit:g} s")
 
     def _check_replica(self, replica: Replica) -> tuple[int, float]:
         num_signals, since = self._silences.get(replica, (-1, 0.0))

@@ -61,7 +61,7 @@ class ExpositionMerger:
         try:
             text = page.decode()
         except UnicodeDecodeError as error:
-            raise MalformedExposition("not UTF-8") from error
+            raise MalformedExposition("the page is not UTF-8") from error
         families: dict[str, _Family] = {}
         at = 0
         while at < len(text):

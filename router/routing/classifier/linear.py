@@ -183,7 +183,7 @@ def _read_model(data: bytes) -> LinearModel:
     try:
         tensors: dict[str, Any] = load_tensors(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise ClassifierInvalid(f"not a safetensors file: {error}") from error
+        raise ClassifierInvalid(f"the file is not in the safetensors format: {error}") from error
     if set(tensors) != set(_TENSORS):
         raise ClassifierInvalid(f"the tensors must be {sorted(_TENSORS)}, got {sorted(tensors)}")
     for name, (dtype, dimensions) in _TENSORS.items():

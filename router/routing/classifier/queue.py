@@ -49,9 +49,8 @@ class ClassifierQueue:
     ) -> None:
         """`timeout` (seconds) limits a caller's wait and the run of a batch; `cache`, the number of cached results."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
-            raise ValueError(
-                f"expected timeout > 0, cache >= 0, others >= 1: {timeout=:g}, {cache=}, {max_batch=}, {max_waiting=}"
-            )
+            limits = "timeout must be positive, cache at least 0, max_batch and max_waiting at least 1"
+            raise ValueError(f"{limits}, got {timeout:g}, {cache}, {max_batch} and {max_waiting}")
         self.digest = classifier.digest
         self._classifier = classifier
         self._breaker = CircuitBreaker(clock, failures=failures, cool_down=cool_down, max_cool_down=max_cool_down)
@@ -319,12 +318,13 @@ def open_classifier(ensemble: Ensemble) -> Classifier:
     classifier = read_classifier(DEFAULT_FILE if path == BUILT_IN_CLASSIFIER else Path(path))
     if strangers := [label for label in classifier.labels if label not in (*ensemble.names, REJECT)]:
         raise ClassifierMismatch(
-            f"classifier.path {path}: trained for {', '.join(strangers)}, which the ensemble {ensemble.name} lacks "
-            f"(it has {', '.join(ensemble.names)}); train a classifier for this ensemble, or remove the path to "
-            "route by descriptions and examples"
+            f"classifier.path {path}: the classifier was trained for {', '.join(strangers)}, which the ensemble "
+            f"{ensemble.name} lacks (it has {', '.join(ensemble.names)}); train a classifier for this ensemble, or "
+            "remove the path to route by descriptions and examples"
         )
     if unknown := [name for name in ensemble.names if name not in classifier.labels]:
-        _log.warning("the classifier was not trained for %s; only rules, intents or force reach it", ", ".join(unknown))
+        untrained = "the classifier was not trained for %s, which only rules, intents and force_specialists can choose"
+        _log.warning(untrained, ", ".join(unknown))
     return classifier
 
 

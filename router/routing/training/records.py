@@ -30,7 +30,7 @@ def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
             lines = enumerate(file, start=1)
             records += [_parse(line, f"{path}:{number}") for number, line in lines if line.strip()]
     if not records:
-        raise InvalidRecord(f"no records in {', '.join(map(str, paths)) or 'an empty list of files'}")
+        raise InvalidRecord(f"there are no records in {', '.join(map(str, paths)) or 'an empty list of files'}")
     if len(records) > MAX_RECORDS:
         raise InvalidRecord(f"the files have {len(records)} records; the limit is {MAX_RECORDS}")
     return records
@@ -51,9 +51,9 @@ def _parse(line: bytes, location: str) -> LabelledPrompt:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"{location}: not JSON: {error}") from error
+        raise InvalidRecord(f"{location}: the line is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise InvalidRecord(f"{location}: expected an object with text, label and source")
+        raise InvalidRecord(f"{location}: the line must be an object with text, label and source")
     text, label, source = (_string(fields, name, location) for name in ("text", "label", "source"))
     is_prompt = fields.get("is_prompt", True)
     if not isinstance(is_prompt, bool):

@@ -54,7 +54,7 @@ def make_writer(held: Document | None, *failures: Exception) -> tuple[AuditWrite
 
 
 @pytest.mark.parametrize(
-    ("certain", "message"), [(True, "could not be stored"), (False, "may or may not have been made")]
+    ("certain", "message"), [(True, "could not be stored"), (False, "unknown whether the change was committed")]
 )
 def test_a_refused_change_states_whether_it_is_certain(certain: bool, message: str) -> None:
     writer, cache, _ = make_writer(None, StoreUnavailable("gone", certain=certain))

@@ -263,7 +263,7 @@ async def test_a_change_that_waited_too_long_is_never_made(shared_url: str) -> N
     async with opened(shared_url, **STUCK) as store:
         with stuck_at("SELECT identity", turn=0.3, answer=0.6):  # Every sync round runs this statement.
             await eventually(StuckConnection.is_waiting.is_set)
-            with pytest.raises(StoreUnavailable, match="no answer within") as gone:
+            with pytest.raises(StoreUnavailable, match="did not answer within") as gone:
                 await store.change("knob", "a", 0, {}, audit_row())
             assert gone.value.certain
             abandoned = asyncio.create_task(store.change("knob", "b", 0, {}, audit_row()))

@@ -112,4 +112,4 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 def test_an_invalid_classifier_file_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no").write_bytes(b"nothing")
     assert main(["router", "eval", "--classifier", str(tmp_path / "no")]) == 2
-    assert f"{tmp_path / 'no'}: not a safetensors file" in capsys.readouterr().err
+    assert f"{tmp_path / 'no'}: the file is not in the safetensors format" in capsys.readouterr().err

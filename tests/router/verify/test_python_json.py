@@ -101,7 +101,7 @@ def test_valid_json(value: Any) -> None:
     ],
 )
 def test_invalid_json(text: str) -> None:
-    assert find_json_error(text, True).startswith("not JSON: ")
+    assert find_json_error(text, True).startswith("the answer is not JSON: ")
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1e300]", "1" * 4000, "1e-999", '"\\ud800"', " [1] \n"])
