@@ -141,7 +141,7 @@ def share_a_key(pool: BlockPool) -> None:
         (break_a_back_link, r"not linked back"),
         (break_the_first_back_link, r"not linked back"),
         (lose_the_end_of_the_free_list, r"not linked back"),
-        (free_a_block_in_use, r"free and in use"),
+        (free_a_block_in_use, r"in the free list but in use"),
         (queue_an_empty_block_behind_cache_entries, r"empty but behind cache entries"),
         (lose_a_free_block, r"3 free \+ 5 used != 9 blocks"),
         (count_a_holder_too_many, r"ref_count=3.* is held by 2 tables"),

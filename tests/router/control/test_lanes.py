@@ -109,7 +109,7 @@ def test_one_refusal_unloads_the_adapter_everywhere(tmp_path: Path) -> None:
         harness.replicas["algo-1"].files = {"my-lora": "another"}
         with pytest.raises(Refusal) as caught:
             await harness.control.load_adapter("algo", "my-lora", **SIGNED)
-        assert "algo-0 has d1" in str(caught.value) and "algo-1 has another" in str(caught.value)
+        assert "algo-0 has digest d1" in str(caught.value) and "algo-1 has digest another" in str(caught.value)
         assert not harness.replicas["algo-0"].adapters and not harness.replicas["algo-1"].adapters
         assert harness.control.lanes("algo")[0].number == 1 and await harness.changes_of("algo") == ["begin_lane"]
 
