@@ -245,13 +245,13 @@ class ControlPlane:
         """Rebuild the correctness windows from the store after their length has changed."""
         if not self._must_refill:
             return
-        span = self._state.ensemble.correctness.window
+        state, span = self._state, self._state.ensemble.correctness.window
         try:
             buckets = await self._store.buckets(CORRECTNESS, int(now - span))
         except StoreUnavailable as error:
-            _log.error("correctness windows stay %g s until the store answers: %s", self._state.correctness.span, error)
+            _log.error("correctness windows stay %g s long until the store answers: %s", state.correctness.span, error)
             return
-        self._state.correctness.reset(span, buckets)
+        state.correctness.reset(span, buckets)
         self._must_refill = False
 
     async def _keep_adapters_loaded(self) -> None:
