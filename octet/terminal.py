@@ -35,7 +35,7 @@ def read_standard_input() -> str:
     try:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise ValueError(f"standard input must be valid UTF-8: byte {error.start} is not") from None
+        raise ValueError(f"standard input must be valid UTF-8: the byte at offset {error.start} is not") from None
     check_utf8("standard input", text)
     return text
 
@@ -47,7 +47,7 @@ def read_text(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} must be valid UTF-8: byte {error.start} is not") from None
+        raise ValueError(f"{name} must be valid UTF-8: the byte at offset {error.start} is not") from None
 
 
 def write_output(text: str) -> None:

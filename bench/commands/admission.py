@@ -12,7 +12,7 @@ RUNS = 7
 LIVE_RUNS = 2
 FIRST_SEED = 101
 LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-_parse_loads = parse_numbers(1000, "loads are numbers above 0 and at most 1000, such as 1,10")
+_parse_loads = parse_numbers(1000, "loads must be numbers above 0 and at most 1000 (such as 1,10)")
 ABOUT = """\
 Overload a replica at multiples of its capacity, with mixed priorities,
 deadlines and lengths. Shows which requests are answered in time or refused,

@@ -61,7 +61,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
     from specialist.models.progress import bar
 
     if not arguments.parts or not set(arguments.parts) <= set(PARTS):
-        parser.error(f"--parts must be some of {', '.join(PARTS)}, got {','.join(arguments.parts)!r}")
+        parser.error(f"--parts must name {' or '.join(PARTS)}, got {','.join(arguments.parts)!r}")
     if arguments.peers and arguments.device != "cpu":
         parser.error(f"--peers run on the CPU only and cannot be compared with {arguments.device}")
     if arguments.device == "cpu" and arguments.dtype != DTYPES[0]:

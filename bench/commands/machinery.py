@@ -87,7 +87,7 @@ def add_kv(benches: Commands) -> None:
     parser = add_bench(benches, "kv", KV, summary, smaller, 31, run)
     trace = parser.add_argument_group("replaying a trace")
     trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
-    pool_size = integer_type(1, inf, "a pool size is a number of blocks, at least 1")
+    pool_size = integer_type(1, inf, "a pool size must be at least 1 block")
     sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
     trace.add_argument("--pool-sizes", type=pool_size, nargs="+", metavar="N", help=sizes)
     trace.add_argument("--plot", type=Path, metavar="FILE", help="plot the hit rates as .svg or .png")

@@ -20,8 +20,8 @@ RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
 RATE = 4.0
 SHARES = (0.5, 0.9, 1.5)
-_parse_rate = number_type(lambda rate: 0 < rate <= 100_000, "a rate is a number above 0 and at most 100,000 per second")
-_parse_shares = parse_numbers(100, "shares are numbers above 0 and at most 100, such as 0.5,0.9")
+_parse_rate = number_type(lambda rate: 0 < rate <= 100_000, "must be above 0 and at most 100,000 per second")
+_parse_shares = parse_numbers(100, "shares must be numbers above 0 and at most 100 (such as 0.5,0.9)")
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
 ABOUT = """\
@@ -183,7 +183,7 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
     if unknown := [name for name in arguments.peers if name not in SERVER_PEERS]:
         parser.error(f"--peers {','.join(unknown)}: unknown server (known: {', '.join(SERVER_PEERS)})")
     if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
-        parser.error(f"--doors must be some of {', '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
+        parser.error(f"--doors must name {' or '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
     if arguments.url or arguments.grpc:
         if arguments.engine or arguments.ensemble:
             parser.error("--engine and --ensemble cannot be combined with --url or --grpc: no ensemble is started")
@@ -214,7 +214,7 @@ def _key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ServeMistake(f"--key {variable}: the environment variable is not set or empty")
+        raise ServeMistake(f"--key {variable}: the environment variable is unset or empty")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ServeMistake(f"--key {variable}: the API key must be printable ASCII without spaces")
     return key

@@ -84,7 +84,7 @@ def hf_config(config: "ModelConfig") -> dict[str, Any]:
     if any(window is not None for window in config.windows):
         raise ValueError("windows: a model with sliding windows cannot be written for peers")
     if config.architecture == "llama" and config.qkv_bias != config.output_bias:
-        raise ValueError("qkv_bias, output_bias: transformers' Llama has both or none")
+        raise ValueError("qkv_bias and output_bias must be equal: transformers' Llama has both or none")
     return {
         "architectures": [FAMILIES[config.architecture].causal_class],
         "model_type": config.architecture,

@@ -31,12 +31,12 @@ def parse_length(text: str) -> Draw:
     if kind == "uniform" and len(words) == 2:
         low, high = (_tokens(word, text) for word in words)
         if low > high:
-            raise ServeMistake(f"{text!r}: {low} is more than {high}")
+            raise ServeMistake(f"{text!r}: LOW ({low}) must be at most HIGH ({high})")
         return lambda rng: rng.randint(low, high)
     if kind == "lognormal" and len(words) == 2:
         median, sigma = _number(words[0], text), _number(words[1], text)
         return lambda rng: max(1, round(min(median * rng.lognormvariate(0.0, sigma), MOST_TOKENS)))
-    raise ServeMistake(f"a length is written as {_LENGTHS}, got {text!r}")
+    raise ServeMistake(f"a length must be written as {_LENGTHS}, got {text!r}")
 
 
 def parse_gaps(text: str) -> Draw:
@@ -49,12 +49,12 @@ def parse_gaps(text: str) -> Draw:
         variation = _number(words[0], text)
         shape = 1 / variation**2
         return lambda rng: rng.gammavariate(shape, 1 / shape)
-    raise ServeMistake(f"arrivals are written as {_ARRIVALS}, got {text!r}")
+    raise ServeMistake(f"arrivals must be written as {_ARRIVALS}, got {text!r}")
 
 
 def _tokens(word: str, text: str) -> int:
     if not word.isdecimal() or not 1 <= int(word) <= MOST_TOKENS:
-        raise ServeMistake(f"{text!r}: a number of tokens is a whole number from 1 to {MOST_TOKENS:,}")
+        raise ServeMistake(f"{text!r}: a number of tokens must be a whole number from 1 to {MOST_TOKENS:,}")
     return int(word)
 
 
@@ -94,7 +94,7 @@ USUAL = (CallerClass("interactive", 0.7, 6, 1.0, 10.0), CallerClass("batch", 0.3
 def parse_class(text: str) -> CallerClass:
     name, *numbers = text.split(":")
     if len(numbers) != len(_FIELDS):
-        raise ServeMistake(f"a class is written as {_SHAPE}, got {text!r}")
+        raise ServeMistake(f"a class must be written as {_SHAPE}, got {text!r}")
     return _class_of(name, dict(zip(_FIELDS, numbers, strict=True)))
 
 
@@ -117,7 +117,7 @@ def checked(classes: Sequence[CallerClass]) -> tuple[CallerClass, ...]:
     names = [each.name for each in classes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ServeMistake(f"class {twice[0]}: given twice")
+        raise ServeMistake(f"class {twice[0]} is given twice")
     return tuple(classes)
 
 

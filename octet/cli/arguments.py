@@ -106,7 +106,8 @@ def parse_duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     value = 0.0 if found is None else float(found[1]) * _SECONDS_PER_UNIT[found[2] or "s"]
     if not 0 < value <= _MAX_DURATION_S:
-        raise argparse.ArgumentTypeError(f"a duration must be written like 24h, 90m, 7d or 3600s, got {text!r}")
+        expected = "a duration must be above 0 and at most 10 years (such as 24h, 90m, 7d or 3600s)"
+        raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
     return value
 
 
@@ -116,4 +117,4 @@ def check_address(address: str) -> None:
     if _GRPC_SCHEME.match(address) or (match is not None and 0 < int(match[1][:6]) <= MAX_PORT):
         return
     hint = "; gRPC addresses are written without http://" if "://" in address else ""
-    raise ValueError(f"--address must be HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")
+    raise ValueError(f"--address must be HOST:PORT (such as 127.0.0.1:50051) or unix:PATH, got {address!r:.80}{hint}")

@@ -306,11 +306,11 @@ def read_piped_lines() -> Iterator[str]:
     try:
         while line := sys.stdin.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
-                raise ValueError(f"a line must have at most {_MAX_LINE:,} characters")
+                raise ValueError(f"a line of standard input must have at most {_MAX_LINE:,} characters")
             check_utf8("standard input", line)
             yield line.rstrip("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"standard input must be valid UTF-8: byte {error.start} is not") from None
+        raise ValueError(f"standard input must be valid UTF-8: the byte at offset {error.start} is not") from None
 
 
 def read_typed_lines() -> Iterator[str]:

@@ -26,7 +26,7 @@ is restarted meanwhile. Ended jobs are kept for a limited time.
 {cli.EXIT_STATUS_HELP}"""
 _ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled."
 _LABEL = 11
-_parse_event_number = integer_type(0, 2**63 - 1, "an event number must be a whole number")
+_parse_event_number = integer_type(0, 2**63 - 1, "an event number must be a whole number of at least 0")
 
 
 def add_jobs_command(commands: Commands) -> None:
@@ -124,8 +124,8 @@ def _report_end(command: str, job: Job) -> int:
     if job.status == "done":
         return 0
     why = f": {job.error.message}" if job.error is not None else ""
-    text = "the partial answer is printed" if job.text else "there is no partial answer"
-    cli.print_error(command, f"job {job.id} is {job.status}{why}; {text}; see octet jobs get {job.id}")
+    text = "its partial answer was printed" if job.text else "there is no partial answer"
+    cli.print_error(command, f"job {job.id} ended as {job.status}{why}; {text}; for more, run: octet jobs get {job.id}")
     return cli.EXIT_FAILED
 
 

@@ -78,7 +78,7 @@ def _new(arguments: argparse.Namespace, file: KeysFile) -> None:
         if any(other.name == key.name for other in keys):
             raise KeysInvalid(f"the key {key.name!r} already exists: revoke it first, or choose another name")
         if len(keys) >= key_file.MAX_KEYS:
-            raise KeysInvalid(f"a file holds at most {key_file.MAX_KEYS:,} keys, and this one is full")
+            raise KeysInvalid(f"a key file can hold at most {key_file.MAX_KEYS:,} keys, and this one is full")
         return (*keys, key)
 
     file.change(add)
@@ -124,7 +124,7 @@ def _revoke(arguments: argparse.Namespace, file: KeysFile) -> None:
     def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         left = tuple(key for key in keys if key.name != arguments.name)
         if len(left) == len(keys):
-            raise KeysInvalid(f"there is no key {arguments.name!r} in {file.path}; list the keys with: octet keys list")
+            raise KeysInvalid(f"there is no key {arguments.name!r} in {file.path}; for a list, run: octet keys list")
         return left
 
     if not file.path.exists():

@@ -43,8 +43,8 @@ A path that begins with ./, ../ or ~ is resolved on this machine. The root is
 `adapter_root` of the configuration. The default is the folder of the configuration
 file or, without a file, the folder in which `octet serve` was started."""
 _ROOT_ADVICE = (
-    "the root is adapter_root of the configuration, or else the folder of the configuration file, "
-    "or without a file the folder in which octet serve was started"
+    "the adapter root is adapter_root in the configuration; its default is the folder of the configuration file "
+    "or, without a file, the folder in which octet serve was started"
 )
 _SHADOW_HELP = """
 Counts requests whose primary and shadow answers could both be verified: how often
@@ -191,7 +191,7 @@ def format_breakers(found: records.BreakerList) -> str:
     if windows:
         parts.append(f"passed: over the last {' or '.join(windows)}")
     if found.store_trouble:
-        parts.append(f"The store is unavailable, changes are impossible: {found.store_trouble}")
+        parts.append(f"The store is unavailable, so changes are impossible: {found.store_trouble}")
     return "\n\n".join(parts)
 
 
@@ -222,7 +222,7 @@ def parse_setting(text: str) -> tuple[str, float]:
     name, equals, number = text.partition("=")
     value = parse_float(number)
     if not name.strip() or not equals or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"a knob must be NAME=NUMBER, such as review.priority_floor=5, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a knob must be NAME=NUMBER (such as review.priority_floor=5), got {text!r}")
     return name.strip(), value
 
 
@@ -299,7 +299,7 @@ def resolve_replica_name(operator: Operator, name: str) -> str:
     if process is None or name in names:
         return name
     meant = f"{process[1]}-{int(process[2]) - 1}"
-    hint = f"the process {name} of octet serve is replica {meant}" if meant in names else "see octet replicas"
+    hint = f"process {name} of octet serve is replica {meant}" if meant in names else "to see them, run: octet replicas"
     message = f"there is no replica {name!r}: {hint}"
     raise NotFound(message, code=grpc.StatusCode.NOT_FOUND, reason="unknown_name", field="replica")
 
@@ -358,7 +358,7 @@ def format_event(event: records.OperatorEvent) -> str:
     if event.dropped is not None:
         return f"{at} {event.dropped} events were dropped: this client reads too slowly"
     if event.store_trouble:
-        return f"{at} the store is unavailable, changes are impossible: {event.store_trouble}"
+        return f"{at} the store is unavailable, so changes are impossible: {event.store_trouble}"
     return f"{at} the store is available"
 
 

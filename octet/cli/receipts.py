@@ -62,8 +62,8 @@ def parse_moment_ms(text: str) -> int:
     try:
         return wall_ms() - round(parse_duration(text) * 1000)
     except argparse.ArgumentTypeError:
-        forms = "10m (ago), 2026-01-31T12:00, or milliseconds since 1970"
-        raise argparse.ArgumentTypeError(f"a time must be written like {forms}, got {text!r}") from None
+        forms = "an age such as 10m, a date such as 2026-01-31T12:00, or a number of milliseconds since 1970"
+        raise argparse.ArgumentTypeError(f"a time must be {forms}, got {text!r}") from None
 
 
 def _list_receipts(operator: Operator, arguments: argparse.Namespace) -> cli.Result | None:

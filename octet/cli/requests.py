@@ -158,7 +158,7 @@ def read_structure(arguments: argparse.Namespace) -> Structure | None:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"--json-schema {source} is not valid JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ValueError(f"--json-schema {source} must hold a JSON object, got {type(schema).__name__}")
+        raise ValueError(f"--json-schema {source} must contain a JSON object, got {type(schema).__name__}")
     return Json(schema)
 
 

@@ -134,7 +134,7 @@ def _http_listener(
     port: int | None = arguments.http_port
     if configured is None and port is None:
         if arguments.http_host is not None:
-            raise ValueError("--http-host: HTTP is disabled; add --http-port")
+            raise ValueError("--http-host has no effect while HTTP is disabled: add --http-port")
         return None
     http = configured or HttpConfig()
     host, port = arguments.http_host or http.host, http.port if port is None else port
@@ -154,7 +154,7 @@ def _replica_tls(arguments: argparse.Namespace) -> ReplicaTls | None:
     certificate = (arguments.replica_certificate, arguments.replica_key)
     if arguments.replica_ca is None:
         if certificate != (None, None):
-            raise ValueError("--replica-certificate needs --replica-ca: it is sent only to verified replicas")
+            raise ValueError("--replica-certificate needs --replica-ca: the certificate goes only to verified replicas")
         return None
     return ReplicaTls(arguments.replica_ca, *certificate)
 

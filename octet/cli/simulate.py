@@ -93,7 +93,7 @@ def _read_requests(
     mix = arguments.mix or dict.fromkeys(ensemble.names, 1.0)
     for name in {**mix, **(arguments.replicas or {})}:
         if name and name not in ensemble.names:
-            raise DemandRefused(f"{name!r} is no specialist of {ensemble.name}, which has {', '.join(ensemble.names)}")
+            raise DemandRefused(f"{ensemble.name} has no specialist {name!r} (known: {', '.join(ensemble.names)})")
     demand = traces.read_demand(arguments.trace)
     scaled = traces.scale_demand(demand, arguments.rate, arguments.seconds)
     whole = traces.assign_specialists(scaled, mix, Random(arguments.seed))

@@ -29,7 +29,7 @@ second Ctrl-C stops at once.
 Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
 or the model is invalid, 130 after a second Ctrl-C.
 """
-_parse_gap = cli.number_type(lambda gap: 0 <= gap <= MAX_PIECE_GAP, f"expected seconds from 0 to {MAX_PIECE_GAP:g}")
+_parse_gap = cli.number_type(lambda gap: 0 <= gap <= MAX_PIECE_GAP, f"must be in [0, {MAX_PIECE_GAP:g}] seconds")
 
 
 def add_specialist_command(commands: Commands) -> None:
@@ -136,7 +136,7 @@ def _unique_adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:
 
 def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
     if arguments.metrics_port is None and arguments.metrics_host is not None:
-        raise ValueError("--metrics-host: metrics are not served; add --metrics-port")
+        raise ValueError("--metrics-host has no effect while metrics are not served: add --metrics-port")
     tls, metrics = Tls.from_options(arguments), None
     if arguments.metrics_port is not None:
         host = arguments.metrics_host or LOOPBACK
@@ -159,12 +159,12 @@ def _parse_adapter(text: str) -> tuple[str, Path]:
 def _parse_digest(text: str) -> tuple[str, str]:
     name, _, digest = text.partition("=")
     if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
-        raise argparse.ArgumentTypeError(f"a digest must be NAME=SHA256, with 64 lowercase hex digits, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a digest must be NAME=SHA256 (64 lowercase hex digits), got {text!r}")
     return name, digest
 
 
 def _parse_size(text: str) -> int:
     size = parse_size(text)
     if size is None or size < 1:
-        raise argparse.ArgumentTypeError(f"a size must be a number of bytes, such as 512m or 2g, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a size must be at least 1 byte (such as 512m or 2g), got {text!r}")
     return size

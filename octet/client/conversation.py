@@ -91,5 +91,5 @@ class AsyncConversation(ConversationBase["AsyncStream"]):
 def _check_options(options: Options) -> Options:
     for name, problem in _NOT_ALLOWED.items():
         if options.get(name) is not None:
-            raise TypeError(f"{name}: {problem}")
+            raise TypeError(f"{name} cannot be set here: {problem}")
     return options

@@ -41,12 +41,12 @@ _TYPES = {
     FieldDescriptor.CPPTYPE_STRING: "text",
 }
 _MESSAGE_TYPES = {
-    "messages": "a list of messages, each with a role and a content",
+    "messages": "a list of messages (each with a role and content)",
     "logit_bias": "a mapping from tokens to numbers",
     "metadata": "a mapping from names to text",
-    "structure": "a mapping that is a JSON Schema, or Json, Regex or Choice",
-    "tools": "a list of tools, each with a name and optionally a description, parameters and strict",
-    "tool_choice": "a mapping of mode, name and one_at_most, or one of auto, none and required",
+    "structure": "a mapping (a JSON Schema), Json, Regex or Choice",
+    "tools": "a list of tools (each with a name and optionally a description, parameters and strict)",
+    "tool_choice": "a mapping (with the keys mode, name and one_at_most) or one of auto, none and required",
 }
 _TO_WIRE: Mapping[str, Callable[[Any], Any]] = {
     "messages": lambda given: [message_to_wire(each) for each in given],
@@ -122,7 +122,7 @@ def _trace_metadata(trace: str | None) -> Metadata:
     if trace is None:
         return ()
     if not isinstance(trace, str) or _TRACEPARENT.fullmatch(trace) is None:
-        limit = "a W3C traceparent, 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        limit = "a W3C traceparent (00-<32 hex digits>-<16 hex digits>-<2 hex digits>)"
         raise errors.invalid_option("trace", limit, shorten(trace))
     return (("traceparent", trace),)
 
@@ -150,7 +150,7 @@ def _expected_type(field: Any) -> str:
     if field.message_type is not None:
         return _MESSAGE_TYPES[field.name]
     single = "bytes" if field.type == field.TYPE_BYTES else _TYPES[field.cpp_type]
-    return f"{single}, or several" if field.is_repeated else single
+    return f"{single} or a list of such values" if field.is_repeated else single
 
 
 FIRST_WAIT_S = 0.1  # upper bound of the random wait before the first retry; it doubles with every further retry

@@ -78,7 +78,7 @@ ORIGIN = TextLimits(
     pattern=re.compile(rf"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:{_PORT})?"),
     what="an origin as browsers write it: https:// or http://, a host in lower case, a port unless it is the usual one",
 )
-DIGEST = TextLimits(most=64, least=64, pattern=re.compile("[0-9a-f]{64}"), what="a sha256 of 64 hex digits")
+DIGEST = TextLimits(most=4096, pattern=re.compile("[0-9a-f]{64}"), what="a sha256 of 64 lowercase hex digits")
 HOST = TextLimits(most=253, least=1, pattern=re.compile(r"[^\s/]+"), what="a host's name or address")
 
 
@@ -115,7 +115,7 @@ def verifier_problem(spec: str) -> str:
     if colon and module not in VERIFIERS and _is_dotted_name(module) and _is_dotted_name(name):
         return ""
     known = ", ".join((*VERIFIERS, "json:SCHEMA_FILE"))
-    return f"there is no verifier {spec!r}: use one of {known}, or a custom one as module:name"
+    return f"there is no verifier {spec!r}; use one of {known}, or a custom one as module:name"
 
 
 def _is_dotted_name(text: str) -> bool:

@@ -246,9 +246,9 @@ def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIn
         problem = "must be left out if addresses are given: those replicas are started elsewhere"
         index.add_problem((*place, "replicas"), problem)
     if specialist.cost_model is not None and specialist.engine != "sim" and index.has_key(*place, "cost_model"):
-        index.add_problem((*place, "cost_model"), f"belongs to the sim engine, not to {specialist.engine}")
+        index.add_problem((*place, "cost_model"), f"is only for the sim engine, but the engine is {specialist.engine}")
     if index.is_valid(*place, "verify") and (trouble := verifier_problem(specialist.verify)):
-        index.add_problem((*place, "verify"), f"is not known: {trouble}")
+        index.add_problem((*place, "verify"), f"is invalid: {trouble}")
     if specialist.context is not None and specialist.max_tokens >= specialist.context:
         key = "max_tokens" if index.has_key(*place, "max_tokens") else "context"
         rule = f"max_tokens ({specialist.max_tokens}) must be less than context ({specialist.context})"
@@ -273,7 +273,7 @@ def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], i
         which = "both" if detects else "neither"
         index.add_problem(place, f"must have exactly one of `detect` and `contains`; it has {which}")
     elif detects and index.has_key(*at_least):
-        index.add_problem(at_least, "counts the strings of `contains`, which this rule does not have")
+        index.add_problem(at_least, "must be left out: it counts strings of `contains`, which this rule does not have")
     elif contains and index.is_valid(*place, "contains") and rule.at_least > len(rule.contains):
         index.add_problem(at_least, f"must be at most {len(rule.contains)}, the number of strings in `contains`")
     if rule.name in seen:

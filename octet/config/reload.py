@@ -104,7 +104,7 @@ class ConfigWatch:
             return ReloadRefused(str(invalid))
         found = compare_ensembles(self._current, ensemble)
         if found.needs_restart:
-            return ReloadRefused(f"{self._path}: cannot change without a restart: {', '.join(found.needs_restart)}")
+            return ReloadRefused(f"{self._path}: these keys need a restart to change: {', '.join(found.needs_restart)}")
         if not found:
             return None
         self._before, self._current = self._current, ensemble
@@ -138,7 +138,7 @@ def load_accepted_config(config: Path, kept: Path) -> Ensemble:
         ensemble = parse_content(content, config)
         needs_restart = () if before is None else compare_ensembles(before, ensemble).needs_restart
         if needs_restart:
-            problem = f"cannot change without a restart of all processes: {', '.join(needs_restart)}"
+            problem = f"these keys need a restart of all processes to change: {', '.join(needs_restart)}"
             raise ConfigInvalid([Problem(None, problem)], config)
     except ConfigInvalid as invalid:
         if before is None:

@@ -200,7 +200,7 @@ def check_count(field: SchemaField, num_items: int) -> None:
     """Raises InvalidConfigValue for too few or too many items."""
     count = field.note(CountLimits)
     if count is not None and not count.least <= num_items <= count.most:
-        raise InvalidConfigValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")
+        raise InvalidConfigValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,} entries")
 
 
 def _text(right: TextLimits, node: YamlNode) -> str:
@@ -238,7 +238,7 @@ _PARSERS: Mapping[Any, Callable[[str], float | None]] = {
 
 def _choice(names: tuple[str, ...], node: YamlNode) -> str:
     if not isinstance(node, YamlScalar) or node.text not in names:
-        raise InvalidConfigValue(f"one of {', '.join(names)}", node)
+        raise InvalidConfigValue(" or ".join(names), node)
     return node.text
 
 
@@ -248,7 +248,7 @@ def _describe_allowed(field: SchemaField) -> str:
         return f"a size such as 192m or 1g, from {format_size(limits.least)} to {format_size(limits.most)}"
     noun = {int: "a whole number", float: "a number", bool: "true or false"}.get(field.kind)
     if unit is ValueUnit.SECONDS:
-        noun = "seconds, such as 2, 250ms or 1m,"
+        noun = "a number of seconds (such as 2, 250ms or 1m)"
     if noun is None:
         return "a list of strings" if get_origin(field.kind) is tuple else "text"
     return noun if limits is None else f"{noun} {limits}"

@@ -168,7 +168,7 @@ class _Composer:
         root = self._node(self._next(), depth=0)
         self._next()
         if isinstance(self._next(), yaml.DocumentStartEvent):
-            raise _Unreadable(self._line, "a second document starts here: a configuration has only one")
+            raise _Unreadable(self._line, "a second document starts here: a configuration must have only one")
         return root
 
     def _parse(self, text: str) -> Iterator[Any]:
@@ -215,7 +215,7 @@ class _Composer:
         if isinstance(event, yaml.ScalarEvent):
             node: YamlNode = YamlScalar(event.value, line, plain=event.style is None)
         elif depth == MAX_DEPTH:
-            raise _Unreadable(line, f"nested deeper than {MAX_DEPTH} levels")
+            raise _Unreadable(line, f"this is nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.SequenceStartEvent):
             node = YamlList(tuple(self._items(yaml.SequenceEndEvent, depth)), line)
         else:
@@ -254,4 +254,4 @@ class _Composer:
     def _count(self, num_nodes: int) -> None:
         self._num_nodes += num_nodes
         if self._num_nodes > MAX_NODES:
-            raise _Unreadable(self._line, f"more than {MAX_NODES:,} values, counting expanded aliases")
+            raise _Unreadable(self._line, f"the file has more than {MAX_NODES:,} values, counting expanded aliases")

@@ -147,4 +147,4 @@ def server_credentials(tls: Tls) -> Any:
 
 
 def _refuse_password() -> str:
-    raise OSError("a password-protected key cannot be used")
+    raise OSError("the TLS key must not be protected by a password")

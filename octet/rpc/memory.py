@@ -52,8 +52,8 @@ class MemoryLimits:
         except ValueError:
             tight = full = 0.0
         if not 0 < tight <= full <= 1:
-            shape = f"off, or two shares such as {TIGHT},{FULL}, the smaller first"
-            raise ValueError(f"{MEMORY_LIMITS_VARIABLE} must be {shape}; got {given}")
+            shape = f"off, or two shares with the smaller first (such as {TIGHT},{FULL})"
+            raise ValueError(f"{MEMORY_LIMITS_VARIABLE} must be {shape}, got {given!r}")
         return cls(tight, full)
 
 

@@ -129,7 +129,7 @@ def would_delay_others(limit: str, arithmetic: str, retry_after: float | None) -
 
 
 def request_shed(retry_after: float | None) -> Refusal:
-    why = "in favour of a higher priority or because it would have missed its deadline"
+    why = "in favour of one with a higher priority or because it would have missed its deadline"
     return Refusal(wire.ERROR_REASON_SHED, f"the request was admitted and then shed, {why}", retry_after=retry_after)
 
 

@@ -101,7 +101,7 @@ class SpanExporter:
             self._sender.close()
             self._thread.join(_JOIN_SECONDS)
         if self.dropped:
-            _log.warning("Traces of %d requests were lost, %d were sent.", self.dropped, self.sent)
+            _log.warning("The traces of %d requests were lost; those of %d were sent.", self.dropped, self.sent)
 
     def _run(self) -> None:
         try:

@@ -94,7 +94,7 @@ def parse_adapter_config(fields: Mapping[str, object]) -> AdapterConfig:
         why = f"{init!r:.40} changes the base weights: convert the adapter to plain LoRA first"
         raise AdapterRefused("init_lora_weights", why)
     rslora = fields.get("use_rslora", False)
-    _require(isinstance(rslora, bool), "use_rslora", "true or false", rslora)
+    _require(isinstance(rslora, bool), "use_rslora", "must be true or false", rslora)
     return AdapterConfig(
         rank=_rank("r", fields.get("r")),
         alpha=_alpha("lora_alpha", fields.get("lora_alpha")),
@@ -115,24 +115,25 @@ def _ends_with(path: str, end: str) -> bool:
 
 
 def _rank(field: str, value: Any) -> int:
-    _require(type(value) is int and 1 <= value <= MAX_RANK, field, f"an integer from 1 to {MAX_RANK}", value)
+    is_valid = type(value) is int and 1 <= value <= MAX_RANK
+    _require(is_valid, field, f"a rank must be an integer from 1 to {MAX_RANK}", value)
     return int(value)
 
 
 def _alpha(field: str, value: Any) -> float:
     is_valid = type(value) in (int, float) and 0 < value <= MAX_ALPHA
-    _require(is_valid, field, f"a number above 0 and at most {MAX_ALPHA:,}", value)
+    _require(is_valid, field, f"an alpha must be a number above 0 and at most {MAX_ALPHA:,}", value)
     return float(value)
 
 
 def _require(is_valid: bool, field: str, expected: str, value: object) -> None:
     if not is_valid:
-        raise AdapterRefused(field, f"must be {expected}, got {value!r:.40}")
+        raise AdapterRefused(field, f"{expected}, got {value!r:.40}")
 
 
 def _pattern(field: str, fields: Mapping[str, object]) -> list[tuple[str, object]]:
     value: Any = fields.get(field) or {}
-    _require(isinstance(value, dict), field, "an object", value)
+    _require(isinstance(value, dict), field, "must be an object", value)
     for key in value:
         if not _PLAIN_PATH.fullmatch(key):
             raise AdapterRefused(field, f"keys must be plain module paths, not regular expressions, got {key!r:.40}")
@@ -141,7 +142,7 @@ def _pattern(field: str, fields: Mapping[str, object]) -> list[tuple[str, object
 
 def _targets(value: Any) -> tuple[str, ...]:
     is_valid = isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
-    _require(is_valid, "target_modules", "a list of module names", value)
+    _require(is_valid, "target_modules", "must be a non-empty list of module names", value)
     return tuple(value)
 
 
@@ -149,7 +150,7 @@ def _layers(value: object) -> frozenset[int] | None:
     if value is None:
         return None
     layers = value if isinstance(value, list) else [value]
-    _require(all(type(layer) is int for layer in layers), "layers_to_transform", "layer numbers", value)
+    _require(all(type(layer) is int for layer in layers), "layers_to_transform", "must be layer numbers", value)
     return frozenset(layers)
 
 
@@ -165,7 +166,7 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise AdapterRefused(CONFIG, f"not JSON: {error!s:.80}") from error
     if not isinstance(fields, dict):
-        raise AdapterRefused(CONFIG, f"must hold an object, got {type(fields).__name__}")
+        raise AdapterRefused(CONFIG, f"must contain a JSON object, got {type(fields).__name__}")
     return fields
 
 
@@ -194,7 +195,7 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
             raise
         raise AdapterRefused(name, f"cannot be read: {error!s:.200}") from error
     if len(content) > max_bytes:
-        raise AdapterRefused(name, f"larger than {max_bytes:,} bytes, the maximum for this model")
+        raise AdapterRefused(name, f"larger than the limit of {max_bytes:,} bytes")
     return content
 
 
@@ -278,7 +279,7 @@ def _low_rank(
     name: str, halves: Mapping[str, tuple[str, Tensor]], settings: AdapterConfig, shape: tuple[int, ...]
 ) -> LowRank:
     if len(halves) != 2:
-        raise AdapterRefused(TENSORS, f"{name} has only lora_{next(iter(halves))}")
+        raise AdapterRefused(TENSORS, f"{name} must have lora_A and lora_B, but has only lora_{next(iter(halves))}")
     (path, a), (_, b) = halves["A"], halves["B"]
     rows, columns = shape
     rank = settings.rank_of(path)
@@ -290,7 +291,7 @@ def _checked(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
     if tensor.dtype not in _FLOATS:
         raise AdapterRefused(TENSORS, f"{name} must be float32, float16 or bfloat16, got {tensor.dtype}")
     if tuple(tensor.shape) != shape:
-        raise AdapterRefused(TENSORS, f"{name} must be {list(shape)} for this model and rank, got {list(tensor.shape)}")
+        raise AdapterRefused(TENSORS, f"the shape of {name} must be {list(shape)}, got {list(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):
         raise AdapterRefused(TENSORS, f"{name} contains a value that is not finite")
     return tensor.float().contiguous()

@@ -255,7 +255,7 @@ def _eos_ids(fields: ModelFields, control_ids: dict[str, int], num_tokens: int) 
 def _byte_level(fields: ModelFields, tokens: GgufTokens) -> Tokenizer:
     pre = fields.text("tokenizer.ggml.pre")
     if pre not in PRE_TOKENIZERS:
-        raise fields.wrong("tokenizer.ggml.pre", f"must be one of {', '.join(PRE_TOKENIZERS)}, got {pre!r:.80}")
+        raise fields.wrong("tokenizer.ggml.pre", f"must be {' or '.join(PRE_TOKENIZERS)}, got {pre!r:.80}")
     vocab = tokens.ids(TokenType.NORMAL, TokenType.USER_DEFINED)
     pairs = [tuple(line.split(" ")) for line in fields.texts("tokenizer.ggml.merges")]
     merges = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]

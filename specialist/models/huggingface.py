@@ -33,7 +33,7 @@ def read_rope(config: ModelFields, context: int) -> Rope:
         return _llama3(table, theta, _original_context(config, table, context))
     if kind == "yarn":
         return _yarn(table, theta, _original_context(config, table, context), context)
-    raise table.wrong("rope_type", f"must be one of {', '.join(get_args(RopeKind))}, got {kind!r:.80}")
+    raise table.wrong("rope_type", f"must be {' or '.join(get_args(RopeKind))}, got {kind!r:.80}")
 
 
 def _table(config: ModelFields) -> ModelFields:
@@ -126,7 +126,7 @@ def _family(fields: ModelFields) -> ModelFamily:
     if family is None:
         raise ModelRefused(
             f"{fields.source}: model_type {model_type!r:.80} is not supported: "
-            f"use a model of one of {', '.join(get_args(Architecture))}"
+            f"use a model of the type {' or '.join(get_args(Architecture))}"
         )
     if fields.has("architectures") and family.causal_class not in fields.texts("architectures"):
         raise fields.wrong("architectures", f"must name {family.causal_class}: only language models are supported")

@@ -157,6 +157,6 @@ def _tensors_of(directory: ModelDirectory, shard: str) -> list[ShardTensor]:
         part = file.get_slice(name)
         if part.get_dtype() not in DTYPES:
             kinds = ", ".join(DTYPES)
-            raise ModelRefused(f"{directory.name}: {name} is stored as {part.get_dtype()}; {kinds} are supported")
+            raise ModelRefused(f"{directory.name}: {name} is stored as {part.get_dtype()}; only {kinds} are supported")
         tensors.append(ShardTensor(file, shard, name, tuple(part.get_shape())))
     return tensors

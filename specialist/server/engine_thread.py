@@ -135,10 +135,10 @@ class EngineThread:
         """End the request of a failed call. If the scheduler cannot end it, its caller gets a refusal."""
         name, served = command.method.__name__, self._served.get(command.request_id)
         if served is None:
-            _log.error("the call of %s failed for a request that has ended", name, exc_info=True)
+            _log.error("the call to %s failed for a request that has ended", name, exc_info=True)
             return
         extra = served.log_fields
-        _log.error("the call of %s failed for request %s", name, served.public_id, exc_info=True, extra=extra)
+        _log.error("the call to %s failed for request %s", name, served.public_id, exc_info=True, extra=extra)
         try:
             self._scheduler.end(command.request_id, "error")
         except Exception:
@@ -161,8 +161,8 @@ class EngineThread:
         except PromptTooLarge:
             return prompt_too_long(len(served.request.prompt), self._scheduler.pool.num_slots - 1)
         except RequestRefused as refused:
-            field, value = getattr(refused, "field", "request"), f"one that it refuses ({refused})"
-            return invalid_field(field, "one that this replica can run", value)
+            field, value = getattr(refused, "field", "request"), f"an error: {refused}"
+            return invalid_field(field, "acceptable to this replica", value)
         except Exception:
             _log.error("request %s could not be submitted", served.public_id, exc_info=True, extra=served.log_fields)
             return engine_failed(served.public_id)

@@ -32,7 +32,7 @@ _ResultT = TypeVar("_ResultT")
 _SEED_BITS = 63
 _SMOOTHING = 0.2  # the weight of the newest measurement
 _MIN_RETRY_SECONDS = 0.05
-_TEMPLATE_LIMIT = "messages that the model's chat template accepts"
+_TEMPLATE_LIMIT = "a conversation that the model's chat template accepts"
 _RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
 
 
@@ -237,8 +237,8 @@ class StructureCompiler:
         except InvalidValue as refused:
             raise invalid_field(_field(structure), refused.limit, refused.value) from None
         except TimeoutError:
-            limit = f"one that can be compiled within {limits.seconds:g} seconds"
-            raise invalid_field(_field(structure), limit, "one that takes longer") from None
+            limit = f"compilable within {limits.seconds:g} s"
+            raise invalid_field(_field(structure), limit, "a longer compile time") from None
         finally:
             result.cancel()
 

@@ -311,8 +311,8 @@ class ServedRequest:
                 return refusal.engine_failed(self.public_id)
             case "error":  # the caller's own structure failed, so no other replica would do better
                 field = "tools" if self.answer.reads_calls else "structure"
-                limit = "a form that is cheap to enforce until the answer ends"
-                return refusal.invalid_field(field, limit, "one that became too costly")
+                limit = "cheap to enforce until the answer ends"
+                return refusal.invalid_field(field, limit, "a form that became too costly")
             case "shed":
                 return refusal.request_shed(retry_after())
 

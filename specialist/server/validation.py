@@ -189,11 +189,8 @@ class GenerateValidator(FieldChecks):
         self.check_prompt_length(num_tokens)
         if num_tokens >= context:
             room = f"a context_size of {context} leaves room for {context - 1} prompt tokens"
-            message, limit = (
-                f"the prompt is {num_tokens} tokens long; {room}",
-                f"more than the prompt's {num_tokens} tokens",
-            )
-            reason = wire.ERROR_REASON_PROMPT_TOO_LONG
+            message = f"the prompt is {num_tokens} tokens long; {room}"
+            limit, reason = f"more than the prompt's {num_tokens} tokens", wire.ERROR_REASON_PROMPT_TOO_LONG
             raise Refusal(reason, message, field="context_size", limit=limit, value=str(context))
 
     def adapter_path(self, path: str) -> str:
@@ -204,7 +201,7 @@ class GenerateValidator(FieldChecks):
 
     def adapter_digest(self, digest: str) -> str:
         if digest and _DIGEST.fullmatch(digest) is None:
-            raise invalid_field("digest", "a sha256 of 64 hex digits, or empty", shorten(digest))
+            raise invalid_field("digest", "empty or a sha256 of 64 lowercase hex digits", shorten(digest))
         return digest
 
     def _prompt(self, message: wire.GenerateRequest) -> Prompt:

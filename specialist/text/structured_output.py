@@ -168,7 +168,7 @@ def _requirement(structure: Structure) -> str:
     if structure.kind == "regex":
         return "a regular expression that some text matches, not too large, without look-around or backreferences"
     if structure.kind == "choice":
-        return "a smaller number of choices"
+        return "a set of choices that is not too large"
     schema = "a JSON Schema that some value satisfies, not too large, with supported keywords only"
     return f"functions that each have {schema}" if structure.kind == "calls" else schema
 

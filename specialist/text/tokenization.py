@@ -93,7 +93,7 @@ def _spelling_of(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | M
             unknown = rest
     raise VocabularyRefused(
         f"the tokenizer's decoder is {json.dumps(unknown)[:200]}; "
-        "ByteLevel, Metaspace and Replace + ByteFallback + Fuse (+ Strip) are supported"
+        "only ByteLevel, Metaspace and Replace + ByteFallback + Fuse (+ Strip) are supported"
     )
 
 

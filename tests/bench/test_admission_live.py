@@ -68,9 +68,9 @@ def test_trace_has_the_same_requests_at_every_load(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--loads", "1,ten"], "loads are numbers above 0"),
-        (["--loads", "0"], "loads are numbers above 0"),
-        (["--loads", "nan"], "loads are numbers above 0"),
+        (["--loads", "1,ten"], "loads must be numbers above 0"),
+        (["--loads", "0"], "loads must be numbers above 0"),
+        (["--loads", "nan"], "loads must be numbers above 0"),
         (["--early", "2"], "a share must be a number from 0 to 1"),
         (["--router"], "--router requires --live"),
     ],

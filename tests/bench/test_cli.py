@@ -101,8 +101,8 @@ def test_without_matplotlib_the_figures_are_kept(
     ("options", "complaint"),
     [
         (["--plot", "x.svg"], "--plot and --pool-sizes require --trace"),
-        (["--trace", "x", "--pool-sizes", "0"], "a pool size is a number of blocks, at least 1, got '0'"),
-        (["--trace", "x", "--pool-sizes", "many"], "a pool size is a number of blocks, at least 1, got 'many'"),
+        (["--trace", "x", "--pool-sizes", "0"], "a pool size must be at least 1 block, got '0'"),
+        (["--trace", "x", "--pool-sizes", "many"], "a pool size must be at least 1 block, got 'many'"),
     ],
 )
 def test_contradictory_options_are_refused(

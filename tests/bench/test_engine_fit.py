@@ -88,13 +88,13 @@ GOOD = asdict(CostModel())
     ("text", "complaint"),
     [
         ("{", "not JSON"),
-        ("[]", "cost: must be an object"),
-        (json.dumps({"cost": {}}), "cost: must have exactly"),
-        (json.dumps({"cost": {**GOOD, "extra": 1.0}}), "cost: must have exactly"),
-        (json.dumps({"cost": {**GOOD, "decode_token": -1}}), "cost.decode_token: must be a finite number"),
-        (json.dumps({"cost": {**GOOD, "decode_token": float("nan")}}), "cost.decode_token"),
-        (json.dumps({"cost": {**GOOD, "decode_token": "1"}}), "cost.decode_token"),
-        (json.dumps({"cost": {**GOOD, "decode_token": True}}), "cost.decode_token"),
+        ("[]", "the cost model must have an object named cost"),
+        (json.dumps({"cost": {}}), "the cost model must have exactly"),
+        (json.dumps({"cost": {**GOOD, "extra": 1.0}}), "the cost model must have exactly"),
+        (json.dumps({"cost": {**GOOD, "decode_token": -1}}), "cost model: decode_token must be a finite number"),
+        (json.dumps({"cost": {**GOOD, "decode_token": float("nan")}}), "cost model: decode_token"),
+        (json.dumps({"cost": {**GOOD, "decode_token": "1"}}), "cost model: decode_token"),
+        (json.dumps({"cost": {**GOOD, "decode_token": True}}), "cost model: decode_token"),
     ],
 )
 def test_invalid_calibration_is_refused(text: str, complaint: str) -> None:

@@ -306,8 +306,8 @@ def test_unusable_endpoint_is_reported_in_one_line(
         (["--url", "http://127.0.0.1:1"], "ends with /v1; did you mean http://127.0.0.1:1/v1?"),
         (["--url", "127.0.0.1:1/v1"], "must be http://HOST:PORT/v1"),
         (["--url", "http://127.0.0.1:1/v1", "--key", "NO_SUCH_VARIABLE"], "is not set"),
-        (["--class", "fast"], "a class is written as NAME"),
-        (["--prompt-tokens", "many"], "a length is written as N"),
+        (["--class", "fast"], "a class must be written as NAME"),
+        (["--prompt-tokens", "many"], "a length must be written as N"),
         (["--trace", "no-such-file"], "no-such-file: "),
     ],
 )

@@ -150,7 +150,7 @@ def test_prompt_has_the_requested_tokens_for_each_tokenizer(a_word: float, aroun
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("fast:1:5:100", "a class is written as NAME"),
+        ("fast:1:5:100", "a class must be written as NAME"),
         ("fast:0:5:100:200", "the share must be above 0"),
         ("fast:1:10:100:200", "the priority must be from 0 to 9"),
         ("fast:1:5:300:200", "0 < ttft_ms <= total_ms"),

@@ -284,8 +284,8 @@ def test_unavailable_peer_is_reported_and_the_others_continue(
         (["--peers", "vllm", "--engine", "sim"], "serve the demo model"),
         (["--shares", "0.5", "--rate", "3"], "--rate and --shares cannot be combined"),
         (["--peers", "vllm,none"], "--peers none: unknown server (known: vllm"),
-        (["--shares", "0.5,-1"], "shares are numbers above 0 and at most 100"),
-        (["--shares", "101"], "shares are numbers above 0 and at most 100"),
+        (["--shares", "0.5,-1"], "shares must be numbers above 0 and at most 100"),
+        (["--shares", "101"], "shares must be numbers above 0 and at most 100"),
     ],
 )
 def test_contradicting_options_are_refused(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:

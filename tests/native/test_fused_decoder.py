@@ -220,10 +220,10 @@ def _batch(rows: list[list[int]]) -> StepBatch:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": [1, 131, 3]}, r"token 131 is outside \[0, 131\)"),
+        ({"tokens": [1, 131, 3]}, r"token must be in \[0, 131\), got 1 to 131"),
         ({"tokens": [1, -1, 3]}, "token"),
-        ({"positions": [0, 1, 512]}, r"position 512 is outside \[0, 512\)"),
-        ({"block_tables": [[120]]}, r"block 120 is outside \[0, 120\)"),
+        ({"positions": [0, 1, 512]}, r"position must be in \[0, 512\), got 0 to 512"),
+        ({"block_tables": [[120]]}, r"block must be in \[0, 120\), got 120 to 120"),
         ({"tokens": [1] * 257}, "the step has 257 tokens; the limit is 256"),
     ],
 )

@@ -252,7 +252,7 @@ def test_stop_tokens_are_banned_until_enough_are_generated() -> None:
 def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> None:
     fault, good = sample(torch.tensor([[0.0, 1.0, 2.0]] * 2), [one, row(temperature=1.0, top_k=1)])
     assert isinstance(fault, RowFault)
-    assert "vocabulary of 3" in fault.error
+    assert "token ids must be in [0, 3)" in fault.error
     assert good == SampledToken(2, None)
 
 

@@ -89,7 +89,7 @@ def test_killed_router_is_restarted_at_its_port(served: ServeProcess) -> None:
     ("spoil", "says"),
     [
         (lambda text: text + "rules: [oops\n", "ensemble.yaml"),
-        (lambda text: text.replace("  sql:", "  tables:"), "cannot change without a restart of all processes"),
+        (lambda text: text.replace("  sql:", "  tables:"), "these keys need a restart of all processes to change"),
     ],
     ids=["broken", "of other specialists"],
 )

@@ -206,7 +206,7 @@ def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str)
     fits = settings.kv_bytes // (token_bytes * settings.block_size)
     if fits < 2:
         needed = 2 * token_bytes * settings.block_size
-        raise MemoryError(f"kv_bytes {settings.kv_bytes:,} is less than two blocks of this model need ({needed:,})")
+        raise MemoryError(f"the KV pool needs at least {needed:,} bytes (two blocks), got {settings.kv_bytes:,} bytes")
     return int(fits)
 
 

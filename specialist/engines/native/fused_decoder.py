@@ -199,7 +199,7 @@ class FusedDecoder:
         ):
             numbers = values.numpy()
             if numbers.min() < 0 or numbers.max() >= limit:
-                raise ValueError(f"{name} {numbers.max()} is outside [0, {limit})")
+                raise ValueError(f"every {name} must be in [0, {limit}), got {numbers.min()} to {numbers.max()}")
 
     def _logits_buffer(self, count: int) -> Tensor:
         if len(self._logits) < count:

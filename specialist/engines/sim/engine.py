@@ -53,19 +53,19 @@ def cost_model_from_json(text: str) -> CostModel:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise CalibrationInvalid(f"not JSON: {error}") from error
+        raise CalibrationInvalid(f"the cost model is not JSON: {error}") from error
     cost = document.get("cost") if isinstance(document, dict) else None
     if not isinstance(cost, dict):
-        raise CalibrationInvalid("cost: must be an object")
+        raise CalibrationInvalid("the cost model must have an object named cost")
     names = {field.name for field in fields(CostModel)}
     if set(cost) != names:
-        raise CalibrationInvalid(f"cost: must have exactly {sorted(names)}, got {sorted(cost)}")
+        raise CalibrationInvalid(f"the cost model must have exactly {sorted(names)}, got {sorted(cost)}")
     return CostModel(**{name: _seconds(name, value) for name, value in cost.items()})
 
 
 def _seconds(name: str, value: object) -> float:
     if not isinstance(value, float | int) or isinstance(value, bool) or not isfinite(value) or value < 0:
-        raise CalibrationInvalid(f"cost.{name}: must be a finite number of seconds, at least 0, got {value!r}")
+        raise CalibrationInvalid(f"cost model: {name} must be a finite number of seconds of at least 0, got {value!r}")
     return float(value)
 
 
@@ -204,7 +204,8 @@ class SimState:
     def trim(self, num_tokens: int) -> None:
         ahead = num_tokens - self.num_tokens
         if not 0 <= ahead < len(self._staged):
-            raise ValueError(f"cannot trim to {num_tokens}: at token {self.num_tokens}, {len(self._staged) - 1} staged")
+            most = self.num_tokens + len(self._staged) - 1
+            raise ValueError(f"cannot trim to {num_tokens} tokens: must be from {self.num_tokens} to {most}")
         self._staged = [self._staged[ahead]]
         self.num_tokens = num_tokens
 

@@ -228,7 +228,7 @@ def check_token_ids(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64
     """Return the ids as int64. Raises ValueError for a token outside the vocabulary."""
     ids = tokens.astype(np.int64, copy=False)
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
-        raise ValueError(f"tokens must be in the vocabulary of {vocab}, got ids from {ids.min()} to {ids.max()}")
+        raise ValueError(f"token ids must be in [0, {vocab}), got ids from {ids.min()} to {ids.max()}")
     return ids
 
 

@@ -137,7 +137,7 @@ def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
     async def scenario(followed: FollowedConfig) -> None:
         followed.replace(NEW + "block_size: 8\nrouter: {port: 1}\n")
         assert (await followed.refused()).endswith(
-            "cannot change without a restart: specialists.sql.block_size, specialists.shell.block_size, router.port"
+            "these keys need a restart to change: specialists.sql.block_size, specialists.shell.block_size, router.port"
         )
         followed.replace(NEW)
         assert (await followed.reloaded()).changed == ("specialists.sql.system",)

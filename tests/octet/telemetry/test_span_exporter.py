@@ -91,7 +91,7 @@ def test_refused_spans_are_lost_and_later_spans_arrive(caplog: pytest.LogCapture
     assert logged == [
         "The collector does not accept traces; dropping them until it does.",
         "The collector accepts traces again; those of 1 requests were lost.",
-        "Traces of 1 requests were lost, 1 were sent.",
+        "The traces of 1 requests were lost; those of 1 were sent.",
     ]
 
 

@@ -23,5 +23,5 @@ def test_a_measured_cost_model_is_used(tmp_path: Path) -> None:
 
 def test_an_invalid_cost_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_text("{}")
-    with pytest.raises(CalibrationInvalid, match="cost: must be an object"):
+    with pytest.raises(CalibrationInvalid, match="the cost model must have an object named cost"):
         assemble_replica(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock())

@@ -103,7 +103,9 @@ def test_input_that_is_not_utf8_is_reported_in_one_line(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hello \xff"), encoding="utf-8"))
     assert generate(background) == 2
-    assert capsys.readouterr().err == "octet generate: standard input must be valid UTF-8: byte 6 is not\n"
+    assert (
+        capsys.readouterr().err == "octet generate: standard input must be valid UTF-8: the byte at offset 6 is not\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
     first = asyncio.create_task(guide(forms, SLOW))
     with pytest.raises(Refusal) as caught:
         await first
-    assert caught.value.error.value == "one that takes longer"
+    assert caught.value.error.value == "a longer compile time"
     behind = asyncio.create_task(guide(forms, "yes", "no"))
     await asyncio.sleep(1.2)
     assert not behind.done(), "the thread must not have started to compile the structure"

@@ -92,8 +92,8 @@ def test_failed_job_sets_the_exit_status(verb: str, capsys: Captured) -> None:
     output = capsys.readouterr()
     assert output.out == "one\n"
     assert output.err.splitlines()[-1] == (
-        f"octet jobs {verb}: job job-1 is failed: the time given has passed; the partial answer is printed; "
-        "see octet jobs get job-1"
+        f"octet jobs {verb}: job job-1 ended as failed: the time given has passed; its partial answer was printed; "
+        "for more, run: octet jobs get job-1"
     )
 
 

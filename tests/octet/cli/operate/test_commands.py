@@ -53,7 +53,7 @@ def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
         assert lines[-1] == "passed: over the last 24 h"
         at.control.store_trouble = "the disk is full"
         assert octet(at, "breakers") == 0
-        assert "The store is unavailable, changes are impossible: the disk is full" in capsys.readouterr().out
+        assert "The store is unavailable, so changes are impossible: the disk is full" in capsys.readouterr().out
         assert octet(at, "breaker", "release", "template") == 3
         assert capsys.readouterr().err.startswith("octet breaker release: it could not be stored")
 
@@ -118,10 +118,10 @@ def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monke
     with running_operator() as at:
         for verb in ("drain", "undrain"):
             assert octet(at, verb, "template/1") == 2
-            expected = "the process template/1 of octet serve is replica template-0"
+            expected = "process template/1 of octet serve is replica template-0"
             assert capsys.readouterr().err == f"octet {verb}: there is no replica 'template/1': {expected}\n"
         assert octet(at, "drain", "template/3") == 2
-        assert "see octet replicas" in capsys.readouterr().err
+        assert "to see them, run: octet replicas" in capsys.readouterr().err
         assert octet(at, "drain", "stl") == 2
         assert "did you mean stl-0?" in capsys.readouterr().err
         assert at.control.entries == []
@@ -136,8 +136,8 @@ def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: p
         monkeypatch.setattr(at.control, "load_adapter", refuse)
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert capsys.readouterr().err.endswith(
-            "; the root is adapter_root of the configuration, or else the folder of the configuration file, "
-            "or without a file the folder in which octet serve was started\n"
+            "; the adapter root is adapter_root in the configuration; its default is the folder of the configuration "
+            "file or, without a file, the folder in which octet serve was started\n"
         )
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert "root" not in capsys.readouterr().err
@@ -250,10 +250,10 @@ def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
         (("breaker", "hold", "stl", "--open", "--closed", "--reason", "x"), "not allowed with argument"),
         (("breaker", "hold", "stl", "--open"), "required: --reason"),
         (("breaker",), "required: hold|release"),
-        (("knobs", "set", "review.priority_floor"), "such as review.priority_floor=5, got 'review.priority_floor'"),
+        (("knobs", "set", "review.priority_floor"), "such as review.priority_floor=5), got 'review.priority_floor'"),
         (("knobs", "set", "x=nan"), "got 'x=nan'"),
         (("knobs", "turn", "x"), "choose from"),
-        (("shadow", "report", "--last", "yesterday"), "24h, 90m, 7d or 3600s, got 'yesterday'"),
+        (("shadow", "report", "--last", "yesterday"), "24h, 90m, 7d or 3600s), got 'yesterday'"),
         (("audit", "--limit", "0"), "at least 1, got '0'"),
         (("drain",), "required: REPLICA"),
         (("breakers", "--timeout", "-1"), "expected a positive number of seconds"),
@@ -289,7 +289,7 @@ def test_events_are_printed_until_the_timeout(capsys: Captured) -> None:
         words = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert words == [
             "ann: drain stl (x)",
-            "the store is unavailable, changes are impossible: gone",
+            "the store is unavailable, so changes are impossible: gone",
             "the store is available",
             "7 events were dropped: this client reads too slowly",
         ]
