@@ -214,7 +214,7 @@ def _key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ServeMistake(f"--key {variable}: the environment variable is unset or empty")
+        raise ServeMistake(f"--key {variable}: the environment variable is not set or is empty")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ServeMistake(f"--key {variable}: the API key must be printable ASCII without spaces")
     return key

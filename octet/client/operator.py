@@ -213,10 +213,10 @@ class Operator(SyncClientBase):
         if is_unexplained_cancel(problem) and self._is_closed():
             problem = closed_error("")
         if problem.code == grpc.StatusCode.UNIMPLEMENTED:
-            message = f"the server at {self.address} has no octet.v1.Operator: it is not a router, or an older one"
+            message = f"the server at {self.address} has no octet.v1.Operator: it is not a router, or it is outdated"
             return type(problem)(message, code=problem.code)
         details = error.details() or ""
         if is_change and not any(text in details for text in _NOT_DELIVERED):
-            message = f"{problem}; it is unknown whether the change was made: see octet audit"
+            message = f"{problem}; it is unknown whether the change was made: to see, run octet audit"
             return type(problem)(message, code=problem.code, reason=problem.reason)
         return problem

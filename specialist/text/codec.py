@@ -223,7 +223,7 @@ class ChatTemplate:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise TemplateRefused(str(NotText("its output", error.start))) from error
+            raise TemplateRefused(str(NotText("the output", error.start))) from error
         return self._encoder.encode_marked(text, "messages")
 
     def dialect(self) -> ToolDialect:

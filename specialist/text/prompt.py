@@ -110,7 +110,7 @@ class FieldTooLarge(ValueError):
     unit = "bytes"
 
     def __init__(self, field: str, limit: int, got: int) -> None:
-        super().__init__(f"{field} has {got} {self.unit}, the limit is {limit}")
+        super().__init__(f"{field} has {got} {self.unit}; the limit is {limit}")
         self.field, self.limit, self.got = field, limit, got
 
 
@@ -126,7 +126,7 @@ class NotText(ValueError):
     """The string cannot be encoded as UTF-8: it contains half of a surrogate pair."""
 
     def __init__(self, field: str, index: int) -> None:
-        super().__init__(f"{field} is not valid Unicode: a lone surrogate at index {index}")
+        super().__init__(f"{field} is not valid Unicode: it has a lone surrogate at index {index}")
         self.field, self.index = field, index
 
 

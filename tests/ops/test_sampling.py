@@ -237,7 +237,7 @@ def test_stop_tokens_are_banned_until_enough_are_generated() -> None:
     assert sample(logits, [one._replace(num_prompt=1)]) == [SampledToken(1, None)]
     (fault,) = sample(logits, [one._replace(stop_ids=frozenset({0, 1, 2}))])
     assert isinstance(fault, RowFault)
-    assert "nothing to draw" in fault.error
+    assert "no token to draw" in fault.error
 
 
 @pytest.mark.parametrize(

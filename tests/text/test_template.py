@@ -139,9 +139,9 @@ def test_several_ends_leave_it_open_which_one_a_template_means() -> None:
 def test_limits_are_checked_before_anything_is_rendered() -> None:
     vocabulary = words("gpt-2", "{{ no such thing").vocabulary
     template = ChatTemplate(vocabulary, Encoder(vocabulary, max_bytes=10), limits=TemplateLimits(max_messages=2))
-    with pytest.raises(TooManyMessages, match="messages has 3 entries, the limit is 2"):
+    with pytest.raises(TooManyMessages, match="messages has 3 entries; the limit is 2"):
         template.render([ChatTurn("user", "a")] * 3)
-    with pytest.raises(TextTooLong, match=r"messages\[1\].content has 11 bytes, the limit is 10"):
+    with pytest.raises(TextTooLong, match=r"messages\[1\].content has 11 bytes; the limit is 10"):
         template.render([ChatTurn("user", "a"), ChatTurn("u", "a" * 11)])
     with pytest.raises(TextTooLong, match="messages has 12 bytes"):
         template.render([ChatTurn("user", "aa")] * 2)

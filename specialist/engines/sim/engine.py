@@ -327,6 +327,6 @@ class SimEngine:
         if state is None:
             return 0
         if state.num_tokens != row.start:
-            error = f"the state has absorbed {state.num_tokens} tokens, the row starts at {row.start}"
+            error = f"the state has absorbed {state.num_tokens} tokens, but the row starts at {row.start}"
             raise EngineFault(error, row.sequence.request.request_id)
         return int(state.state)

@@ -118,7 +118,7 @@ def logits_fault(raw: float, peak: float) -> RowFault | None:
         return RowFault(f"the model's logits are not usable: the largest is {raw}")
     if not isfinite(peak):
         return RowFault(
-            f"structure, logit bias, penalties and banned tokens leave nothing to draw: the largest logit is {peak}"
+            f"structure, logit bias, penalties and banned tokens leave no token to draw: the largest logit is {peak}"
         )
     return None
 

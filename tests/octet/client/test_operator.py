@@ -186,7 +186,7 @@ def test_lookups_are_retried_and_changes_are_not() -> None:
             with pytest.raises(OctetError):
                 operator.knobs()
             assert dying.calls == 3
-            with pytest.raises(Unavailable, match="it is unknown whether the change was made: see octet audit"):
+            with pytest.raises(Unavailable, match="it is unknown whether the change was made: to see, run octet audit"):
                 operator.drain("stl")
             assert dying.calls == 4
     finally:
