@@ -203,7 +203,7 @@ async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.M
             grpc.StatusCode.INVALID_ARGUMENT,
             "structure.regex",
         )
-        assert "1 second" in received.error.error.limit
+        assert "within 1 s" in received.error.error.limit
 
 
 async def test_an_exhausted_structure_is_the_callers_error(
