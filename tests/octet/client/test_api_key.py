@@ -184,7 +184,7 @@ def test_router_does_not_start_unprotected_on_a_public_address(
         (everywhere, {}, "--tls-certificate"),
         ((*everywhere, *tls), {}, "no API keys are configured"),
         (("--http-port", "0", "--http-host", "0.0.0.0", *tls), {}, "no API keys are configured"),  # noqa: S104
-        (("--keys", str(broken)), {}, "broken.json: must be"),
+        (("--keys", str(broken)), {}, "broken.json: the content must be"),
         ((), {"OCTET_KEYS": '{"keys": 1}'}, "must be"),
         ((), {"OCTET_KEYS": str(tmp_path / "absent.json")}, "absent.json"),
     ):
