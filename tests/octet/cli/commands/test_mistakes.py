@@ -97,7 +97,7 @@ def test_invalid_address_is_refused_before_any_lookup(address: str, capsys: Capt
         assert main([*command, f"--address={address}"]) == 2
         line = error_line(capsys)
         assert line.startswith(
-            f"octet {' '.join(command).removesuffix(' x')}: --address must be HOST:PORT, such as 127.0.0.1:50051"
+            f"octet {' '.join(command).removesuffix(' x')}: --address must be HOST:PORT (such as 127.0.0.1:50051)"
         )
         assert repr(address) in line and ("without http://" in line) == ("://" in address)
 
