@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.policy import AdapterStack, DecodeTurns, PrefillTurns
@@ -94,6 +94,31 @@ def test_urgent_prompts_go_by_rank_and_no_prompt_waits_longer_for_its_stack(
             turns.served(served)
             waits.turn(present, line)
         assert waits.longest <= longest_wait(age_bound, num_stacks)
+
+
+@given(
+    age_bounds, sequences | hurried_sequences, st.lists(st.tuples(st.integers(0, 7), st.integers(0, 6), st.booleans()))
+)
+@settings(max_examples=200)
+def test_a_repeated_pick_equals_the_pick_of_a_copy(
+    age_bound: int, seqs: list[Sequence], moves: list[tuple[int, int, bool]]
+) -> None:
+    """`pick` remembers its result and when a prompt can be overdue at the earliest. A copy remembers neither."""
+    turns = Prompts(age_bound)
+    for which, passed_over, serve in moves:
+        for seq in seqs[which : which + 1]:
+            turns.discard(seq) if seq in turns else turns.add(seq, passed_over)
+        picked = list(turns.pick())
+        assert picked == list(forgetful(turns, age_bound).pick())
+        if picked and serve:
+            turns.served(picked[:2])
+
+
+def forgetful(turns: Prompts, age_bound: int) -> Prompts:
+    copy = Prompts(age_bound)
+    for item in turns.by_rank:
+        copy.add(item, turns.passed_over(item))
+    return copy
 
 
 @given(age_bounds, sequences, who_comes_or_goes)
