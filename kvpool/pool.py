@@ -377,7 +377,7 @@ def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable
             holders[block_id] += 1
     if [block.ref_count for block in blocks] != holders:
         block, count = next((b, count) for b, count in zip(blocks, holders, strict=True) if b.ref_count != count)
-        raise InvariantViolation(f"the reference count of {block} is wrong: it is held by {count} tables")
+        raise InvariantViolation(f"the reference count of {block} is wrong: {count} tables hold the block")
     return len(holders) - holders.count(0)
 
 

@@ -58,7 +58,7 @@ async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
     found = median(map(rate_of, rounds[1:]))
     if not found:
-        raise ServeMistake(f"{system}: answered no request in a burst: its capacity is unknown")
+        raise ServeMistake(f"{system} answered no request of a burst, so its capacity is unknown")
     return found
 
 

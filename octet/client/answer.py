@@ -90,7 +90,7 @@ class StreamBase:
     _cancelled: Any  # an event that ends the pause before a retry
 
     def __init__(self, method: Any, attempts: Attempts, *, is_whole: bool = False) -> None:
-        """With `is_whole`, the reader gets the answer only at its end, so a request that breaks off can be retried."""
+        """With `is_whole`, the reader gets only a complete answer, so a request that breaks off can be retried."""
         self._method = method
         self._attempts = attempts
         self._is_whole = is_whole

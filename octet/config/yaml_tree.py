@@ -246,7 +246,7 @@ class _Composer:
     def _alias(self, anchor: str | None) -> YamlNode:
         """Return the node with this anchor. An alias inside that node is refused, so that trees stay finite."""
         if anchor is None or anchor not in self._anchors:
-            raise _Unreadable(self._line, f"the alias *{anchor:.60} needs a complete node with that anchor before it")
+            raise _Unreadable(self._line, f"the alias *{anchor:.60} must come after the end of a node with that anchor")
         node, num_nodes = self._anchors[anchor]
         self._count(num_nodes)
         return node

@@ -285,7 +285,7 @@ class _Planning:
         return ""
 
     def _is_sampled(self, first: Candidate, shadow: ShadowOrder | None, uniform: UniformSource) -> bool:
-        """Whether to evaluate the answer: always if there is a shadow to compare it with."""
+        """Whether to evaluate the answer: always if there is a shadow to compare it with, otherwise at random."""
         if shadow is not None or not first.lane_id:
             return shadow is not None
         rates = self.ensemble.correctness

@@ -291,7 +291,7 @@ class MissingHomeOpener:
     name = "SQLite file"
 
     def open(self) -> DatabaseConnection:
-        raise connection.StoreConnectionLost(f"there is no home folder for the default file; {_ADVICE}")
+        raise connection.StoreConnectionLost(f"there is no home folder for the default database file; {_ADVICE}")
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:

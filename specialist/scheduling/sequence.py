@@ -77,7 +77,7 @@ class TokenGuide(Protocol):
 
     def allowed(self, generated: Tokens[int], guessed: Tokens[int] = ()) -> bytes | None:
         """Return a bit mask of the tokens that may follow, lowest token first. Return None if a guessed token does not
-        fit: the token sampled after it is discarded anyway. Raises GuideExhausted."""
+        fit: the token sampled after it is discarded anyway. Raises GuideExhausted if `generated` does not fit."""
 
     def takes(self, generated: Tokens[int], guessed: Tokens[int], token: int) -> bool:
         """Return True only if the token is allowed and this is known without computing the whole mask."""

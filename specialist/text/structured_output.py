@@ -157,7 +157,7 @@ class Grammar:
 
 
 def matcher_error(matcher: "LLMatcher") -> str:
-    """Return the library's reason in one line. The grammar is left out, because the caller did not write it."""
+    """Return, in one line, why the library refused the structure, without the grammar: no caller wrote it."""
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()

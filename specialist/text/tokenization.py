@@ -304,7 +304,7 @@ class StopStrings:
         self._match: tuple[int, int] | None = None  # start of the earliest match in the held text, and its length
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Return text that is safe to send, and whether a stop string was found. Later text is dropped."""
+        """Return text that is safe to send, and whether a stop string was found. Text after it is dropped."""
         if self._automaton is None:
             return text, False
         if self.stop_string is not None:

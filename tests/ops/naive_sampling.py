@@ -26,7 +26,8 @@ def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]
 
 
 def naive_adjusted(logits: list[float], row: SampleRow) -> list[float]:
-    """Return the adjusted logits. They are computed in float32, like a model's logits, so that the same tokens tie."""
+    """Return the adjusted logits. They are computed in float32, as in the tested sampler, so that
+    the same tokens tie in both."""
     want = row.sampling
     scores = [np.float32(score) for score in logits]
     bias: dict[int, float] = defaultdict(float)

@@ -41,8 +41,8 @@ _ACCEPTING: dict[type, tuple[type[inspect.Type], ...]] = {  # the types that may
 
 
 def unsupported(why: str, *texts: str, must_be: str = "") -> Meta:
-    """Annotate a field. The strings in `texts` are reported as unsupported, for the reason `why`; without `texts`, so
-    are all strings outside the type. Any other value outside the type is reported as invalid."""
+    """Annotate a field. Strings in `texts` are reported as unsupported, with the reason `why`. If `texts` is empty,
+    this applies to every string that the type does not allow. Other values are reported as invalid."""
     return Meta(extra={"unsupported": why, "texts": texts, "must_be": must_be})
 
 

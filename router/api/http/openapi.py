@@ -379,7 +379,7 @@ def _remove_null(properties: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _message_schemas(kinds: Iterable[Descriptor]) -> dict[str, JsonSchema]:
-    """Return the schemas of protobuf messages, and of the messages in them, as `message_to_json` writes them."""
+    """Return schemas of the JSON that `message_to_json` writes for these messages and those nested in them."""
     found: dict[str, JsonSchema] = {}
     waiting = list(kinds)
     while waiting:

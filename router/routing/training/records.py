@@ -30,7 +30,7 @@ def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
             lines = enumerate(file, start=1)
             records += [_parse(line, f"{path}:{number}") for number, line in lines if line.strip()]
     if not records:
-        raise InvalidRecord(f"there are no records in {', '.join(map(str, paths)) or 'an empty list of files'}")
+        raise InvalidRecord(f"no records in {', '.join(map(str, paths))}" if paths else "no files were given")
     if len(records) > MAX_RECORDS:
         raise InvalidRecord(f"the files have {len(records)} records; the limit is {MAX_RECORDS}")
     return records

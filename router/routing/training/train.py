@@ -50,7 +50,7 @@ def fit(records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Reci
 
 
 def _regression(matrix: "csr_matrix[Any]", truth: Sequence[int], recipe: Recipe) -> "LogisticRegression":
-    """Fit on one thread, which is faster for little data and keeps the order of sums."""
+    """Fit on one thread: this is faster for small data, and a repeated fit gives the same result."""
     try:
         from sklearn.linear_model import LogisticRegression
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

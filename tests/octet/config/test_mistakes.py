@@ -109,7 +109,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "    system: [unclosed\n", 3, "this is not valid YAML"),
     (ONE + "   model: demo\n  x\n", 4, "this is not valid YAML"),
     (ONE + "    model: !!python/name:os.system demo\n", 3, "tags such as 'tag:yaml.org,2002:python/name:os.system'"),
-    (ONE + "    examples: *nothing\n", 3, "the alias *nothing needs a complete node with that anchor before it"),
+    (ONE + "    examples: *nothing\n", 3, "the alias *nothing must come after the end of a node with that anchor"),
     (ONE + "---\nname: x\n", 3, "a second document starts here"),
     (ONE + "    system: \x07\n", 3, "the character 0x7 is not allowed in YAML"),
     (ONE + "    [a, b]: c\n", 3, "a key must be text, not a list or a mapping"),

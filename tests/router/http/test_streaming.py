@@ -1,4 +1,4 @@
-"""Stream chunks made from templates, and work that ends when the caller disconnects."""
+"""Chunks of a stream that are made from templates, and work that ends when the caller disconnects."""
 
 import asyncio
 import json

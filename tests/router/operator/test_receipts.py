@@ -73,7 +73,7 @@ def in_json(receipt: inference.Receipt) -> Any:
 
 
 def has_lanes(fronted: HttpHarness) -> bool:
-    """Return whether every specialist with replicas has a serving lane, for which its answers can count."""
+    """Return whether every specialist with replicas has a serving lane. Until then, answers are not counted."""
     server = fronted.routed.server
     lanes = {lane.specialist for lane in server.services.control.lanes() if lane.status == "serving"}
     return {"writer", "poet"} <= lanes and tuple(server.fleet.waiting_for) == ("away",)
