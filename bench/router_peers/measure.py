@@ -104,7 +104,7 @@ def _flood_records(found: RoundResults, case: Flood, peers: Sequence[str]) -> It
         by_clock = [_amount(case, took) / took.seconds for took in rounds]
         yield summary(by_clock, BENCH, case.name, f"{case.counts} a second", unit, system)
         if system not in _LIMITS:
-            yield summary(_by_cpu(found, case, system), BENCH, case.name, f"{case.counts} per CPU second", unit, system)
+            yield summary(_by_cpu(found, case, system), BENCH, case.name, f"{case.counts} per CPU second", "", system)
             busy = [100 * took.cpu / took.seconds for took in rounds]
             yield summary(busy, BENCH, case.name, "of its core", "%", system)
         if case.counts == "tokens" and system not in peers:
