@@ -51,7 +51,8 @@ ROWS = (
     Row(
         2,
         "a replica is suspended for 30 s, then continues",
-        "its health breaker opens within 1.5 s; no stale token is delivered; it is probed before it serves again",
+        "its health breaker opens within 1.5 s; no stale token is delivered; the replica is probed before it "
+        "serves again",
         (
             f"{_CHAOS}a_stopped_replica_is_noticed_within_two_seconds_and_comes_back",
             "tests/router/replicas/test_replica.py::test_a_replica_that_hung_gets_a_single_probe_first",
@@ -91,8 +92,8 @@ ROWS = (
     Row(
         7,
         "a specialist's answers become wrong",
-        "its correctness breaker changes state at most once a window, closes only when answers are right again, and "
-        "never opens on a few samples",
+        "its correctness breaker changes state at most once per measurement window, closes only when answers are right "
+        "again, and never opens on a few samples",
         (
             "tests/admission/test_correctness.py::"
             "test_a_pass_rate_that_walks_around_the_floor_moves_it_at_most_once_a_window",
@@ -156,7 +157,7 @@ ROWS = (
     Row(
         15,
         "the disk is full or read-only; the database restarts",
-        "requests are served; waiting database rows are counted; no partial file is ever loaded",
+        "requests are served; database rows that wait to be written are counted; no partial file is ever loaded",
         (
             "tests/router/store/test_outage.py::test_a_database_killed_under_load_loses_no_acknowledged_change",
             "tests/router/store/test_faults.py::test_a_database_outage_is_logged_and_blocks_no_caller",
@@ -166,7 +167,7 @@ ROWS = (
     Row(
         16,
         "the wall clock is set an hour ahead, an hour back, or beyond 2038",
-        "no deadline passes early; no breaker stops changing; measurement windows keep their order",
+        "no deadline passes early; no breaker gets stuck; measurement windows keep their order",
         (
             "tests/admission/test_correctness.py::test_a_clock_that_was_wrong_once_does_not_stop_it_for_ever",
             "tests/admission/test_correctness.py::test_a_clock_that_is_set_back_a_little_only_makes_it_wait",
@@ -179,7 +180,7 @@ ROWS = (
     ),
     Row(
         18,
-        "an adapter that is truncated, bit-flipped, of the wrong shape or not finite",
+        "an adapter that is truncated or bit-flipped, has the wrong shape, or contains NaN or infinity",
         "refused with the reason; the old adapter keeps serving",
         (
             f"{_ADAPTERS}a_truncated_file_is_refused",
@@ -260,7 +261,7 @@ ROWS = (
     Row(
         28,
         "a request that crashes every replica that computes it",
-        "at most two replicas die; then the request is refused",
+        "at most two replicas die; then the request is quarantined (refused)",
         (f"{_FAULTS}a_request_that_fails_its_replicas_is_tried_twice",),
     ),
     Row(

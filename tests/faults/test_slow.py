@@ -150,7 +150,7 @@ def test_4_a_receipt_names_the_fallback(figure: Figure) -> None:
             receipt = account.receipt
             assert receipt is not None and receipt.decision.primary == "template"
             stamped = receipt.between.instead_of == "template" or receipt.attempts[0].specialist == "template"
-            figure(4, "receipts that name the fallback", float(stamped), "", "== 1")
+            figure(4, "share of receipts that name the fallback", float(stamped), "", "== 1")
 
     settings = "intents: {types: {specialist: template}}\n"
     with site(Plan({"template": 1, "stl": 1}, settings, about={"template": "{fallback: stl}"})) as made:
