@@ -87,7 +87,7 @@ def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -
     text = "Requests that ended, including shadow requests, by reason: stop, length, cancelled, deadline, error, shed."
     finished = (((reason,), num) for reason, num in list(counters.finished.items()))
     yield families.counters("finished_requests_total", text, ("reason",), finished)
-    text = "Preemptions of a sequence: for admission, for growth, or for another request's deadline."
+    text = "Preemptions of a sequence, by cause: another request's admission, growth or deadline."
     preempted = (((cause,), num) for cause, num in list(counters.preempted.items()))
     yield families.counters("preemptions_total", text, ("cause",), preempted)
     yield families.histograms("queue_seconds", "Time from arrival to the first step.", (), [((), counters.queued)])
@@ -120,7 +120,7 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
     text = "Share of the process's memory limit in use; 0 without a limit."
     yield families.gauge("memory_share", text, memory)
-    text = "Duration of tokenisation, including the time in its queue."
+    text = "Duration of tokenisation, including queueing."
     yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
 
 
@@ -178,7 +178,7 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
         ]
     text = "Forecast error of steps or of whole requests, as a share of the actual time."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
-    yield families.gauge("estimate_margin_ratio", "Safety margin of forecasts, as a share of the actual time.", margin)
+    yield families.gauge("estimate_margin_ratio", "Share added to forecasts as a safety margin.", margin)
 
 
 def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStream:
@@ -186,7 +186,8 @@ def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStr
     pool, states = scheduler.pool, scheduler.states
     counters = pool.counters
     yield families.gauge("kv_block_tokens", "Tokens per block of the KV pool.", pool.block_size)
-    text = "Prompt blocks not found in the cache, by reason: cold, evicted, tokens_differ, no_boundary, disabled."
+    text = "Prompt blocks not reused, by reason: cold (never cached), evicted, tokens_differ, "
+    text += "no_boundary (no saved recurrent state), disabled."
     misses = (((reason,), num) for reason, num in counters.misses.items())
     yield families.counters("kv_block_misses_total", text, ("reason",), misses)
     for name, text, num in (

@@ -149,7 +149,7 @@ def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
         place, _, knob = info.name.rpartition(".")
         intent, _, specialist = place.partition("/")
         named.append(((intent, specialist, knob), info))
-    about = "Current shadow_threshold or priority_floor of an intent, for one specialist if so labelled."
+    about = "Current shadow_threshold or priority_floor of an intent; an empty specialist label means all specialists."
     yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
     rows = ((values, info.configured) for values, info in named)
     yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)

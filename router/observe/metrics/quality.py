@@ -49,9 +49,9 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
     agreed, seconds = tuple(totals.agreed.items()), tuple(evaluation.seconds.items())
     yield None  # the rest runs on another thread
     yield from _shadow_families(shadows)
-    about = "Comparisons of an answer with its shadow answer, by which passed: both, neither, primary, shadow, "
+    about = "Comparisons of an answer with its shadow answer, by which of the two passed: both, neither, primary, "
     labels = (*_COMPARISON_LABELS, "passed")
-    yield counter_family("octet_shadow_comparisons_total", f"{about}unjudged.", labels, compared)
+    yield counter_family("octet_shadow_comparisons_total", f"{about}shadow, unjudged.", labels, compared)
     about = "Comparisons whose answers have the same verdict and similar text."
     yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
     about = "Answers with a conclusive verdict, by outcome."
