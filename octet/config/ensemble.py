@@ -246,7 +246,7 @@ class JobsConfig:
     queue: Annotated[int, Range(1, 1_000_000)] = 10_000  # unfinished jobs; further ones are refused
     tenant_queue: Annotated[int, Range(1, 1_000_000)] = 1000  # unfinished jobs of one tenant
     queue_bytes: Annotated[int, BYTES, Range(4 << 20, 1 << 40)] = 256 << 20  # total size of unfinished jobs
-    answer_bytes: Annotated[int, BYTES, Range(1024, 16 << 20)] = 4 << 20  # longer answers are cut off
+    answer_bytes: Annotated[int, BYTES, Range(1024, 16 << 20)] = 4 << 20  # a job with a longer answer fails
     attempts: Annotated[int, Range(1, 100)] = 5  # how often a job is tried if its router or replica is lost
     lease: Annotated[float, SECONDS, Range(0.2, 3600)] = 10.0  # after this long, a job of a silent router is taken over
     keep: Annotated[float, SECONDS, Range(0, 31 * 86_400, open=True)] = 86_400.0  # how long an ended job is stored

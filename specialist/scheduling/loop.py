@@ -1,4 +1,4 @@
-"""The step loop, its reports to the admission controller, and the core that every replica runs."""
+"""The core that every replica runs: the step loop with its reports to the admission controller."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens

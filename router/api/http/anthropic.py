@@ -190,8 +190,8 @@ def _conversation(asked: CountRequest) -> list[wire.Message]:
         for message in _messages(turn, f"messages[{index}].content"):
             _append_turn(turns, message)
     if turns[-1].role == "assistant":
-        message = "messages must not end with an assistant's message, because answers are not continued"
-        raise errors.ApiError(400, message, param="messages", code="unsupported_parameter")
+        why = "messages must not end with an assistant's message, because answers are not continued"
+        raise errors.ApiError(400, why, param="messages", code="unsupported_parameter")
     return turns
 
 
