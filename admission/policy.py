@@ -186,8 +186,8 @@ class PrefillTurns(Generic[ItemT]):
         return self._ticks - self._last_served.get(item, self._ticks)
 
     def pick(self) -> Sequence[ItemT]:
-        """Return the prompts to compute next, in order, all with the same adapter stack. Empty if there are none. Read
-        the result before the prompts change."""
+        """Return the prompts to compute next, in order, all with the same adapter stack. Empty if there are none. The
+        result is valid until the prompts change."""
         if self._picked is None:
             self._picked = self._pick() if self.by_rank else []
         return self._picked

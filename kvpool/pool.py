@@ -384,7 +384,7 @@ def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable
 def _check_index(blocks: Sequence[Block], index: dict[BlockKey, Block]) -> None:
     if [block.key for block in index.values()] != list(index):
         stray = next(block for key, block in index.items() if block.key != key)
-        raise InvariantViolation(f"{stray} is indexed under another key")
+        raise InvariantViolation(f"{stray} is indexed under the wrong key")
     keyed = len(blocks) - [block.key for block in blocks].count(None)
     if keyed != len(index):
         raise InvariantViolation(f"{keyed} blocks have a key, but {len(index)} are indexed")

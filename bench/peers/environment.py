@@ -128,7 +128,7 @@ def _installed(spec: Installable, directory: Path) -> str | None:
 
 def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
     if spec.compiled and not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
-        raise PeerUnavailable(f"{spec.name}: has to be compiled, and there is no C++ compiler (apt install g++)")
+        raise PeerUnavailable(f"{spec.name} has to be compiled, but there is no C++ compiler (apt install g++)")
     environment: dict[str, str] = dict(os.environ)
     fresh: tuple[str, ...] = ()
     if build != "native":

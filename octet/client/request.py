@@ -231,7 +231,7 @@ _GRACE_S = 0.5  # extra time for the server to report a timeout itself, with a r
 
 @dataclass(slots=True)
 class Attempts:
-    """The attempts of one call. The class does no I/O, so that blocking and asyncio clients share it."""
+    """The attempts of one call. The class does no I/O, so that blocking and asyncio clients can share it."""
 
     make_message: Callable[[TimeLeft], Message]
     schedule: RetrySchedule

@@ -99,7 +99,8 @@ def new_span_id(draw: Callable[[int], bytes]) -> str:
 
 
 class ClockAnchor:
-    """Converts monotonic to wall-clock times. Spans of one anchor keep their durations when the wall clock is set."""
+    """Converts monotonic to wall-clock times. Spans that are converted with one anchor keep their durations, even if
+    the wall clock is set meanwhile."""
 
     __slots__ = ("_offset",)
 

@@ -168,7 +168,7 @@ def _with_rope_factors(config: ModelConfig, file: Gguf, source: str) -> ModelCon
     if stored is None:
         return config
     if stored.kind.name not in PLAIN:
-        raise ModelRefused(f"{source}: {ROPE_FACTORS} is stored as {stored.kind.name}; it must be F32")
+        raise ModelRefused(f"{source}: {ROPE_FACTORS} is stored as {stored.kind.name}; it must be F32, F16 or BF16")
     return replace(config, rope=llama3_rope(config.rope, config.head_dim, dense(read_weight(stored)), source))
 
 

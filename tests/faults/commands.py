@@ -20,7 +20,7 @@ def run(*words: str) -> str:
 
 
 def need(*programs: str, root: bool = False) -> None:
-    """Skip the test if a command is missing, or if the test needs root rights and lacks them."""
+    """Skip the test if a command is missing, or if the test needs root and does not have it."""
     reason = want_of(*programs, root=root)
     if reason:
         pytest.skip(reason)

@@ -63,7 +63,7 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Call `works` with fewer and fewer items. If it returns True without some items, they are removed for good."""
+    """Call `works` with fewer and fewer items. Items without which it still returns True are removed for good."""
     kept = tuple(items)
     if kept and works(()):
         return

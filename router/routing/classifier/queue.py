@@ -30,7 +30,7 @@ BatchOutcome = Sequence[Distribution | str]  # per text: a distribution, or the 
 
 class ClassifierQueue:
     """Classifies texts on worker threads, for one event loop. Results are cached by `sample_text`, so a classifier must
-    not read more of a text. It must allow concurrent calls: if one stalls, another thread makes the next."""
+    read nothing else. It must allow concurrent calls: if a call stalls, another thread makes the next call."""
 
     MAX_STUCK = 2  # maximum number of threads that may hang in the classifier; one more does the work
 

@@ -236,7 +236,7 @@ def _check_shapes(config: ModelConfig, prepared: PackedWeights) -> None:
             raise ValueError(f"{name} is packed as {rows} rows x {parts[0].columns} columns; the model has {wanted}")
     for name, vector in prepared.vectors.items():
         if vector.shape != shapes[name]:
-            raise ValueError(f"{name} is packed with {len(vector)} numbers; the model has {shapes[name]}")
+            raise ValueError(f"{name} is packed with the shape {vector.shape}; the model has {shapes[name]}")
 
 
 def _linear(part: PackedMatrix) -> LinearStruct:

@@ -49,7 +49,7 @@ def can_stack(weights: Sequence[Weight]) -> bool:
 
 
 def stack_weights(weights: Sequence[Weight]) -> Weight:
-    """Copy the matrices into one taller matrix. Raises ValueError for different storage types."""
+    """Return one taller matrix with the rows of all. Raises ValueError for different storage types."""
     if not can_stack(weights):
         stored = [f"{weight.bits} bits" if isinstance(weight, Affine) else str(weight.dtype) for weight in weights]
         raise ValueError(f"matrices of different storage types cannot be stacked: {stored}")

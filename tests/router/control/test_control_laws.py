@@ -1,5 +1,5 @@
-"""Laws of the control plane: which outcomes count, which parts continue after a failure, and which status requests
-see."""
+"""Laws of the control plane: which outcomes count, which parts continue after a failure, and what lane status a
+request sees."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
