@@ -207,7 +207,7 @@ ROWS = (
     ),
     Row(
         21,
-        "requests are preempted at random; some are resumed from damaged snapshots",
+        "requests are preempted at random; the saved state of some is damaged",
         "every answer has the same tokens as without preemption",
         (
             "tests/laws/test_laws.py::test_random_histories_keep_every_law",
