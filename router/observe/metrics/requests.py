@@ -143,7 +143,7 @@ def request_source(counters: RequestCounters) -> FamilyStream:
         for attribute, name, label, about in _LABELLED_COUNTERS
     ]
     yield None  # the rest runs on another thread
-    about = "Requests that ended without a specialist: no specialist should answer them, or the router rejected them."
+    about = "Requests that ended without a specialist: none should answer, or the router refused them before routing."
     yield counter_family("octet_unrouted_requests_total", about, ("reason",), (((why,), n) for why, n in unrouted))
     yield from _gen_ai_families(found)
     for attribute, name, about in _HISTOGRAMS:
