@@ -150,7 +150,7 @@ async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_bloc
     async with running_replica(build, max_waiting=600) as one, running_replica(build, max_waiting=600) as two:
         router = RouterConfig(max_inflight=1024)
         async with running_router({"writer": [one.address, two.address]}, router=router) as routed:
-            patient: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "timeout_ms": 3_600_000}
+            patient: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "timeout_ms": 3_600_000}
             calls = [routed.generate(infer_request(f"{n}", **patient)) for n in range(size)]
             await routed.until(lambda: routed.num_inflight > size / 2, seconds=120)
             for number in Random(1).sample(range(size), size):
