@@ -209,7 +209,7 @@ class Peer(_ProcessGroup):
             self.resume()
             with suppress(BrokenPipeError):  # the peer has died, so its answer will not come
                 print(json.dumps({"call": name, **arguments}), file=self._process.stdin, flush=True)
-            result = self._receive(name)["result"]
+            result = self._receive(f"running {name!r}")["result"]
             self.pause()
         except BaseException:
             self.close()

@@ -154,7 +154,7 @@ class BlockPool:
         if plan.version != self._version:
             raise StalePlan(f"the plan was made at version {plan.version}, but the pool is at version {self._version}")
         if plan.shortage:
-            raise PoolExhausted(f"{plan.shortage} more free blocks are needed")
+            raise PoolExhausted(f"short of free blocks by {plan.shortage}")
         table = BlockTable(self.block_size)
         for block in plan.hit:
             if block.ref_count == 0:

@@ -82,7 +82,7 @@ def test_failed_peers_are_reported_once_and_the_others_continue(tmp_path: Path) 
         "cannot be installed": "cannot be installed: no network",
         "does not load": "does not load: failed while loading: ValueError",
         "unknown": "unknown: unknown peer (known: well, ",
-        "dies": "dies: died of SIGILL while generate",
+        "dies": "dies: died of SIGILL while running 'generate'",
         "cuts short": "cuts short: asked for 1 x 8 tokens, got lengths [7]",
     }
     said: list[str] = []

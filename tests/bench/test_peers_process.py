@@ -68,8 +68,8 @@ def test_waiting_peer_is_stopped_with_all_its_processes(start: Start) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "mixed", "signalled"),
     [
-        ("dies", "fake: died of SIGILL while generate; last output: an illegal thing was done; see ", True),
-        ("raises", "fake: failed while generate: RuntimeError: no luck; see ", False),
+        ("dies", "fake: died of SIGILL while running 'generate'; last output: an illegal thing was done; see ", True),
+        ("raises", "fake: failed while running 'generate': RuntimeError: no luck; see ", False),
     ],
 )
 def test_failed_call_is_reported_in_one_line(start: Start, behaviour: str, mixed: str, signalled: bool) -> None:
@@ -84,7 +84,7 @@ def test_failed_call_is_reported_in_one_line(start: Start, behaviour: str, mixed
 def test_hanging_peer_is_killed(start: Start) -> None:
     peer = start("hangs")
     peer.timeout = 1.0
-    with pytest.raises(PeerFailed, match="fake: no answer within 1 s while generate; see "):
+    with pytest.raises(PeerFailed, match="fake: no answer within 1 s while running 'generate'; see "):
         peer.call("generate", prompts=[[5]], new_tokens=1)
     assert not list_group(peer)
 

@@ -41,7 +41,7 @@ def is_refused(made: Quarantine, digest: bytes) -> bool:
 
 
 class QuarantineMachine(RuleBasedStateMachine):
-    """Compares the quarantine with a plain list of deaths by content."""
+    """Compares the quarantine with a simple model: for each content, a list of the connections that died with it."""
 
     def __init__(self) -> None:
         super().__init__()
