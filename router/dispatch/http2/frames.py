@@ -234,7 +234,7 @@ class FrameParser:
 
     def _continuation(self, flags: int, stream: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != stream:
-            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "CONTINUATION frame on a different stream than its HEADERS frame")
+            raise ProtocolViolation(ErrorCode.PROTOCOL_ERROR, "CONTINUATION frame without HEADERS on its stream")
         _, is_last, parts = self._block
         parts.append(payload)
         if sum(map(len, parts)) > MAX_BLOCK_BYTES or len(parts) > MAX_BLOCK_FRAMES:
