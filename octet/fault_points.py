@@ -33,7 +33,7 @@ def fault_message(point: str) -> str:
 
 @contextmanager
 def inject_faults(decide: Callable[[str], bool]) -> Iterator[None]:
-    """Let `decide` choose the points that fail. Only one simulation may run at a time, in a process without callers."""
+    """Let `decide` choose which points fail. Only for simulations, one at a time; never use it with real callers."""
     global _decide  # noqa: PLW0603
     if _decide is not None:
         raise RuntimeError("faults are already being injected")

@@ -1,7 +1,7 @@
 """The identity of the model and adapters that computed a result, as used by prefix caches, receipts and packages.
 
-Models and adapters are identified by the digest of their content, never by a name or a load order: otherwise a name
-with new weights would be answered from the cache of the old ones.
+Models and adapters are identified by the digest of their content, never by a name or a load order. Otherwise, a
+cache would return results of the old weights after new ones were loaded under the same name.
 """
 
 import re

@@ -55,7 +55,7 @@ _EXIT_INVALID, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status. Modules are imported in it, to handle Ctrl-C during imports too."""
+    """Run the command and return its exit status. Ctrl-C is handled even while modules are being imported."""
     try:
         _open_standard_streams()
         try:

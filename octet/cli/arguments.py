@@ -22,7 +22,7 @@ _MAX_DURATION_S = 10 * 365 * 86_400
 
 
 def add_parser(commands: Any, name: str, about: str, more: str = "", **options: Any) -> argparse.ArgumentParser:
-    """Add a command with the help text `about`. Its description is `about` and `more`, or that in `options`."""
+    """Add a command with the help text `about`. `about` and `more` form its description unless `options` has one."""
     options.setdefault("description", f"{about[0].upper()}{about[1:]}.{more}")
     formatter = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, formatter_class=formatter, **options)

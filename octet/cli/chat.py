@@ -44,7 +44,7 @@ class ChatTextOutput:
         self._is_dim = sys.stderr.isatty() and not is_plain
 
     def routed(self, receipt: Receipt) -> None:
-        """Called before the first chunk."""
+        """Called before the first chunk; the text output prints nothing."""
 
     def chunk(self, chunk: Chunk) -> None:
         write_output(chunk.text.translate(_CONTROL_CHARACTERS) if self._is_terminal else chunk.text)
@@ -130,7 +130,7 @@ class ChatSession:
     is_over: bool = False
 
     def run(self, lines: Iterable[str]) -> int:
-        """Run each line as a turn or command; return the exit status. Ctrl-C is raised again unless `goes_on`."""
+        """Run each line as a turn or command; return the exit status. Unless `goes_on`, stop at an error or Ctrl-C."""
         for line in lines:
             if line.startswith("/") and not line.startswith("//"):
                 status = 0 if run_slash_command(self, line) else cli.EXIT_INVALID
@@ -168,7 +168,7 @@ class ChatSession:
         return 0
 
     def _cut_short(self, text: str, received: str) -> int:
-        """After Ctrl-C, keep the text received so far. Raises KeyboardInterrupt unless `goes_on`."""
+        """Handle Ctrl-C: keep the text received so far. Unless `goes_on`, raise KeyboardInterrupt instead."""
         if not self.goes_on:
             raise KeyboardInterrupt
         if received:

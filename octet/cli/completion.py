@@ -77,7 +77,7 @@ def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 
 def _options_before_subcommands(parsers: list[argparse.ArgumentParser]) -> set[str]:
-    """Return the options that take a value in a command with subcommands and are not a flag in any command."""
+    """Return the options that take a value and can precede a subcommand. Names that are also a flag are left out."""
     flags = {
         name for each in parsers for action in each._actions if action.nargs == 0 for name in action.option_strings
     }

@@ -252,7 +252,7 @@ def add_lane_commands(commands: Commands) -> None:
 
 
 def resolve_adapter_path(text: str) -> str:
-    """Make a path that begins with ./, ../ or ~ absolute: replicas run in another folder. Other paths do not change."""
+    """Return the path, made absolute if it begins with ./, ../ or ~, because replicas run in another folder."""
     is_local = text.startswith(("./", "../", "~")) or text in (".", "..")
     return str(Path(text).expanduser().resolve()) if is_local else text
 
@@ -384,7 +384,7 @@ def format_slos(slos: Sequence[Slo]) -> str:
 
 
 def _format_objectives(slos: Sequence[Slo]) -> list[str]:
-    """Format a table of objectives. Of several specialists, those without samples are only named below the table."""
+    """Format a table of objectives. With several specialists, those without samples are listed below the table."""
     with_targets = [each for each in slos if each.objectives]
     if not with_targets:
         return ["no objectives: the configuration has no targets"]

@@ -188,7 +188,7 @@ def format_receipt(receipt: Receipt) -> str:
 
 
 def _format_rows(rows: Iterable[tuple[str, str]]) -> str:
-    """Format the rows as lines. Rows without text are left out, and successive rows with one label show it once."""
+    """Format the rows as lines. Rows without text are left out; successive rows with the same label show it once."""
     lines, last = [], ""
     for label, text in rows:
         if text:
@@ -270,7 +270,7 @@ def _format_answerer(receipt: Receipt) -> str:
 
 
 def _dispatch_rows(between: Between | None) -> Rows:
-    """Yield rows about the dispatch. The usual values, a closed breaker and the serving lane, are not shown."""
+    """Yield rows about the dispatch. A closed breaker and the lane "serving" are normal, so they are not shown."""
     if between is None:
         return
     yield "dispatch", between.why

@@ -127,7 +127,7 @@ def read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def request_options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
-    """Return the prompt and the request's options. With `--system`, the prompt becomes a message and is None."""
+    """Return prompt and options. With `--system`, the prompt is None and its text is in the option `messages`."""
     names = (*FLOAT_OPTIONS, *INTEGER_OPTIONS, *TIMEOUT_OPTIONS, "validate", "stop", "ignore_eos", "session", "user")
     options = routing_options(arguments) | {name: getattr(arguments, name) for name in (*names, "request_id")}
     options |= {"adapters": arguments.adapter, "structure": read_structure(arguments)}

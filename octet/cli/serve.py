@@ -136,7 +136,7 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
-    """Return how to run the router: as a program, not a fork, because it needs none of this process's memory."""
+    """Return how to run the router. It is not forked but started as a program: it needs no memory of this process."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     if ensemble.router.http is not None:

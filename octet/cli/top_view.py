@@ -368,7 +368,7 @@ def _row(headings: Sequence[str], cells: Mapping[str, Text], widths: Mapping[str
 
 
 def _scroll(rows: Sequence[Sequence[Text]], index: int, room: int) -> list[Text]:
-    """Return the lines of all rows; if they do not fit, those of the rows around `index` and a count of the others."""
+    """Return the lines of all rows. If they do not fit, show only rows around `index` and how many are hidden."""
     height = max(map(len, rows), default=1)
     if len(rows) * height <= room:
         return [line for row in rows for line in row]

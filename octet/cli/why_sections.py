@@ -95,7 +95,7 @@ _VERIFIER_OUTCOMES = {
 
 
 def explanation_sections(explanation: RequestExplanation, *, is_complete: bool) -> Iterator[tuple[str, Sentences]]:
-    """Yield titles and sentences. With `is_complete`, an event that the explanation does not contain did not happen."""
+    """Yield titles and sentences. `is_complete` means that an event which is not in `explanation` did not happen."""
     receipt = explanation.receipt
     yield "arrival", _arrival(receipt)
     yield "decision", _decision(receipt.decision)
@@ -270,7 +270,7 @@ def _attempt(number: int, attempt: AttemptInfo) -> str:
 
 
 def _failed_attempts(receipt: Receipt) -> Sequence[AttemptInfo]:
-    """Return the attempts before the one that answered, or nothing if none answered."""
+    """Return the attempts before the one that answered; empty if none answered."""
     answered = [number for number, each in enumerate(receipt.attempts) if not each.reason]
     return receipt.attempts[: answered[-1]] if answered else ()
 

@@ -125,7 +125,7 @@ class StreamBase:
         return self._builder.receipt
 
     def answer(self) -> Answer:
-        """Return the answer, after reading the stream to its end. Raises ServerError if the receipt is missing."""
+        """Return the answer. Read the stream to its end first. Raises ServerError if the receipt is missing."""
         return self._builder.build(self.request_id)
 
     def cancel(self) -> None:

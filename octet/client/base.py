@@ -62,7 +62,7 @@ class ClientBase:
         `key` are the client's own, for a router that asks for them.
 
         `api_key` is sent with every call; the default is the variable OCTET_API_KEY. Without `ca`, it is sent only to
-        this machine. Set `insecure` to send it to others in a network that is secured otherwise.
+        this machine. Set `insecure` to send it unencrypted to other machines, if the network itself is secured.
 
         `max_retries` limits the retries of one call. Once part of an answer has been returned, the call is not
         retried. After `keepalive` seconds without data in a call, the connection is probed; the server must permit this

@@ -41,7 +41,7 @@ class Client(SyncClientBase):
             return stream.answer()
 
     def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
-        """Return the decision that would be made now, without generating an answer."""
+        """Return the routing decision for this request, without generating an answer."""
         return Receipt.from_wire(self._call("Inference.Route", self._prepare(prompt, options)))
 
     def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:

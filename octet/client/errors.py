@@ -246,7 +246,7 @@ def describe_unreachable(address: str, details: str, start: str = "start it with
 
 
 def _is_listening(address: str) -> bool:
-    """Whether a server listens, or may listen. To gRPC, a stopped server and one that requires TLS look alike."""
+    """Whether a server listens; True if unknown. gRPC itself reports a stopped server like one that requires TLS."""
     found = _HOST_PORT.match(address)
     if found is None:
         return True

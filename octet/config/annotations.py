@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """The file may have a string instead of a mapping. It sets this field; the others keep their defaults."""
+    """The file may have a string instead of a mapping. The string sets this field; other fields keep their defaults."""
 
     field: str
 

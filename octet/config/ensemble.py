@@ -222,7 +222,7 @@ class TelemetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Where windows, breakers, knobs, lanes, comparisons, receipts and the audit log are stored."""
+    """The router's database, and how many records of each kind it keeps."""
 
     url: Annotated[str, TextLimits(most=2048)] = field(default="", repr=False)  # empty: SQLite in the state folder
     receipts: Annotated[int, Range(0, 100_000_000), LIVE] = 100_000  # the oldest are deleted first

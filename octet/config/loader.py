@@ -1,5 +1,5 @@
-"""Loads an ensemble from a file, from text, or the embedded default, and checks it: references, values that must agree,
-files that must exist."""
+"""Loads an ensemble from a file, a text or the embedded default. Checks references, values that must agree, and files
+that must exist."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -95,7 +95,7 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
 
 class TableReader:
     def __init__(self, index: KeyIndex, values: ValueReader, presets: Callable[[type, str], Mapping[str, Any]]) -> None:
-        """`presets`, called with dataclass and entry name, returns values that replace the entry's defaults."""
+        """`presets` takes a dataclass and an entry's name, and returns values to use instead of the defaults."""
         self._index = index
         self._values = values
         self._presets = presets

@@ -100,7 +100,7 @@ class CertificateWatcher:
         self.first = tls.load()
 
     def reload(self) -> LoadedCertificate | None:
-        """Return the new certificate, if the files have changed since the last check and are usable."""
+        """Return the new certificate if the files have changed since the last check and are usable, else None."""
         with self._lock:
             stamp = self._tls.stamp()
             if stamp == self._seen:

@@ -46,7 +46,7 @@ class DrainGate:
             self._open.set()
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
+        """Wait until no call arrives for a while. The longer calls keep arriving, the shorter this pause may be."""
         now = asyncio.get_running_loop().time
         waited = quiet = 0.0
         end = now() + _MAX_WALL_SECONDS

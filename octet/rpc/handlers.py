@@ -90,7 +90,7 @@ def streaming_handler(
     limit: int,
     on_malformed: MalformedHook | None = None,
 ) -> Any:
-    """Return a handler for streamed responses, which `serve` writes to the context, as bytes if `answer` is None."""
+    """Return a handler for streamed responses. `serve` writes them to the context, as bytes unless `answer` is set."""
     serialize = None if answer is None else answer.SerializeToString
     return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed), None, serialize)
 
@@ -225,7 +225,7 @@ class ConcurrencyLimit:
 
 
 def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader) -> Any:
-    """Wrap a handler so that `reader` reads its single request, and reading and serving happen within `scope`."""
+    """Wrap a handler so that `reader` reads its single request. Reading and serving both run inside `with scope()`."""
     behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
     async def serve(_: Any, context: Context) -> Any:
@@ -244,7 +244,7 @@ def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader
 
 
 def request_stream_handler(handler: Any, scope: CallScope) -> Any:
-    """Wrap a handler of request streams, such as reflection's, so that it runs within `scope`."""
+    """Wrap a handler of request streams, such as reflection's, so that it runs inside `with scope()`."""
 
     async def serve(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:

@@ -59,7 +59,7 @@ def bind_server(server: Any, endpoint: Endpoint) -> int:
 
 
 def check_address_free(endpoint: Endpoint, option: str = "--port") -> None:
-    """Check, before a model is loaded, that the address is free. Raises BindRefused, naming the option to change."""
+    """Check that the address is free, before a model is loaded. Raises BindRefused, naming the option to change."""
     if endpoint.socket is not None:
         check_socket_free(endpoint.socket)
         return

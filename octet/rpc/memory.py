@@ -118,7 +118,7 @@ _V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_f
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
-    """Return a function that reads the usage of the cgroup closest to its limit. None means no limit."""
+    """Return a reader of the usage of the cgroup closest to its limit. It returns None if no cgroup has a limit."""
     found = [*_find_cgroups(own, cgroups)]
 
     def read() -> MemoryUsage | None:

@@ -80,7 +80,7 @@ class SignalPipe(Wakeup):
 
 
 class ControllingTerminal:
-    """Tells whether the terminal was closed, to distinguish that SIGHUP from a request to reload."""
+    """Tells whether the terminal was closed. SIGHUP can mean that, or it can be a request to reload."""
 
     def __enter__(self) -> Self:
         self.descriptors: list[int] = []

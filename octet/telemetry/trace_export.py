@@ -32,7 +32,7 @@ class SpanSender(Protocol):
         """Send the spans and return whether the collector accepted them. This may take a long time."""
 
     def close(self) -> None:
-        """Make a `send` that runs on another thread return soon."""
+        """Cause a running `send` on another thread to return soon."""
 
 
 def open_span_exporter(endpoint: str, resource: Mapping[str, str]) -> "SpanExporter":
