@@ -1,4 +1,4 @@
-"""The exact thresholds of a breaker: a rate equal to the floor is not below it."""
+"""The exact conditions under which a breaker changes its state. A pass rate equal to the floor meets the floor."""
 
 from hypothesis import given
 from hypothesis import strategies as st

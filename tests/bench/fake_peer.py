@@ -1,4 +1,4 @@
-"""A minimal peer. The argument after the model selects its fault."""
+"""A minimal peer (another engine that the bench measures). Its second command-line argument selects a fault."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""A minimal router that forwards bytes to a backend: `fake_router.py PORT BACKEND [dies after N connections]`."""
+"""A minimal router that forwards bytes to a backend: `fake_router.py PORT BACKEND_PORT [N]`. With N, the router exits
+at the connection after the Nth."""
 
 import asyncio
 import sys

@@ -141,7 +141,8 @@ def test_fewest_replicas_are_found_if_more_are_never_worse(needs: dict[str, int]
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_again() -> Iterator[None]:
-    """Freeze all objects again after the tests of this module, because the end of a simulated site unfreezes them."""
+    """Exclude all objects from garbage collection again after the tests of this module. The end of a simulated site
+    includes them again."""
     yield
     freeze()
 

@@ -1,4 +1,5 @@
-"""A calibration recovers the costs that produced the steps, and a simulation can read its output."""
+"""A calibration recovers the costs that produced the measured steps. A simulation can read the file that a calibration
+writes."""
 
 import json
 from dataclasses import asdict, replace

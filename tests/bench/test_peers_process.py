@@ -32,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def state_of(pid: int) -> str:
-    """Return the process state as a letter, as ps shows it: T is stopped."""
+    """Return the state of the process as ps shows it, such as "T" for a stopped process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 

@@ -142,7 +142,8 @@ def test_an_answer_without_tokens_and_a_closed_port_are_failures() -> None:
 
 @pytest.mark.parametrize(("prompt", "at_once"), [("why", 1), ("why", 8), ("why" * 300_000, 2)])
 def test_our_client_calls_a_replica(prompt: str, at_once: int) -> None:
-    """The prompts include long ones: the client must not send more than the server permits."""
+    """A prompt of 900 KB exceeds HTTP/2's initial flow-control window: the client must wait until the server permits
+    more bytes."""
     counts: list[int] = []
 
     async def call_replica(port: int) -> None:

@@ -1,4 +1,5 @@
-"""Slow periods of the machine are recorded."""
+"""Slow periods of the machine are recorded. They are detected by pacers: processes that repeat a short piece of work
+and notice when it takes longer."""
 
 import os
 import signal
@@ -30,7 +31,7 @@ first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine give
 
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
-    """The test stops the pacer's process, as a host may stop a virtual CPU."""
+    """The test stops the pacer, as the host of a virtual machine may stop one of its CPUs."""
     with record_slow_periods() as slow_periods:
         pid, *_ = _pacers()
         time.sleep(0.1)

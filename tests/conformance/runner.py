@@ -16,8 +16,8 @@ ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512,
 
 
 class Run:
-    """A replica whose steps the test runs itself. Before every step, it poisons the blocks that are neither held nor
-    cached."""
+    """A replica whose steps the test runs. Before every step, the blocks that are neither held nor cached are
+    overwritten, so that reading them would change an answer."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: EngineUnderTest = factory(shape, ManualClock())

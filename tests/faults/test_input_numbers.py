@@ -88,7 +88,8 @@ async def _over_grpc(fronted: HttpHarness) -> tuple[int, list[str]]:
 
 
 def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
-    """Yield path, field, literal and body."""
+    """Yield HTTP requests in which one numeric field has an unusual value. Each item has the path, the field's name,
+    the JSON literal of the value, and the request body."""
     own = [INFER_FIELD_NAMES.get(field, field) for field in RANGES if not field.startswith("sampling.logit_bias")]
     for name, literal in product(own, LITERALS):
         body = json.dumps({"prompt": "hello", "force_specialists": ["writer"], "max_tokens": 4} | {name: 7777})

@@ -56,7 +56,8 @@ def test_durations_are_compared_in_the_same_way() -> None:
 
 
 def test_a_request_that_a_later_slow_period_delays_counts() -> None:
-    """Otherwise slow answers would be left out more often than fast ones."""
+    """If such requests were left out, slow answers would be left out more often than fast ones, because a slow period
+    is more likely to begin during a slow answer."""
     figures = Figures()
     Comparison(3, figures, SLOW_PERIODS, long=True).put_lasting(USUAL, history((10, 5.0)))
     assert figures.put == {"p50 TTFT afterwards, relative, outside slow periods": pytest.approx(50)}

@@ -46,8 +46,8 @@ class NaivePool:
     def forecast(
         self, owner: int, tokens: tuple[int, ...], num_tokens: int, headroom: int, depths: Collection[int] | None
     ) -> Forecast:
-        """Return the result that an admission must have. The number of hit blocks is 0 or one of `depths`. If `depths`
-        is None, any number is permitted."""
+        """Return the result that an admission must have. If `depths` is given, the number of hit blocks must be 0 or
+        one of `depths`."""
         wanted = [(owner, tokens[:end]) for end in range(self.block_size, len(tokens), self.block_size)]
         found = list(takewhile(lambda content: content in self.cached.values(), wanted))
         num_hit = max((n for n in range(1, len(found) + 1) if depths is None or n in depths), default=0)

@@ -26,8 +26,8 @@ class Prompt:
 
 @st.composite
 def prompts(draw: st.DrawFn) -> Prompt:
-    """Draw a prompt: one to ten zeros and a short random tail, so that prompts share prefixes. Owner 0 is the most
-    likely."""
+    """Draw a prompt: one to ten zeros and a short random tail, so that prompts share prefixes. Most prompts belong to
+    owner 0, because only prompts of the same owner can share blocks."""
     tokens = (0,) * draw(st.integers(1, 10)) + tuple(draw(few_tokens))
     return Prompt(
         owner=draw(st.sampled_from([0, 0, 0, 1, 2])),

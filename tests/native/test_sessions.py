@@ -22,7 +22,7 @@ TURNS = 20
 async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
     demo_gguf: Path, prefix_cache: bool
 ) -> None:
-    """Tokens can be reused only because the model's template renders earlier answers as the same tokens."""
+    """An earlier answer is reused because the model's template renders it as exactly the tokens that were generated."""
     settings = ReplicaSettings(
         name="writer", model=demo_gguf, num_blocks=256, block_size=BLOCK, threads=1, prefix_cache=prefix_cache
     )

@@ -1,4 +1,5 @@
-"""Under `python -O`, the asserts of the tests stay and the asserts of the product are removed."""
+"""Under `python -O`, tests and their helpers keep their asserts, product code loses its own, and access control still
+works."""
 
 import os
 import subprocess
@@ -63,7 +64,7 @@ if not IS_OPTIMISED:  # In an optimised run, this test would start itself again.
 
     @pytest.mark.slow
     def test_access_control_works_without_asserts() -> None:
-        """This test runs a few dozen tests; `make optimised` runs all of them."""
+        """This test runs a few test files under `python -O`; `make optimised` runs the whole suite."""
         ended = optimised("-x", *SHORT)
         assert ended.returncode == 0, ended.stdout[-3000:]
         assert " passed" in ended.stdout

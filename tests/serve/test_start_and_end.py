@@ -1,4 +1,4 @@
-"""Signals that arrive before the supervisor runs, and runtime folders."""
+"""Start and end of commands: early signals, leftover runtime folders, and closed standard streams."""
 
 import signal
 import socket

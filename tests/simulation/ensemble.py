@@ -246,7 +246,7 @@ def request_of(ask: ScriptedRequest) -> wire.InferRequest:
 
 
 class Caller:
-    """A caller in its own process with its own connection."""
+    """A caller in its own simulated process, with its own connection."""
 
     def __init__(self, sim: SimEnsemble, ask: ScriptedRequest) -> None:
         self._sim = sim
@@ -345,7 +345,7 @@ _OFTEN = 3
 
 @dataclass(frozen=True, slots=True)
 class TerseModel(SimModel):
-    """A model with short answers: one token in `_OFTEN` ends the answer."""
+    """A model with short answers: about one in `_OFTEN` sampled tokens ends the answer."""
 
     vocab_size: int = NUM_SAMPLED
 

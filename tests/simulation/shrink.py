@@ -63,7 +63,8 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Call `works` with fewer and fewer items. Items without which it still returns True are removed for good."""
+    """Remove items as long as `works` returns True for the rest. Nothing is returned: `works` records its last
+    success."""
     kept = tuple(items)
     if kept and works(()):
         return

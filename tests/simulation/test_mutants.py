@@ -80,7 +80,8 @@ def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:
 
 
 def laws_stated_in(path: Path) -> Iterator[str]:
-    """Yield the laws that a file requires, given as constants or through the variable `law`."""
+    """Yield the texts of the laws that a file checks with `require`. A text is a literal, or is assigned to the
+    variable `law` first."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("require"):
             said = node.args[1]

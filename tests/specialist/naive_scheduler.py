@@ -1,4 +1,5 @@
-"""The scheduler's policy with plain lists that are sorted and searched each time: short enough to trust."""
+"""The same policy as the scheduler, but with plain lists that are sorted and searched each time: short enough to
+trust."""
 
 from collections.abc import Collection, Iterable
 from math import ceil
@@ -32,7 +33,7 @@ class NaiveRow(NamedTuple):
 
 
 class NaiveScheduler:
-    """A simple scheduler for models with attention only, without speculation and with a fixed budget."""
+    """A simple model of the scheduler. It covers neither recurrent state, speculation, nor budgets that change."""
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget

@@ -70,7 +70,7 @@ class Replica:
         self.neighbour, self.doomed = self.scheduler.ledger.live.values()
 
     def bring_to(self, moment: Moment) -> Step | None:
-        """Run steps until "doomed" is at this moment. Return the step that is then in flight, or None."""
+        """Run steps until `moment` is true of "doomed". Return the step that is then in flight, or None."""
         while not moment(self.doomed):
             step = self.scheduler.assemble_step()
             assert step is not None
@@ -155,7 +155,7 @@ def test_a_deadline_expires_by_itself() -> None:
 
 
 def whenever(moment: Moment, fault: InjectedFault) -> FaultSource:
-    """Return a source that injects the fault into every step that contains the request "doomed" at this moment."""
+    """Return a source that injects the fault into every step that contains "doomed" while `moment` is true of it."""
 
     def source(step: Step) -> InjectedFault | None:
         for i, row in enumerate(step.rows):

@@ -77,7 +77,8 @@ def test_only_decoding_requests_hold_a_prompt() -> None:
 
 
 class HeldPrompt(PrefillHold):
-    """Holds back every prompt of priority 0 until `name` is emptied, and records which requests decode."""
+    """Holds back every prompt of priority 0 until a test sets `name` to an empty string, and records which requests
+    decode."""
 
     name: str
     seen: list[DecodingRequest]

@@ -502,7 +502,7 @@ def test_no_request_joins_the_step_in_flight() -> None:
 
 
 def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
-    """With an age bound of 8, the second of two prompts gets every ninth chunk."""
+    """No prompt is passed over for more than 8 chunks (`age_bound`), so the second prompt gets every ninth chunk."""
     controller = new_controller(age_bound=8, max_step_tokens=32)
     admit_all(controller, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
     for key, tokens in (("first", 2000), ("second", 64)):

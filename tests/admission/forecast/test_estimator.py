@@ -1,4 +1,4 @@
-"""The prices of steps are estimated correctly from measured steps, whatever the steps cost."""
+"""The costs of prefill and decode steps are estimated correctly from the durations of measured steps."""
 
 from random import Random
 

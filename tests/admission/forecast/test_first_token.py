@@ -144,7 +144,8 @@ def test_more_time_never_hurts_the_last_of_equal_requests(
     prompt: int,
     tokens: int,
 ) -> None:
-    """The new request has the lowest priority, so it runs behind all others whatever its deadline."""
+    """A later first-token deadline must not turn an admission into a refusal. The new request has the lowest priority,
+    so the deadline does not change its place in the queue."""
     controller = crowded(line)
     fields = {"deadline": deadline, "prompt_tokens": prompt, "max_tokens": tokens}
     sooner = asked(controller, booking("x", priority=-1, first_deadline=first, **fields))

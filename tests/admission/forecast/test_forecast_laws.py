@@ -32,9 +32,9 @@ def suspended_keys(controller: AdmissionController) -> list[str]:
 
 
 def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionController:
-    """Return a controller with the running requests "urgent" and "low", and `num_lower` waiting requests. If "urgent"
-    makes no progress, it counts as late from 0.25 s on: its remaining 99 steps take 0.89 s beside another request, and
-    0.64 s alone."""
+    """Return a controller with the running requests "urgent" and "low", and `num_lower` waiting requests. The deadline
+    of "urgent" is at 1.3 s. Its remaining 99 steps take 0.89 s beside "low" and 0.64 s alone. If it makes no progress,
+    it counts as late from 0.25 s on, because the forecast adds a safety margin."""
     controller = new_controller(max_running=2)
     enter(controller, booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
     run_at_once(controller, "urgent", "low")

@@ -35,7 +35,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The threshold and the floor at each escalation level, computed independently of the code under test."""
+    """The confidence threshold and the priority floor at each escalation level, computed independently of the
+    product."""
 
     rules: EscalationConfig
     threshold: float

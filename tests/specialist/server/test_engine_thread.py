@@ -1,4 +1,5 @@
-"""The engine thread when commands raise: every caller gets a final event long before its deadline."""
+"""Commands that raise an exception in the engine thread: every caller still gets a final event long before its
+deadline."""
 
 import asyncio
 from threading import Event

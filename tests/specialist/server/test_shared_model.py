@@ -1,4 +1,5 @@
-"""A model shared through a fork: it is opened without threads and gives the same answers."""
+"""A model that is opened once and shared by forked processes. Opening it starts no thread, and its answers equal those
+of a model that is not shared."""
 
 import os
 import subprocess

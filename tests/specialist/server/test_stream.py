@@ -114,8 +114,8 @@ async def test_without_a_gap_each_update_is_sent_at_once() -> None:
 
 
 async def test_many_updates_do_not_wait_for_the_gap() -> None:
-    """Chunks wait until the gap since the last chunk has passed. If too many wait, they must be sent early instead of
-    overflowing."""
+    """Chunks wait until a minimum time (the gap) has passed since the last one was sent. If too many wait, they must be
+    sent early instead of overflowing."""
     overflows: list[int] = []
     stream = OutputStream(100, on_overflow=lambda: overflows.append(1), gap=60.0)
     stream.put(AnswerChunk("first", (1,)))
