@@ -1,4 +1,4 @@
-"""No clock goes back, and a manual clock moves only when it sleeps."""
+"""No clock goes back, and a manual clock advances only through calls to `sleep`."""
 
 import pytest
 from hypothesis import given

@@ -160,7 +160,8 @@ def test_options_owned_by_the_conversation_are_refused(name: str) -> None:
 
 
 def test_dropped_conversation_stream_is_cancelled() -> None:
-    """The conversation holds no reference to the stream, so reference counting suffices."""
+    """The conversation holds no reference to the stream, so the stream is cancelled without a run of the garbage
+    collector."""
     gc.disable()
     try:
         with scripted(ScriptedCall(hangs=True)) as script, Client(script.address) as client:

@@ -64,7 +64,8 @@ async def test_calls_not_handed_over_get_a_status() -> None:
 
 
 async def test_blocked_loop_is_not_taken_for_quiet() -> None:
-    """Regression test: all calls but one used to be cancelled."""
+    """Regression test: the gate mistook a blocked event loop for a lack of new calls, so all calls but one were
+    cancelled."""
     server, gate, address = await serving(_refuse)
     async with connected(address, ASK, b"") as ask:
         stopping = asyncio.create_task(stop(server, gate))

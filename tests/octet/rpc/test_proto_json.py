@@ -81,7 +81,8 @@ def value_again(field: FieldDescriptor, content: Any) -> Any:
 
 
 def enum_again(field: FieldDescriptor, content: str) -> int:
-    """Return the number of the enum value with this short name. An unknown value is written as its number."""
+    """Return the number of the enum value with this short name. If no value has this name, `content` is the number
+    itself."""
     named = {each.name.lower(): each.number for each in field.enum_type.values if each.name.lower().endswith(content)}
     return int(named[min(named, key=len)] if named else content)
 

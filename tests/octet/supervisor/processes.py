@@ -88,8 +88,8 @@ def crashing(events: EventFile, how_often: int, status: StatusReporter) -> int:
 
 
 def wrong(events: EventFile, when: int, status: StatusReporter) -> int:
-    """Its starts before number `when` exit with status 1, and start number `when` exits with 2. Later starts run
-    normally."""
+    """Exits with status 1 at every start before number `when`, and with status 2 at start number `when`. Later starts
+    run normally."""
     life = events.count("wrong started")
     if life <= when:
         print("block_size must be in [1, 1024], got 0", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Replicas in memory that load adapters from a fake disk, restart, disconnect and refuse."""
+"""Fake replicas that load adapters from a fake disk, and that can restart, disconnect or refuse a load."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""How long replicas keep an adapter that no lane uses. An adapter that is being installed is not unloaded."""
+"""An adapter that is being installed stays on the replicas. If its installation fails, or no lane uses it for a while,
+it is unloaded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -64,7 +64,8 @@ async def test_too_few_samples_never_trip_a_breaker(tmp_path: Path) -> None:
 
 
 async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
-    """A restart keeps demotions, the time below the floor, holds, knobs, drained replicas and samples."""
+    """A restart keeps demotions, holds, knobs, drained replicas, samples, and the time for which a pass rate has been
+    below its floor."""
     wall = FakeWallClock()
     async with running_control(tmp_path / "s", wall=wall) as harness:
         await harness.control.hold_breaker("stl", "open", **SIGNED)
@@ -329,7 +330,7 @@ async def test_a_drained_replica_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_draining_the_last_replica_is_allowed_and_reported(tmp_path: Path) -> None:
-    """The audit, the breaker's outlook and the reason for refusing requests say that no replica is left."""
+    """The audit log, the breaker's outlook and the reason for refusing requests say that no replica is left."""
     async with running_control(tmp_path / "s", replicas=make_replicas(ENSEMBLE, 2)) as harness:
         control = harness.control
         harness.replicas["algo-1"].linked = False

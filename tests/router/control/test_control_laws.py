@@ -1,5 +1,5 @@
-"""Laws of the control plane: which outcomes count, which parts continue after a failure, and what lane status a
-request sees."""
+"""Laws of the control plane: only passed and failed answers count, a failing part does not stop the others, and the
+fleet status lists a candidate only while a replica holds it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -62,7 +62,7 @@ def test_a_failing_part_does_not_stop_the_ticks_of_others(part: str, monkeypatch
 
 
 def test_a_whole_report_replaces_all_counts_of_evaluated_answers() -> None:
-    """After the database was replaced, the store reports all counts again. Counts that it does not report are
+    """After the database is replaced, the store reports its whole content. Counts that are missing from this report are
     dropped."""
 
     async def scenario(harness: ControlHarness) -> None:

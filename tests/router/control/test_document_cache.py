@@ -1,5 +1,5 @@
-"""The newest document is in force, in whatever order documents arrive. A change that is not yet stored takes
-precedence."""
+"""The newest document is in force, in whatever order documents arrive. A change that is not yet stored takes precedence
+over it."""
 
 from collections.abc import Sequence
 

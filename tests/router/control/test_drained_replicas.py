@@ -1,4 +1,4 @@
-"""Which replicas are drained, and whether a replica is the last that can answer, compared with a direct computation."""
+"""The drained replicas, and the last replica that can answer, are the same as in a direct computation."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,5 @@
-"""A specialist's top escalation level is the last one that changes a knob of any intent that may be routed to the
-specialist."""
+"""A specialist's top escalation level is the highest one that still changes a knob. Only intents that may be routed to
+the specialist matter."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentCo
     base = KnobController(known, None, escalation).intents()  # type: ignore[arg-type]
 
     def knobs(level: int) -> list[tuple[float, int]]:
-        """Return the knobs at this level, of every intent that may be routed to the specialist."""
+        """Return the knobs at this level, for every intent that may be routed to the specialist."""
         return [
             knobs_at_level(level, each.shadow_threshold, each.priority_floor, rules)
             for name, each in base.items()

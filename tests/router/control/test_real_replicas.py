@@ -85,7 +85,7 @@ async def test_a_replicas_refusal_reaches_the_operator(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_reloads_other_content(tmp_path: Path) -> None:
-    """New content under the same path is never used, and the lane is rolled back."""
+    """The adapter's files change after its promotion. The new content is never used, and the lane is rolled back."""
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (

@@ -1,5 +1,4 @@
-"""A router's counts of its own requests, and of those that other routers share through the store, compared with a
-direct computation."""
+"""The counts in a time window, including those from other routers, equal a direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias
@@ -95,8 +94,8 @@ def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> 
 
 
 class Router:
-    """One of two routers that share a store. Its counts reach the store when it commits, but the sums that it receives
-    already include its uncommitted counts."""
+    """One of two routers that share a store. The sums that it receives contain the committed counts of both routers and
+    its own uncommitted counts."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums

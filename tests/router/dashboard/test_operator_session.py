@@ -15,8 +15,8 @@ CALLER, OPERATOR = issue_key("ann"), issue_key("ops", "operate")
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnsemble]:
-    """Yield an ensemble with its own state folder. Fixtures that set the folder for each test run too late for a
-    fixture of the whole module."""
+    """Yield an ensemble with its own state folder. This fixture runs before the fixtures that set a folder for each
+    test, so it sets the folder itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         with running_ensemble([CALLER, OPERATOR]) as found:

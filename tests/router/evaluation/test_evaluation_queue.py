@@ -150,8 +150,8 @@ def test_inconclusive_verdicts_count_for_nothing(says: Outcome) -> None:
 def test_a_shadow_counts_for_its_lane_by_its_own_verifier_if_the_request_was_routed_there(
     specialist: str, why: Any, decided: str, counted: list[tuple[str, str, Outcome]]
 ) -> None:
-    """The shadow's verdict for its lane comes from the verifier of its own specialist. The comparison uses the
-    primary's verifier."""
+    """The verdict that counts for the shadow's lane comes from the verifier of the shadow's specialist. The comparison
+    uses the primary's verifier."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         shadow = PendingShadow(why, specialist)

@@ -68,7 +68,7 @@ def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], nu
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
 def test_idle_owners_save_up_no_turns(turns: list[tuple[str, int]], long: int) -> None:
-    """An owner that joins late gets at most one turn before the owner that has waited all along."""
+    """An owner that joins late gets at most one turn before an owner that was already waiting."""
     fair = FairQueue[None]()
     for by in "abc":
         fair.put(by, None)

@@ -77,8 +77,8 @@ async def test_rebound_host_name_reads_and_changes_nothing() -> None:
 
 
 async def test_callers_may_use_any_host_name() -> None:
-    """A router without keys accepts any host name from callers, because it has many behind a proxy or in a container
-    (see docs/security.md)."""
+    """A router without keys accepts any host name from callers, because a router behind a proxy or in a container has
+    many host names (see docs/security.md)."""
     async with open_door() as fronted:
         for path in ("/v1/slo", "/v1/models", "/v1/jobs"):
             assert (await fronted.send("GET", path, b"", {"host": "octet.internal:8080"})).status == 200, path

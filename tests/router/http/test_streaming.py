@@ -1,4 +1,5 @@
-"""Chunks of a stream that are made from templates, and work that ends when the caller disconnects."""
+"""Chunks that are made from a template equal chunks that are encoded as JSON. Work for a request ends when the caller
+disconnects."""
 
 import asyncio
 import json

@@ -15,8 +15,8 @@ def test_a_retry_after_is_respected() -> None:
 
 
 def test_a_job_lost_repeatedly_backs_off() -> None:
-    """The retry-after of waiting callers is too short for a job: it would retry constantly while no replica
-    serves."""
+    """The refusal suggests a retry after at most 0.3 s, which suits waiting callers. A job waits longer, because
+    otherwise it would retry constantly while no replica serves."""
     refusal = replica_lost("writer-0", "the call ended with INTERNAL")
     set_retry_after(refusal, "a job")
     assert refusal.error.retry_after_ms <= 300

@@ -1,4 +1,4 @@
-"""The router limits how many calls may be open that have not sent their request yet, or that count against no key."""
+"""The router limits the number of open calls that have not sent their request yet or that count against no key."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The overview over gRPC and HTTP, for operators, as long as their keys are valid."""
+"""Operators get the overview over gRPC and HTTP as long as their keys are valid."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Every request is counted once for its specialist, for a minute."""
+"""Every request is counted once for its specialist, and the counts cover the last minute."""
 
 from collections import Counter
 

@@ -1,5 +1,5 @@
-"""The content of a request is quarantined after two replicas died during or shortly after the request. For one of them,
-the content was on trial as a suspect."""
+"""A request's content becomes suspect when a replica dies during or shortly after the request. It is quarantined after
+two such deaths, if at least one of them happened during a trial of the suspect."""
 
 import asyncio
 from collections.abc import Callable
@@ -59,8 +59,8 @@ class QuarantineMachine(RuleBasedStateMachine):
     def a_connection_breaks(
         self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
     ) -> None:
-        """Break a connection with the contents `there` in flight, some of them on trial as suspects. Requests with the
-        contents `gone` ended `before` seconds earlier."""
+        """Break a connection while requests with the contents `there` are in flight. Requests with the contents `gone`
+        ended `before` seconds earlier. The values in both dictionaries say whether the content was on trial."""
         link = ReplicaConnection()
         link.drained = drained
         self.links.append(link)

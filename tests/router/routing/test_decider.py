@@ -1,4 +1,4 @@
-"""The classifier is called only where its result decides."""
+"""The classifier is called only if the rules do not decide and its result is not cached."""
 
 import asyncio
 

@@ -354,8 +354,8 @@ async def test_final_failure_of_the_second_choice_leaves_the_primarys_refusal(se
 
 
 async def test_a_specialist_has_capacity_while_one_replica_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal for lack of memory does not count while another replica answers. Otherwise, the specialist would soon
-    refuse low priorities."""
+    """A replica's refusal for lack of memory does not count against its specialist if another replica answers.
+    Otherwise, the specialist would soon refuse low priorities."""
     noted: list[str] = []
     monkeypatch.setattr(SharedState, "record_accepted", lambda *_: noted.append("served"))
     monkeypatch.setattr(SharedState, "record_refused", lambda *_: noted.append("refused"))

@@ -1,4 +1,4 @@
-"""How a request is counted, however it ends, and which replicas may get its shadow."""
+"""How a request is counted for each way in which it can end, and which replicas may get the request or its shadow."""
 
 import asyncio
 from collections import Counter, defaultdict

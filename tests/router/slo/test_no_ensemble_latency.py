@@ -84,7 +84,7 @@ def test_no_message_has_a_latency_of_several_specialists() -> None:
     ],
 )
 def test_a_planted_message_is_found(fields: dict[str, str], is_found: bool) -> None:
-    """A message is found too if it contains another message with a latency, and names no specialist."""
+    """A latency is found even inside a nested message, unless the outer message names a specialist."""
     assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
 
 

@@ -1,5 +1,5 @@
-"""Ended jobs that are too old are deleted first, then the oldest ended jobs of the tenant that has the most of them, by
-number or bytes."""
+"""Ended jobs that are too old are deleted. If the rest exceeds a limit on number or bytes, the oldest ended jobs of the
+tenant with the most are deleted too."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -42,7 +42,7 @@ def test_a_quantile_interval_is_bounded_only_with_enough_cases(share: float, tot
 
 @pytest.mark.parametrize(("share", "total"), [(0.9, 36), (0.9, 200), (0.5, 60), (0.1, 300)])
 def test_the_quantile_lies_in_its_interval(share: float, total: int) -> None:
-    """For uniform random numbers between 0 and 1, the quantile of a share equals the share."""
+    """For uniform random numbers between 0 and 1, the quantile at `share` is `share` itself."""
     low, high = quantile_ranks(share, total)
     random, rounds, hits = Random(0), 1500, 0
     for _ in range(rounds):

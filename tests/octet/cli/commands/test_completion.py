@@ -118,7 +118,8 @@ def test_bash_completes_words(scripts: Path, files: Path) -> None:
 
 
 def expected(command: CommandNode) -> tuple[set[str], set[str]]:
-    """Return the command's options, and its subcommands with the choices of its first positional argument."""
+    """Return two sets: the command's options, and its subcommands together with the choices of its first positional
+    argument."""
     options = {flag for flags in command.options for flag in flags}
     first = command.positionals[0] if command.positionals else ()
     return options, {below.path[-1] for below in command.commands} | set(first)

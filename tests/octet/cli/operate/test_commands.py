@@ -113,7 +113,7 @@ def test_replicas_are_drained_and_undrained(capsys: Captured) -> None:
 
 
 def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number in a process name is not the replica's number."""
+    """Process `template/1` of `octet serve` is replica `template-0`."""
     monkeypatch.setattr("tests.router.operator.fake_control.REPLICAS", ("stl-0", "template-0", "template-1"))
     with running_operator() as at:
         for verb in ("drain", "undrain"):
