@@ -189,14 +189,14 @@ class _EnumLabels(dict[int, str]):
 
 
 def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
-    """Return labels by number, such as queue_full. A number that only newer peers know stays a number."""
+    """Return labels by number, such as queue_full. An unknown number, from a newer peer, has its digits as label."""
     snake_case = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in kind.name)
     prefix = f"{snake_case.lstrip('_')}_"
     return _EnumLabels({value.number: value.name.removeprefix(prefix).lower() for value in kind.values})
 
 
 def is_in_oneof(field: FieldDescriptor) -> bool:
-    """Whether the field is in a declared oneof. The compiler adds a oneof `_name` for each `optional` field."""
+    """Whether the field is in a oneof of the proto file. The oneof that protoc adds to an `optional` does not count."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")
 

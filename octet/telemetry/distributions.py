@@ -319,7 +319,7 @@ class SlidingWindow(Generic[MergeableT]):
         return total
 
     def _bound(self) -> None:
-        """Keep at most twice the usual number of slices after a clock jump or a change of length."""
+        """Drop the oldest slices beyond twice the usual number. A clock jump or a new length can leave that many."""
         number = len(self._slices) - 2 * (self._parts + _SPARE)
         for slot in sorted(self._slices)[:number] if number > 0 else ():
             if slot != self.filling:
