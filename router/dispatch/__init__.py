@@ -1,1 +1,1 @@
-"""Dispatch: attempts at one replica after another until one answers, and the relay of its stream."""
+"""Dispatch: try one replica after another until one answers, and relay its stream to the caller."""

@@ -150,8 +150,8 @@ class _SuspectRecord:
 
     @property
     def num_deaths(self) -> int:
-        """The number of replicas that died while they had the content. Deaths outside a trial count as one in all,
-        because other content may have caused them."""
+        """The number of replicas that died while they had the content. All deaths outside a trial together count as
+        one, because other content may have caused them."""
         on_trial = [was_trial for connection, was_trial in self.connections.items() if connection.is_death]
         return sum(on_trial) + (not all(on_trial))
 
@@ -180,8 +180,8 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def start_trial(self, content: ContentKey, connection: ReplicaConnection) -> SuspectTrial | None:
-        """Return a trial of suspected content; None if the content is not suspected or the connection is lost. Wait up
-        to TRIAL_WAIT_SECONDS for another trial to end. Raises Refusal if the content is quarantined by then."""
+        """Return a trial of suspected content; None if the content is not suspected or the connection is lost. Waits up
+        to TRIAL_WAIT_SECONDS for the connection's current trial to end. Raises Refusal for quarantined content."""
         if not self.suspects(content):
             return None
         has_turn = False
@@ -342,7 +342,7 @@ class AttemptSequence:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the request may wait for a usable replica, because every failure so far was "free" or "dropped"."""
+        """Whether the request may wait for a usable replica: only if every failure so far was "free" or "dropped"."""
         return all(failure.kind in ("free", "dropped") for failure in self._failures)
 
     def start_over(self) -> None:
@@ -372,7 +372,7 @@ class AttemptSequence:
 
     @property
     def taken_over_from(self) -> str:
-        """The first specialist's name if the last attempt goes to the second, but not for lack of capacity; else ""."""
+        """The first specialist's name if the last attempt goes to the second, unless the first is full; else ""."""
         is_first = self._target is self._targets[0]
         return "" if is_first or self._was_full else self._targets[0].specialist
 
@@ -403,8 +403,8 @@ class AttemptSequence:
         return any(failure.kind == "full" for failure in self._failures)
 
     def _choose(self, *, healthy: bool) -> Replica | None:
-        """Choose an untried replica, of the first choice if possible. After a "full" failure, the second choice needs
-        free capacity, because its own requests take precedence, and the last allowed attempt tries it first."""
+        """Choose an untried replica, of the first choice if possible. After a "full" failure, replicas of the second
+        choice must have free capacity, and the last allowed attempt prefers them."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
         for target in reversed(self._targets) if is_last else self._targets:

@@ -52,7 +52,7 @@ class StreamViolation(Exception):
 
 class RelayListener(Protocol):
     def accepted(self, accepted: wire.Accepted) -> bytes:
-        """Return the serialized event that the caller gets instead of `accepted`."""
+        """Return the serialized event to send to the caller in place of `accepted`."""
 
     def first_chunk(self) -> None: ...
     def next_chunk(self) -> None: ...

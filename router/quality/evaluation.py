@@ -71,7 +71,7 @@ class TracedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LineKey:
-    """The queue in which an answer waits: one for each verifier and specialist."""
+    """Identifies the queue in which an answer waits. Each pair of verifier and specialist has its own queue."""
 
     verifier: str
     specialist: str
@@ -116,8 +116,8 @@ class EvaluationTask:
 
     @property
     def needs_two_turns(self) -> bool:
-        """Whether the shadow's answer is verified in a second turn. If it counts for another specialist than the
-        primary's, it waits in that specialist's queue, so that a slow verifier does not delay the primary's queue."""
+        """Whether the shadow's answer is verified in a second turn, in the queue of its specialist: only if its verdict
+        counts and another specialist answered the caller. A slow verifier thus does not delay the primary's queue."""
         counts = self.shadow_answer is not None and self.counts_for_shadow
         return counts and self._shadow_specialist != self.finished.candidate.specialist
 
@@ -127,7 +127,7 @@ class EvaluationTask:
 
     @property
     def counts_for_shadow(self) -> bool:
-        """Whether a verdict on the shadow counts: only if its specialist was chosen for the question or answered it."""
+        """Whether the shadow's verdict counts: only if its specialist was chosen by routing or answered the caller."""
         receipt = self.finished.receipt
         return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
 
@@ -158,8 +158,8 @@ class Evaluator:
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
 
     async def evaluate(self, task: EvaluationTask) -> bool:
-        """Run a turn of the task. The first turn verifies and compares the answers. Return whether a second turn is
-        needed, which verifies only the shadow's answer, in the queue of the shadow's specialist."""
+        """Run the next turn of the task. The first turn verifies and compares the answers. Return whether a second turn
+        is needed, in which the verifier of the shadow's specialist verifies the shadow's answer."""
         if task.is_compared:
             await self._judge_shadow(task)
             return False
@@ -223,7 +223,7 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers. If one was truncated, both verdicts are `skipped`, but a runaway shadow has failed."""
+        """Compare the answers. A runaway shadow fails; with any other truncated answer, both verdicts are `skipped`."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return
@@ -243,7 +243,7 @@ class Evaluator:
 
 
 def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
-    """Whether a verdict on an answer from `lane` counts for the candidate's lane: a revision, if set, must match."""
+    """Whether a verdict on an answer from `lane` counts for the candidate, whose revision must match if it has one."""
     return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
 
 

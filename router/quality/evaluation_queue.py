@@ -194,7 +194,7 @@ class EvaluationLines:
         self._queues[line.verifier].put(line.specialist, (next(self._numbers), task))
 
     def take(self) -> tuple[LineKey, EvaluationTask] | None:
-        """Return the next answer for a free verifier, if one waits. That verifier is then busy until `done`."""
+        """Return the next waiting answer whose verifier is free, or None. The verifier is busy until `done`."""
         for verifier, queue in self._queues.items():
             if queue.waiting and verifier not in self._busy:
                 specialist, (_, task) = queue.pop()

@@ -303,7 +303,7 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict on an answer from the serving lane. Published pass rates come from its breaker instead."""
+        """Count a verdict on the serving lane for `counts`. The published pass rate comes from the lane's breaker."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))
@@ -421,7 +421,7 @@ def _latency_to_wire(sketch: Sketch) -> wire.Latency:
 def _objective_to_wire(
     objective: SloObjective, slo: wire.Slo, counts: Iterable[tuple[float, Mapping[ObjectiveKey, SampleCounts]]]
 ) -> wire.Objective:
-    """Convert an objective. `slo` has the quantiles, `counts` the length and counts of the short and long window."""
+    """Convert an objective. `slo` has its quantiles; `counts` has the length and counts of the two windows."""
     latency: wire.Latency = getattr(slo, objective.measure)
     quantile = objective.name.rpartition("_")[2]
     current = getattr(latency, quantile) if latency.HasField(quantile) else None

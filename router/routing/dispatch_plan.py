@@ -193,8 +193,8 @@ class _Planning:
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
-        """Return the specialist to ask, and why others were rejected. It is the primary if that serves, else its
-        fallback, else the second choice, else "" for none. The fallback of a fallback is never asked."""
+        """Return the specialist to ask, and why others were rejected. The primary is asked if it serves, else its
+        fallback, else the second choice; "" if none is suitable. The fallback of a fallback is never asked."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -227,8 +227,8 @@ class _Planning:
         return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
 
     def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
-        """Whether escalation moves the request to the second choice: the request has a low confidence, its primary is
-        escalated, and the second choice is not."""
+        """Whether escalation moves the request to the second choice: the request has a low confidence, and escalation
+        is active for its primary but not for its second choice."""
         return (
             first == self.primary.name
             and knobs.is_escalated
@@ -255,7 +255,7 @@ class _Planning:
         return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
-        """Draw the reasons for a shadow in turn, each at its rate. Return an order for the first one drawn, or None."""
+        """Return an order for the first reason that applies, or None. Each reason applies with its own probability."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
             if candidate.lane_id and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)
@@ -306,7 +306,7 @@ class _Planning:
     def _between(
         self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str
     ) -> wire.Between:
-        """Return the plan for the receipt. `lead` is the first specialist; `asked` is None if the plan is a refusal."""
+        """Return the plan as the receipt records it. `lead` is the first specialist; `asked` is None for a refusal."""
         primary = self.primary
         other = clip_bytes(lead, _MAX_NAME) if lead != primary.name else ""
         lane, order = "", None

@@ -76,7 +76,7 @@ def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
 
 
 def effective_max_tokens(request: Request, task: TaskConfig, specialist: SpecialistConfig | None) -> int:
-    """Return the caller's limit, else the lower of the task's and the specialist's, but at least `min_tokens`."""
+    """Return the caller's limit; without one, the lower of the task's and specialist's, but at least `min_tokens`."""
     if request.max_tokens is not None:
         return request.max_tokens
     limit = task.max_tokens if specialist is None else min(task.max_tokens, specialist.max_tokens)

@@ -43,8 +43,8 @@ def _decide_again(
 
 
 def _ignore_rounding(recorded: wire.Decision, again: wire.Decision) -> None:
-    """Copy recorded probabilities to `again` where they almost equal the new ones: vector units of other machines sum
-    the same weights differently."""
+    """Copy a recorded probability to `again` if it almost equals the new one, because vector units of other machines
+    may round the same sums differently."""
     for one, other in zip(recorded.distribution, again.distribution, strict=False):
         if _is_close(one.probability, other.probability):
             other.probability = one.probability

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def find_syntax_error(source: str) -> str:
-    """Return the error; "" if the source parses as it is, or without the lines that look like notebook lines."""
+    """Return the error; "" if the source parses, as it is or without its notebook lines (`%magic`, `!shell`)."""
     error = _parse_error(source)
     plain = without_notebook_lines(source) if error else source
     return error if plain == source else _parse_error(plain)

@@ -113,7 +113,7 @@ def parse_compile_error(output: str, code: str) -> CompileError | None:
 
 
 def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
-    """Return the kind of the error, and the undeclared name; empty for errors of other kinds."""
+    """Return the kind of the error, and the undeclared name if the kind is "undeclared", else ""."""
     if is_from_answer(message, output, code):
         return "wrong", ""
     used = used_std_names(_NEWER_NAMES, code)
@@ -134,7 +134,7 @@ def _header_error_kind(name: str) -> ErrorKind:
 
 
 def is_from_answer(message: str, output: str, code: str) -> bool:
-    """Whether the code itself sets the text of a nonfatal error, as with `#error`. Such a text can imitate others."""
+    """Whether the code itself sets the text of a nonfatal error, as with `#error`. Such text can imitate any error."""
     if _ATTRIBUTE.search(output):
         return True
     bare, shown = _without_comments(code), _normalized(message)
@@ -329,8 +329,8 @@ async def _judge_unit(session: _CompileSession, unit: CppUnit) -> Verdict:
 
 
 async def _compile_alone(session: _CompileSession, unit: CppUnit) -> tuple[CompileError | None, bool]:
-    """Compile the forms of the unit in turn, until one compiles. Return the error (None on success, otherwise the first
-    one), and whether that form wraps its statements."""
+    """Compile the forms of the unit in turn, until one compiles. Return the error by which to judge the unit (None on
+    success), and whether the form that gave this result wraps its statements."""
     first: tuple[CompileError, bool] | None = None
     for form in forms_of_unit(unit):
         if session.runs_left <= 0:

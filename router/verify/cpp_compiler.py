@@ -177,8 +177,8 @@ def header_text() -> str:
 
 
 class PrecompiledHeaders:
-    """The standard headers, compiled once and cached: a check then takes a fifth of the time. Each version of each
-    compiler has its own folder in the user's cache."""
+    """The standard headers, compiled once and cached: a check takes a fifth of the time that it takes without them.
+    Each version of each compiler has its own folder in the user's cache."""
 
     def __init__(self, compiler: CppCompiler, cache: Path) -> None:
         self.is_precompiled = False

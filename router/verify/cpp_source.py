@@ -288,7 +288,7 @@ def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the unit after its context, without local includes: first as it is, then after `using namespace std`."""
+    """Yield the context followed by the unit, without local includes: first as is, then after `using namespace std`."""
     context = wrap_local(unit.context, 1)
     code = wrap_local(unit.code, 0)
     for before in ("", _USING_STD):

@@ -55,8 +55,8 @@ class _OutputFlood(Exception):
 
 
 class FairQueue(Generic[_Item]):
-    """Waiting items by owner. The owner that has used the least time is next. The time of an owner that had no items is
-    raised to that of the owner chosen last, so that an owner gains nothing by a pause."""
+    """Waiting items by owner. The owner that has used the least time is next. When an owner without items gets one, its
+    time is raised to that of the owner chosen last, so that it gains nothing by a pause."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, deque[_Item]] = {}  # by owner; no deque is empty

@@ -77,7 +77,7 @@ def _return_for(number: int, what: int) -> list[BpfInstruction]:
 
 
 def _by_first_argument(number: int, allowed: BpfInstruction, otherwise: int) -> list[BpfInstruction]:
-    """Allow the call if `allowed` accepts the low half of its first argument; clone flags and pids need no more."""
+    """Allow the call if `allowed` accepts the low 32 bits of its first argument. Clone flags and pids need no more."""
     return [
         BpfInstruction(_EQUAL, 0, 4, number),
         BpfInstruction(_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -239,7 +239,7 @@ def _build_root(view: list[str], writable: str | None) -> None:
 
 
 def _bind_mount(path: str, place: str, flags: int = 0, *, read_only: bool = True) -> None:
-    """Mount `path` at `place`, with symbolic links resolved."""
+    """Resolve symbolic links in `path`, and mount the result at `place`."""
     true = os.path.realpath(path)
     if Path(true).is_dir():
         Path(place).mkdir(parents=True, exist_ok=True)

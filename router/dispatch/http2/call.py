@@ -102,7 +102,7 @@ class MessageBuffer:
 
     @property
     def num_missing(self) -> int:
-        """Bytes that the incomplete message still lacks. Until its length is known, bytes that its prefix lacks."""
+        """The bytes still missing from the incomplete message or, until its length is known, from its length prefix."""
         pending = self._pending
         if len(pending) < _PREFIX_BYTES:
             return _PREFIX_BYTES - len(pending) if pending else 0
@@ -199,7 +199,7 @@ class Http2Call:
             self._widen_if_low()
 
     def end(self, status: CallStatus) -> None:
-        """End the call, which its owner has already dropped."""
+        """End the call. Its owner must have dropped it before."""
         if not self.is_over:
             self._status = status
             self._finish()

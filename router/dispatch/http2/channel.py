@@ -69,7 +69,7 @@ class ServerAddress:
 
 
 def client_tls_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """Return a context that trusts servers whose certificate `ca` has signed. Raises OSError for an unusable file."""
+    """Return a context that trusts servers with a certificate signed by `ca`. Raises OSError for an unusable file."""
     for path in (ca, certificate, key):  # OpenSSL's own error does not name the file
         if path is not None:
             path.read_bytes()

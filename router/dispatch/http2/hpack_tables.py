@@ -47,7 +47,7 @@ def huffman_codes() -> Iterator[tuple[int, int, int]]:
 
 @cache
 def _huffman_tables() -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """Return two tables of (symbol, code length). The first is keyed by the bits of a code, the second by the bits of
+    """Return two tables of (symbol, code length), keyed by strings of bits: the first by every code, the second by
     every byte that begins with a code."""
     codes = {f"{code:0{bits}b}": (symbol, bits) for symbol, code, bits in huffman_codes()}
     starts = ((f"{byte:08b}", code) for byte in range(256) for code in codes if len(code) <= 8)

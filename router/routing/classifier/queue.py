@@ -29,8 +29,8 @@ BatchOutcome = Sequence[Distribution | str]  # per text: a distribution, or the 
 
 
 class ClassifierQueue:
-    """Classifies texts on worker threads, for one event loop. Results are cached by `sample_text`, so a classifier must
-    read nothing else. It must allow concurrent calls: if a call stalls, another thread makes the next call."""
+    """Classifies texts on worker threads, for one event loop. Results are cached by the `sample_text` of a text, so the
+    classifier must read only this sample. While one call stalls, another thread may call the classifier."""
 
     MAX_STUCK = 2  # maximum number of threads that may hang in the classifier; one more does the work
 
@@ -47,7 +47,7 @@ class ClassifierQueue:
         cool_down: float = 1.0,
         max_cool_down: float = 30.0,
     ) -> None:
-        """`timeout` (seconds) limits a caller's wait and the run of a batch; `cache`, the number of cached results."""
+        """`timeout` (seconds) limits a caller's wait and a batch's run; `cache` limits the number of cached results."""
         if timeout <= 0 or cache < 0 or min(max_batch, max_waiting) < 1:
             limits = "timeout must be positive, cache at least 0, max_batch and max_waiting at least 1"
             raise ValueError(f"{limits}, got {timeout:g}, {cache}, {max_batch} and {max_waiting}")

@@ -54,8 +54,8 @@ def min_cases(share: float) -> int:
 
 
 def quantile_ranks(share: float, total: int) -> tuple[int, int]:
-    """Return the ranks between which the quantile `share` of `total` sorted cases lies with 95 % confidence: -1 is
-    before the first case, 0 the first, `total` after the last. The share must be within (0, 1)."""
+    """Return the ranks between which the quantile `share` of `total` sorted cases lies with 95 % confidence. Rank 0 is
+    the first case, -1 lies before it, and `total` after the last. The share must be within (0, 1)."""
     low, below = -1, 0.0
     for rank in range(total):
         log_binomial = lgamma(total + 1) - lgamma(rank + 1) - lgamma(total - rank + 1)
@@ -97,7 +97,7 @@ class ComparisonPoint:
 
 
 def comparison_point(comparison: Comparison) -> ComparisonPoint | None:
-    """Return the point of a request that was shadowed for low confidence; None for other comparisons."""
+    """Return the data point of a comparison whose shadow was sent because of low confidence; None for others."""
     confidence = comparison.confidence
     if comparison.why != _LOW_CONFIDENCE or confidence is None or not 0 <= confidence <= 1:
         return None
@@ -128,7 +128,7 @@ class ThresholdCurve:
         self.saves = sum(point.saved for point in ordered)
 
     def caught(self, aim: GoalAim) -> list[float]:
-        """Return the confidences, ascending, of the requests that `aim` counts."""
+        """Return the confidences, ascending, of all saves or of all disagreements, depending on `aim`."""
         return [each.confidence for each in self._points if (each.saved if aim == "saves" else each.disagreed)]
 
     def at(self, threshold: float) -> ThresholdRow:
@@ -139,7 +139,7 @@ class ThresholdCurve:
         return ThresholdRow(threshold, len(below), disagreements, saves, losses, share_interval(saves, self.saves))
 
     def rows(self) -> list[ThresholdRow]:
-        """Return a row every _STEP hundredths, up to one step above the highest confidence."""
+        """Return a row per threshold, in steps of _STEP hundredths, up to a step above the highest confidence."""
         last = min(GRID, (floor(self.reach * GRID) // _STEP + 1) * _STEP)
         return [self.at(hundredths / GRID) for hundredths in range(_STEP, last + 1, _STEP)]
 
