@@ -59,7 +59,7 @@ class AdapterCatalog(ABC):
             return self._names[name]
 
     def acquire(self, digest: str) -> None:
-        """Keep the adapter with this digest until `release`, even without a name. Raises UnknownAdapter."""
+        """Keep the adapter with this digest until `release`, even if it loses its name. Raises UnknownAdapter."""
         with self._lock:
             self._require(digest)
             self._pins[digest] = self._pins.get(digest, 0) + 1
@@ -158,7 +158,7 @@ def _acquire(adapters: AdapterCatalog, name: str) -> str:
 
 
 def resolve_below(root: Path | None, path: str) -> Path:
-    """Return the directory at `path` below `root`. Raises Refusal if it, or a file in it, is not below `root`."""
+    """Return the directory at `path` below `root`. Raises Refusal if it, or a link in it, leads out of `root`."""
     if root is None:
         raise adapter_refused("path", "this replica has no adapter root, so it cannot load adapters while serving")
     try:

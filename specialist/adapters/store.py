@@ -55,7 +55,7 @@ ADAPTER_NAME = re.compile(r"[a-z0-9._-]{1,64}")
 
 class AdapterStore(AdapterCatalog):
     """Holds adapters in host memory, by name and by digest. Thread-safe. When it is full, a new adapter replaces the
-    least recently used of those without a name that no request uses."""
+    least recently used adapter that has no name and is not in use."""
 
     def __init__(self, model: ModelConfig, max_adapters: int) -> None:
         if max_adapters < 1:

@@ -23,7 +23,7 @@ class Engine(Protocol):
     def run(self, step: Step) -> Iterable[Completion]:
         """Compute the tokens of every row, write their KV to the blocks of the row's table, and sample. Return the
         completions that have arrived, usually that of this step only. If this method raises, all that the step wrote is
-        ignored. Afterwards the engine must not write to the step's blocks, which may belong to another request."""
+        ignored. The step's blocks may then go to another request, so the engine must not write to them any more."""
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         """Zero the slots of tokens that were rolled back."""

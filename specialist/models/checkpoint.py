@@ -90,7 +90,7 @@ class Checkpoint:
     """Memory-mapped, read on access. Shapes are [out, in]; rows of q and k are in Hugging Face's layout, where rope
     rotates the first half of a head against the second.
 
-    embed, norm, head (absent when tied), and for each layer i, below `layers.i.`:
+    The keys are embed, norm, head (absent when tied) and, for each layer i, prefixed with `layers.i.`:
     attn_norm, q, k, v, o, mlp_norm, gate, up, down; q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias
     if the config says so; q_norm, k_norm likewise.
     """

@@ -141,7 +141,7 @@ def _read(name: str, stored: GgufTensor, config: ModelConfig) -> Weight:
 
 
 def split_rotary_pairs(rows: int, head_dim: int) -> Tensor:
-    """Return Octet's order of the rows. Octet stores the rows of a rotary pair half a head apart, GGUF side by side."""
+    """Return the indices that reorder GGUF's rows for Octet: rotary pairs half a head apart instead of side by side."""
     return torch.arange(rows).view(-1, head_dim // 2, 2).transpose(1, 2).flatten()
 
 

@@ -138,7 +138,7 @@ def _family(fields: ModelFields) -> ModelFamily:
 
 
 def _kv_heads(fields: ModelFields, family: ModelFamily, heads: int) -> int:
-    """Return the default number of KV heads: the family's if the field is missing, one per head if it is null."""
+    """Return the default number of KV heads: the family's if the field is missing, `heads` if it is null."""
     return heads if family.kv_heads is None or "num_key_value_heads" in fields.values else family.kv_heads
 
 

@@ -139,7 +139,7 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        """Save the state. If there is no room, discard snapshots for later prompts and, at last, the state itself."""
+        """Save the state. To make room, discard snapshots for later prompts. If that is not enough, save nothing."""
         state, seq.state = seq.state, None
         if state is None or seq.num_computed == 0:
             return
@@ -264,7 +264,7 @@ class Ledger:
             self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Start the sequence. After SnapshotUnusable, it still waits, without blocks and without its snapshot."""
+        """Start the sequence. If this raises SnapshotUnusable, the sequence still waits, but has lost its snapshot."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
@@ -285,7 +285,7 @@ class Ledger:
         self.waiting.discard(seq)
 
     def resume(self, seq: Sequence) -> None:
-        """End the suspension. Unless it still runs, the sequence returns to the queue with its old rank."""
+        """End the suspension. If the sequence no longer runs, it returns to the queue with its old rank."""
         seq.suspended_for = None
         del self.suspended[seq]
         if seq not in self.running:

@@ -83,7 +83,7 @@ class StepReporter:
 
 
 def step_pace(scheduler: Scheduler) -> StepPace:
-    """Return a copy of the scheduler's chunk size and hold, which another thread may use."""
+    """Return the scheduler's chunk size and a copy of its hold, for use on another thread."""
     return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
 
 
@@ -189,7 +189,7 @@ def new_admission_controller(
 
 
 class RequestControl(Protocol):
-    """Ends, suspends and resumes requests: the scheduler, or the engine's thread, which passes the calls on to it."""
+    """Ends, suspends and resumes requests. Implemented by Scheduler, and by EngineThread, which calls the scheduler."""
 
     def end(self, request_id: str, reason: FinishReason) -> object: ...
 
@@ -286,7 +286,7 @@ class ReplicaCore:
         return events
 
     def _report_events(self) -> None:
-        """Report new events to the controller. The next step is still timed from the end of the previous one."""
+        """Report new events to the controller, but not through `_reporter`: it would record a pause between steps."""
         SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
 
     def _take_scheduler_events(self) -> list[Event]:

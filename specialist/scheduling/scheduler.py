@@ -79,7 +79,7 @@ class Scheduler:
         proposer: Proposer | None = None,
         hold: PrefillHold | None = None,
     ) -> None:
-        """`hold` delays chunks so that decoding requests meet their deadlines; without it, only owed steps go first."""
+        """`hold` delays chunks to let decoding requests meet deadlines. Without it, chunks wait only for owed steps."""
         self.pool = pool
         self.config = config
         self.clock = clock
@@ -342,7 +342,7 @@ def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
     """Choose sequences to preempt, in victim order, until their blocks make `plan` possible. Return an empty list if
-    `most` are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
+    `most` victims are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)

@@ -227,7 +227,7 @@ class Sequence:
 
     @property
     def deadline(self) -> float | None:
-        """Until the first token, the earlier of both deadlines; after it, the deadline of the whole answer."""
+        """Until the first token, the earlier of the request's two deadlines; then the deadline of the whole answer."""
         return self.request.deadline if self.num_generated else self.nearest_deadline
 
     @property
@@ -245,7 +245,7 @@ class Sequence:
 
     @property
     def rounds_left(self) -> int:
-        """Decode steps left if the answer becomes as long as it may."""
+        """Decode steps left if the answer reaches its maximum length."""
         return self.max_total_tokens - self.num_tokens
 
     @property

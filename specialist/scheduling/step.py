@@ -193,8 +193,8 @@ class Rollback(NamedTuple):
 
 class Proposer(Protocol):
     def propose(self, tokens: Tokens[int], limit: int) -> tuple[int, ...]:
-        """Guess up to `limit` tokens that may follow `tokens`; an empty tuple without a good guess. `tokens` is the
-        sequence's own memory, which must not be changed or kept."""
+        """Guess up to `limit` tokens that may follow `tokens`. Return an empty tuple if there is no good guess.
+        `tokens` is the sequence's own memory, which must not be changed or kept."""
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ class StepMeter:
         self.preempted_at = self._clock.now()
 
     def record_end(self) -> None:
-        """Record the end of a request. Only busy time counts for the drain rate."""
+        """Record the end of a request. The drain rate is the number of requests that end per second of busy time."""
         now = self._clock.now()
         if self._busy_since is not None:
             self.drain.add(1, now - self._busy_since)

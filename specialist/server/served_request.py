@@ -111,7 +111,7 @@ class AnswerText:
         return AnswerChunk(read.text + rest.text, calls=merge_call_parts((*read.calls, *rest.calls)))
 
     def _pass_stops(self, text: str) -> str:
-        """Return the text that may be sent: all until the minimum length, then what cannot belong to a stop string."""
+        """Return the text that may be sent. Beyond the minimum length, possible stop strings are held back."""
         return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
 
 
@@ -297,7 +297,7 @@ class ServedRequest:
         )
 
     def failure(self, usage: RequestUsage, retry_after: Callable[[], float | None]) -> Refusal | None:
-        """Return the error that ends the call after the usage; None for status OK."""
+        """Return the error with which the call ends after its usage was sent; None if it ends with status OK."""
         match usage.reason:
             case "stop" | "length":
                 return None

@@ -51,7 +51,7 @@ _WARM_UP_ROUNDS = (1, 1, 3)
 
 
 class ReplicaServer(SpecialistService):
-    """The replica's gRPC server. Created and used on a running event loop."""
+    """The replica's gRPC server. Create and use it on a running event loop."""
 
     def __init__(self, replica: AssembledReplica, settings: ServiceSettings) -> None:
         self._loop = asyncio.get_running_loop()
@@ -238,7 +238,7 @@ class _Signals:
         self.drain.set()
 
     async def wait_first(self, *tasks: "asyncio.Task[object]") -> bool:
-        """Wait until a task ends, and raise its error, if any. Return False if SIGINT follows an earlier signal."""
+        """Wait until a task ends, and raise its error, if any. Return False on a SIGINT that follows another signal."""
         end_now = asyncio.create_task(self.end_now.wait())
         done, pending = await asyncio.wait({*tasks, end_now}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:

@@ -42,7 +42,7 @@ _CHUNK = 1 << 16
 
 
 class LineProcess:
-    """A child process that answers a line with a line, in limited time. It ends with this object. Not thread-safe."""
+    """A child process that answers each line with a line, in limited time. Killed with this object. Not thread-safe."""
 
     def __init__(self, script: Path, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

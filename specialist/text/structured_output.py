@@ -65,7 +65,7 @@ class GrammarVocabulary:
     """A vocabulary converted for the grammar library. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        """`vocab_size` is the model's, which may have rows without a token."""
+        """`vocab_size` is the number of the model's embedding rows, some of which may have no token."""
         from llguidance import LLTokenizer, TokenizerWrapper
 
         pieces = TokenPieces(vocabulary)
@@ -120,8 +120,8 @@ def _token_bytes(piece: bytes | str | int | None, control: str | None) -> bytes:
 
 
 def _first_tokens(pieces: TokenPieces, num_tokens: int) -> NDArray[np.uint8] | None:
-    """Return a mask of the tokens that may begin an answer, or None if all may. If the vocabulary drops the spaces of a
-    first token, that token may have a leading space only."""
+    """Return a mask of the tokens that may begin an answer, or None if all may. If the vocabulary drops all spaces of
+    the first token, a token with a space after its first character is excluded."""
     spelling = pieces.spelling
     if not (isinstance(spelling, Metaspace) and spelling.drops_space):
         return None
@@ -157,7 +157,7 @@ class Grammar:
 
 
 def matcher_error(matcher: "LLMatcher") -> str:
-    """Return, in one line, why the library refused the structure, without the grammar: no caller wrote it."""
+    """Return in one line why the library refused the structure. The grammar is left out: callers have never seen it."""
     lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
     reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
     reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
@@ -174,7 +174,7 @@ def _requirement(structure: Structure) -> str:
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
-    """Return the rules. If the vocabulary drops an answer's first space, they require one (in JSON, allow one)."""
+    """Return the rules. They require an answer's first space if the vocabulary drops it; in JSON, they allow it."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark
@@ -224,7 +224,7 @@ class GrammarCache:
             return self._kept.get(key)
 
     def compile(self, structure: Structure) -> Grammar:
-        """Return the grammar, from the cache or compiled while other threads run. Raises as `Grammar` does."""
+        """Return the grammar, from the cache or newly compiled. Compiling holds no lock. Raises as `Grammar` does."""
         grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
         key = structure.digest()
         with self._lock:

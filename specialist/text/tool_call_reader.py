@@ -221,7 +221,7 @@ class BufferedBlock(CallBlock):
         return True
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Pass on calls that are complete, even if the end marker is missing; otherwise, pass on text."""
+        """Pass on the calls if they are complete, even without the end marker; otherwise pass the block on as text."""
         if self._calls is not None:
             self._end(parsed)
         else:
@@ -259,5 +259,5 @@ class StreamedBlock(CallBlock):
         return not self._raw
 
     def cut(self, parsed: ParsedTextBuilder) -> None:
-        """Pass on an unfinished call as text if its arguments have not begun. All others are passed on already."""
+        """Pass on a call as text if its arguments have not begun. Everything else was passed on already."""
         parsed.texts.append("".join(self._raw))

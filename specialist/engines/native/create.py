@@ -42,7 +42,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Return `wanted`. For `auto`, return the kernel that is fastest for BATCHES on a CPU; on a GPU, the reference."""
+    """Return `wanted`. If it is `auto`, return the fastest kernel for BATCHES on a CPU, or the reference on a GPU."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
@@ -104,7 +104,7 @@ class NativeParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedParts:
-    """Parts shared by all engines of a model on this machine. Preparing them starts no threads."""
+    """Parts shared by all engines of a model on this machine. Preparing them starts no threads, so forking is safe."""
 
     library: Any | BuildFailed
     choice: KernelChoice

@@ -29,8 +29,8 @@ class _Packed(NamedTuple):
 
 class PackedAdapters:
     """Packs adapters in the C++ decoder's layout and keeps the most recently used, up to `most_bytes`. Packing takes
-    longer than a step: if the adapters in use do not all fit, they are packed again whenever they take turns. One
-    thread calls `address`; any thread may call `drop`."""
+    longer than a step, so `most_bytes` should hold all adapters in use: an evicted one is packed again at its next use.
+    One thread calls `address`; any thread may call `drop`."""
 
     def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers
@@ -57,7 +57,7 @@ class PackedAdapters:
         return ctypes.addressof(self._stack)
 
     def drop(self, digest: str) -> None:
-        """Forget an adapter that is no longer used. A step that is still reading it can finish."""
+        """Forget an adapter. Its memory stays valid for a step that is still reading it."""
         with self._lock:
             self._forget(digest)
 

@@ -138,7 +138,7 @@ class SimModel:
         return (state * 0x5851F42D4C957F2D + token + 1) % _PRIME if self.hybrid else 0
 
     def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
-        """Draw a token. `allowed` has one bit per token. Ids from `vocab_size` on are drawn only if necessary."""
+        """Draw a token. `allowed` has one bit per token. Ids from `vocab_size` on are drawn only if no others fit."""
         mixed = (context + 3 * state + seed * 0x6A09E667F3BCC909 + position) % _PRIME
         drawn = mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17
         if allowed is None:

@@ -19,7 +19,7 @@ class FusedSampler:
         self._library = library
 
     def __call__(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-        """Do the same as `reference.sampling.sample`, on a CPU. Rows with typical sampling are passed on to it."""
+        """Do the same as `reference.sampling.sample`, on a CPU. That function is called for typical sampling."""
         unguided = [row._replace(guide=None) if _can_skip_guide(row) else row for row in rows]
         drawn = self._draw(logits, unguided)
         again = [i for i, row in enumerate(rows) if _can_skip_guide(row) and not _fits_guide(drawn[i], row)]

@@ -33,7 +33,7 @@ class SampleRow(NamedTuple):
         return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
 
     def allowed(self) -> bytes | None:
-        """Return the guide's bit mask; None without a guide, or if a draft does not fit. Raises GuideExhausted."""
+        """Return the guide's bit mask; None without a guide, or if a draft does not fit it. Raises GuideExhausted."""
         if self.guide is None:
             return None
         known = len(self.tokens) - self.num_guessed
@@ -199,7 +199,7 @@ def stop_id_array(row: SampleRow) -> NDArray[np.int64]:
 
 
 def _mask(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
-    """Set logits whose bit is 0 to -inf; on a CPU with numpy, which does not wake other threads."""
+    """Set logits whose bit is 0 to -inf. On a CPU, numpy does this, because it does not wake other threads."""
     if is_on_cpu(logits):
         return torch.from_numpy(np.where(bits.view(np.bool_), logits.numpy(), np.float32(-np.inf)))
     return logits.masked_fill(_move(bits == 0, logits), -torch.inf)
@@ -279,7 +279,7 @@ def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
 
 
 def _typical(found: Candidates, mass: float) -> Candidates:
-    """Keep candidates with surprisal nearest to the entropy, up to a probability of `mass`, and ties with the last."""
+    """Keep candidates with surprisal nearest to the entropy, up to a total of `mass`, and ties with the last."""
     p = found.scores.exp()
     entropy = -(p * found.scores).nansum()  # 0 * -inf counts as 0
     distance = (-found.scores - entropy).abs()
