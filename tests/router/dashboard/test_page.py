@@ -120,7 +120,7 @@ def test_an_overview_without_problems_is_shown(browser: Browser, fake: FakeRoute
 
 
 def test_changed_figures_are_updated_in_place(browser: Browser, fake: FakeRouterState, url: str) -> None:
-    """If one figure in sixty-four tiles changes, only its text changes."""
+    """If a figure in one of sixty-four tiles changes, the page replaces only the text of that figure."""
     names = [f"specialist-{number}" for number in range(64)]
     fake.reset(sample_state.overview(names), points=20)
     with watched(browser) as page:

@@ -1,4 +1,4 @@
-"""Token counts come from the replica that would answer, with the same refusals and deadlines."""
+"""Token counts come from the replica that would answer, with the same refusals and deadlines as an answer."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,5 @@
-"""Slices are unchanged after encoding and decoding. Untrusted bytes decode to a slice or raise a typed error."""
+"""A slice holds a router's measurements of a short time. It is unchanged after encoding and decoding. Untrusted bytes
+decode to a slice or raise a typed error."""
 
 from math import inf
 

@@ -1,4 +1,5 @@
-"""Slices are reported once to every other writer, even if they are late, and old slices are deleted."""
+"""A slice holds a router's measurements of a short time. Every other router reads each slice once, and expired slices
+are deleted."""
 
 from collections.abc import Sequence
 

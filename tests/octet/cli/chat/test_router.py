@@ -25,7 +25,7 @@ async def octet(address: str, *arguments: str, typed: str = "") -> tuple[int, st
 
 
 async def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> None:
-    """One turn's stream is left early. The next turn still goes to the same replica and hits its cache."""
+    """One turn's stream is closed early. The next turn still goes to the same replica and hits its cache."""
     long: dict[str, Any] = {"context": 4096, "num_blocks": 600}
     async with (
         running_replica(sim(**long)) as one,
