@@ -155,7 +155,7 @@ class RouterCore:
 
 
 class RequestTraces:
-    """Records the traces of requests. Without `endpoint` nothing is recorded; callers' trace contexts are passed on."""
+    """Records traces of requests. Without `endpoint` nothing is recorded, but callers' trace contexts are passed on."""
 
     def __init__(
         self, endpoint: str, config: TelemetryConfig, clock: Clock, random_bytes: RandomBytes = secrets.token_bytes
@@ -193,8 +193,7 @@ class BackgroundServices:
         tracing: RequestTracer | None,
         blame: Callable[[ContentKey, ReplicaConnection], None],
     ) -> None:
-        """`blame` is called for shadows that lost their connection. Raises ValueError if a verifier cannot be
-        opened."""
+        """`blame` is called for shadows with a lost connection. Raises ValueError if a verifier cannot be opened."""
         clock, wall = environment.clock, environment.wall
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)

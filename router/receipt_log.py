@@ -102,7 +102,7 @@ class ReceiptLog:
                     await asyncio.sleep(0)
 
     async def find(self, given: str, tenant: str, own: str) -> wire.Receipt:
-        """Return the receipt with the id `given` of `tenant`. If `tenant` is empty, search tenant `own` first, then all
+        """Return the receipt of `tenant` with the id `given`. If `tenant` is empty, search tenant `own` first, then all
         tenants. Raises Refusal if the id is unknown, or if several other tenants have it."""
         found = await self.get(given, tenant or own)
         if found is not None:

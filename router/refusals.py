@@ -54,8 +54,8 @@ def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
 
 
 def caller_gone(request: Request, now: float) -> Refusal:
-    """Return the refusal to record for a caller that is gone: its deadline has passed, or else it has cancelled. Its
-    own deadline may be slightly earlier than the request's, because gRPC rounds the time left up by at most 1%."""
+    """Return the refusal to record for a caller that is gone: deadline exceeded or cancelled. The caller's deadline may
+    be slightly earlier than `request.deadline`, because gRPC rounds the time left up by at most 1%."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 
@@ -69,7 +69,7 @@ def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, 
 
 
 def specialist_demoted(primary: str, reason: str, rejected: Iterable[str], *, forced: bool) -> Refusal:
-    """`rejected` states, for every fallback, why it cannot serve."""
+    """`rejected` states why each fallback cannot serve."""
     reasons = "; ".join(rejected) or "no fallback is configured"
     message = f"{primary} does not serve now: {reason}; "
     if not forced:

@@ -130,8 +130,8 @@ NO_SESSION = Session()
 
 
 def identify_session(session_id: str, metadata: Mapping[str, str], user_id: str, tenant_salt: bytes) -> Session:
-    """Return the session that `session_id` names, else `metadata`, else `user_id`. A session id and a user id never
-    give the same key, nor do two tenants."""
+    """Return the session named by `session_id`, else by `metadata`, else by `user_id`. A session id and an equal user
+    id have different keys, and so have equal ids of two tenants."""
     ids: tuple[tuple[SessionSource, bytes, str], ...] = (
         ("session_id", b"session", session_id),
         ("metadata", b"session", metadata.get(SESSION_METADATA_KEY, "")),

@@ -145,7 +145,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Yield the `write` to use. At the end, always charge the computed tokens to the caller's key."""
+        """Yield the `write` to use. At the end, even after an error, charge the tokens to a key with a token limit."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt; store it if `keep`. A request that was not admitted may have the id of another one."""
+        """Attach the receipt; store it if `keep`. Before admission, keep none: another request may have the same id."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:
@@ -321,7 +321,7 @@ class AnswerValidator:
     async def validate(
         self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
     ) -> wire.Validation:
-        """Verify an answer; never raises. The outcome is `skipped` if the answer cannot be verified, or not in time."""
+        """Verify an answer; never raises. The outcome is `skipped` if verification is impossible or takes too long."""
         verifier = self._verifiers().get(receipt.specialist)
         if verifier is not None and verifier.name == _NON_EMPTY:
             verifier = self._by_task.get(receipt.decision.task, verifier)

@@ -225,7 +225,7 @@ class AuditWriter:
                     await self._save(kind, key)
 
     async def _change(self, kind: str, key: str, revise: ReviseDocument) -> bool | None:
-        """Make a change in the store. Return whether anything changed; None if other routers always wrote first."""
+        """Make a change in the store. Return whether anything changed; None if other routers wrote first each time."""
         documents = self._documents
         for _ in range(_MAX_TRIES):
             if documents.is_unreadable(kind, key):

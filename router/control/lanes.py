@@ -147,7 +147,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes. Record a lane begun by this router's configuration before another can replace it."""
+        """Update the lanes. If the new lane comes from this router's configuration, remember its origin immediately."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
@@ -204,8 +204,8 @@ class LaneRegistry:
         return _anchor_origin((after, move))
 
     def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
-        """Return whether the move can be made: the serving lane stays the same, or enough replicas hold the new one.
-        The previous lane needs one replica; a promoted lane needs as many as the current lane has."""
+        """Return whether `after` can take effect. A new serving lane must be held by at least one replica and, unless
+        it is the previous lane, by no fewer replicas than the current lane."""
         if after.serving.number == before.serving.number:
             return True
         holders = len(self._state.holders(before.specialist, after.serving))
@@ -248,7 +248,8 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """If there is no candidate, and replicas run a model that has no lane yet, make that model the candidate."""
+    """If no candidate exists, offer a model that replicas run, unless a serving, previous or rolled-back lane has
+    it."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

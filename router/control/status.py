@@ -160,8 +160,9 @@ class ControlStatus:
         )
 
     def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
-        """Return the status of the serving lane. If no reachable replica can serve it, for a reason other than lost
-        adapters, the replicas serve the configured adapters that they hold, and their answers count for no lane."""
+        """Return the status of the serving lane. If replicas are reachable but none can serve it, and its adapters are
+        not lost, return a substitute: the configured adapters that replicas hold, and no lane id, so that no lane is
+        credited with the answers."""
         state, replicas = self._state, self._state.reachable(config.name)
         if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
             return _lane_status(config.name, lane, replicas)

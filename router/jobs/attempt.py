@@ -77,7 +77,7 @@ class JobAttempt:
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop serving the job, or do not start it. `run` releases it unless it was lost or its answer is too long."""
+        """Stop the attempt or prevent it. `run` releases the job unless it was lost or its answer is too long."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()

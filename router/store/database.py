@@ -36,7 +36,7 @@ class StorePosition(NamedTuple):
         return self.identity[:12]
 
     def resume(self, known: "StorePosition | None") -> tuple[bool, int]:
-        """Return whether a reader that stopped at `known` must read everything, and after which `seq` it goes on."""
+        """Return whether a reader that stopped at `known` must read everything, and the `seq` after which to read."""
         if known is None or known.identity != self.identity or known.seq > self.seq:
             return True, 0
         return False, known.seq
@@ -235,7 +235,7 @@ class Database:
         return int(after) - int(before)
 
     def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
-        """Within `transaction`, at most once, write an audit row by `octet` about the database itself."""
+        """Within `transaction`, write an audit row by `octet` about the database itself."""
         at_ms = round(self.snapshot.wall() * 1000)
         row = rows.AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
         self._write_audit(row, self.position().seq, token_hex(16))

@@ -141,7 +141,7 @@ class StoreChanges(NamedTuple):
 
 
 class WriteBatch(NamedTuple):
-    """Rows that are written together and only once: the number shows whether the database already has the batch."""
+    """Rows that are written together and only once: `number` shows whether the database already has the batch."""
 
     number: int
     counts: Mapping[BucketKey, BucketCounts]
@@ -183,7 +183,7 @@ def body_to_json(body: DocumentBody) -> str:
 
 
 def check_edit(edit: DocumentEdit) -> DocumentEdit:
-    """Check the edit. Return it with its body as the database will return it. Raises Refusal for an invalid edit."""
+    """Check the edit. Return it with the body that a later read will return. Raises Refusal for an invalid edit."""
     check_key("kind", edit.kind)
     check_key("key", edit.key)
     if not 0 <= edit.expected_version < MAX_TIME:

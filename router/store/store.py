@@ -295,7 +295,7 @@ class MissingHomeOpener:
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
-    """Return the newest receipts that match. The inner SELECT uses only the index: no other rows are read."""
+    """Return the newest receipts that match. The inner SELECT uses only the index; other receipts are not read."""
     wanted = [f"{column} = ?" for column in query.filters]
     values: list[object] = list(query.filters.values())
     if query.before_ms:

@@ -1,4 +1,4 @@
-"""The store's thread, which has the only connection, and calls to it from the event loop, each with a time limit."""
+"""The store's thread, which has the only connection. Calls to it from the event loop have a time limit."""
 
 import asyncio
 import logging
@@ -82,7 +82,7 @@ class WatchedConnection:
 
 @dataclass(eq=False)
 class StoreWorker:
-    """Runs, on its own thread, every call that may block. A call from the event loop returns in bounded time."""
+    """Runs all blocking calls on its own thread. A call from the event loop returns in bounded time."""
 
     _opener: DatabaseOpener
     _migrate: Callable[[DatabaseConnection], None]

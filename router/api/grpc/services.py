@@ -63,7 +63,7 @@ class InferenceService:
         is_open = False
 
         async def write(raw: bytes) -> None:
-            """Write an event. Before the first, send the SLOs of the specialist that it names, as initial metadata."""
+            """Write an event. Before the first event, send the SLOs of its specialist as initial metadata."""
             nonlocal is_open
             if not is_open:
                 is_open = True

@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """Build the request. `answer` holds the fields of a message request that a token count lacks."""
+    """Build the request from `answer` and the fields of `asked`. For a token count, `answer` is empty."""
     fields.check_supported(asked)
     model = common_fields.ModelName.parse(asked.model)
     options = common_fields.octet_request(model, asked.octet)

@@ -136,7 +136,7 @@ def _is_surely_small(raw: bytes) -> bool:
 
 def _cut_strings(raw: bytes) -> bytes:
     """Replace every string with an empty one, so that brackets in a prompt do not count as nesting. An unclosed string
-    is removed. A body with more than `_MAX_QUOTES` quotes is returned unchanged: scanning it is faster."""
+    is removed. A body with more than `_MAX_QUOTES` quotes is returned unchanged: cutting it would be slow."""
     if raw.count(b'"') > _MAX_QUOTES:
         return raw
     outside: list[bytes] = []

@@ -94,8 +94,8 @@ class ContentBlocks:
         return bool(self._blocks) and self._blocks[-1].is_text
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
-        """Add a chunk. Return its content by block: the rest of open calls first, then text, then new calls. This order
-        reopens no block, even if a chunk merged for a slow reader holds the end of a call and the text after it."""
+        """Add a chunk. Return its content by block: the rest of open calls first, then text, then new calls. In this
+        order no block is reopened, even if the chunk holds the end of a call and the text after it."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]

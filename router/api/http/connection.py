@@ -33,7 +33,7 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True, slots=True)
 class CallerConnection:
-    """The server's functions for one request, in the extensions of its scope. Only Octet's own server sets them."""
+    """Functions that ASGI lacks, for one request. Only Octet's own server puts them into the scope's extensions."""
 
     abort: Callable[[], None]  # closes immediately and drops buffered data
     send: Send | None = None  # the server's own `send`, for body parts after the head has passed the middleware
@@ -169,7 +169,7 @@ class EventTemplate:
     """A template for events that differ only in one string; everything else is encoded once."""
 
     def __init__(self, event_with: Callable[[str], bytes]) -> None:
-        """`event_with` makes the event for a string. Raises ValueError unless the string occurs exactly once in it."""
+        """`event_with` makes an event with a given string. Raises ValueError unless the event holds it exactly once."""
         self._before, self._after = event_with(_PLACEHOLDER).split(msgspec.json.encode(_PLACEHOLDER))
 
     def event(self, text: str) -> bytes:
@@ -244,6 +244,6 @@ class EventStreamWriter:
 
 
 def open_answer_stream(service: RequestServer, scope: Scope, receive: Receive, send: Send) -> EventStreamWriter:
-    """Open a stream. The router's own, shorter stall limit applies first, so that the receipt records a stall."""
+    """Open a stream. The dispatcher has a shorter stall limit, so it ends and records a stalled request first."""
     stall_seconds = service.policy.ensemble.dispatch.stall_seconds + _STALL_SLACK_SECONDS
     return EventStreamWriter(scope, receive, send, stall_seconds)

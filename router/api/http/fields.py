@@ -57,7 +57,7 @@ def only(why: str, *allowed: Any) -> Meta:
 
 
 def number_limits(field: str, **changed: Any) -> Meta:
-    """Annotate a number with the range of a wire field, which the request validator checks. The schema has the range
+    """Annotate a number with the range that the request validator allows for a wire field. The schema has the range
     under `RANGE_KEY`, because msgspec would replace ordinary bounds with those of `Int64`."""
     limits = RANGES[field]._replace(**changed)
     found = {"exclusiveMinimum" if limits.open else "minimum": limits.least, "maximum": limits.most}

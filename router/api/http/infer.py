@@ -245,7 +245,7 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
-    """Return the error with the partial answer. If that is empty, raises ApiError instead, except after a timeout."""
+    """Return the error with the answer so far. Raises ApiError if that is empty, unless the request timed out."""
     error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error

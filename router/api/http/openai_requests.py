@@ -196,7 +196,7 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
 ) -> ApiRequest:
-    """Build one request for each choice. `prompts` holds one request for each prompt; its choices are copies of it.
+    """Build one request for each choice. `prompts` holds one request for each prompt, to be copied for its choices.
     vLLM's fields for structured output are refused, because ignoring them would return an unstructured answer."""
     fields.check_supported(body)
     for key, value in raw.items():

@@ -158,7 +158,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
         self._uncounted = handlers.ConcurrencyLimit(MAX_UNCOUNTED_CALLS)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Authorize a call, and count it from its beginning. Streams of requests are not counted."""
+        """Authorize a call, and count it before its request is read. Calls that stream requests are not counted."""
         method = details.method
         access = RPC_ACCESS.get(method)
         try:

@@ -1,4 +1,4 @@
-"""The router's own exposition, and its metrics of the store, traces, endpoint, control plane and scrapes."""
+"""The exposition of the router's own metrics, with those of the store, traces, endpoint, control plane and scrapes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

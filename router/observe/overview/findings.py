@@ -1,5 +1,5 @@
-"""Findings are problems shown to an operator. Detectors find them in an overview; a reported finding clears only well
-below its threshold."""
+"""Findings are problems shown to an operator. Detectors find them in an overview. A reported finding clears only when
+its value is clearly better than the threshold."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -105,7 +105,7 @@ class Fallback(NamedTuple):
 
 
 def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
-    """Return the fallback that answers for the specialist, if any, and a text about what happens to its requests."""
+    """Return the fallback that answers now, if any, and a text that says what happens to the specialist's requests."""
     others = {each.name: each for each in specialists if each.name != view.name}
     fallback = view.breaker.fallback
     if fallback in others and is_serving(others[fallback]):
@@ -390,7 +390,7 @@ def _held(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
 
 
 def _second_opinions(name: str, overview: wire.Overview, is_reported: bool) -> str:
-    """Describe how often shadows passed where the primary failed at low confidence; "" if that is not significant."""
+    """Describe how often only the shadow passed at a low routing confidence; "" if that is not significant."""
     rows = [row for row in overview.shadow_rows if row.primary == name and row.why == "low_confidence"]
     verified = sum(row.verified for row in rows)
     alone, other = sum(row.only_primary_passed for row in rows), sum(row.only_shadow_passed for row in rows)

@@ -43,7 +43,7 @@ _SHOWN_LANES = frozenset({"serving", "candidate", "previous"})
 
 
 class AuditTail:
-    """Holds the newest audit entries, which events keep up to date."""
+    """Holds the newest audit entries, which `follow` keeps up to date."""
 
     def __init__(self, source: ControlPlane, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._source = source
@@ -90,7 +90,7 @@ class _StoredPoint(NamedTuple):
 
 
 class HistoryRecorder:
-    """Keeps a point per specialist every few seconds, for the last hour and for this process only."""
+    """Records a point per specialist every few seconds. Points of the last hour are kept, in this process only."""
 
     def __init__(self, step: float = STEP_SECONDS, most: int = MOST_POINTS) -> None:
         self._step = step

@@ -27,7 +27,7 @@ _RATES = ("requests", "answered", "refused", "unserved", "failed", "spilled", "s
 
 
 class TimeBuckets:
-    """Counts in buckets of `grain` seconds, and forgets buckets after `span` seconds. `now` must not decrease."""
+    """Holds counts in buckets of `grain` seconds, which are dropped after `span` seconds. `now` must not decrease."""
 
     def __init__(self, span: float, grain: float) -> None:
         self._span = span
