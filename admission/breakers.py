@@ -92,8 +92,8 @@ _ItemT = TypeVar("_ItemT")
 def filter_ejected(
     items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
 ) -> list[_ItemT]:
-    """Return the items that are neither closed (taking no requests) nor broken. If there are none, return the broken
-    items that are not closed, which may have recovered. If all items are closed, return all of them."""
+    """Return the healthy items: neither closed (taking no requests) nor broken (failing). If none is healthy, return
+    the broken ones that are not closed, which may have recovered. If all are closed, return all."""
     serving = [item for item in items if not is_closed(item)]
     healthy = [item for item in serving if not is_broken(item)]
     return healthy or serving or list(items)
@@ -117,7 +117,7 @@ class CorrectnessRules:
 
 
 def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> CorrectnessRules:
-    """Return the rules of one specialist's breaker; `floor` is the specialist's configured floor."""
+    """Return the rules of one specialist's breaker; `floor` is the specialist's configured minimum pass rate."""
     return CorrectnessRules(floor, config.min_samples, config.window, config.breach)
 
 

@@ -49,7 +49,7 @@ class EscalationMove:
 
 
 def count_levels(base_threshold: float, base_floor: int, rules: EscalationConfig) -> int:
-    """The number of levels at which the threshold or the floor of an intent with these configured values rises."""
+    """The number of levels that raise the threshold or the floor of an intent with these configured values."""
     return _threshold_steps(base_threshold, rules) + _floor_steps(base_floor, rules)
 
 
@@ -154,9 +154,9 @@ def _moved(
 
 
 def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
-    """Return how many steps back, to a lower level, soon had to be undone. Each of them doubles the wait for the next
-    one: a load that is too high on one level and calm on the next would otherwise make the ladder oscillate. Two steps
-    back in a row, or a step back that lasts, reset the count."""
+    """Return how many steps down to a lower level soon had to be undone. Each of them doubles the wait for the next
+    step down. Without this, a load that is too high at one level and calm at the level above would make the ladder
+    oscillate. Two steps down in a row, or a step down that lasts, reset the count."""
     if not is_up:
         return 0 if ladder.fell else ladder.regrets
     if not ladder.fell:

@@ -84,7 +84,7 @@ class QualityBar:
 def quality_bar(
     measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
-    """Return the higher of the floor and the pass rate of `measure` minus `rules.worse`; None if neither is known."""
+    """Return the higher of `floor` and the pass rate of lane `measure` less `rules.worse`; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
     if reference.rate is not None and reference.total >= rules.min_samples:
@@ -357,8 +357,8 @@ def configure_lanes(
 
 
 def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
-    """Retire the previous lane and all lanes that cannot coexist with `coming`. If the serving lane can coexist with
-    it, it becomes the previous lane."""
+    """Retire the previous lane and all lanes that cannot coexist with `coming`. A serving lane that can coexist with
+    `coming` becomes the previous lane."""
     for lane in book.lanes:
         gone = lane.revision != coming.revision or has_name_clash(lane, coming.adapters)
         if lane.status == "previous" or (lane.status in HELD_STATES and gone):

@@ -48,8 +48,8 @@ def earliest_deadline(*deadlines: float | None) -> float | None:
 
 
 def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float = 0) -> tuple[float, ...]:
-    """Return the sort key of a victim. Preempted first is the lowest priority; then, in this order, pure attention
-    before hybrid models, the newest, and the cheapest to restore."""
+    """Return the sort key of a victim. The lowest priority is preempted first. Within a priority, requests without
+    recurrent state go first, then the newest, then the cheapest to restore."""
     negative_priority, _, arrival, index = rank
     return -negative_priority, has_state, -arrival, num_computed, -index
 
@@ -59,8 +59,8 @@ def may_preempt(rank: Rank, victim: Rank) -> bool:
 
 
 def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: bool) -> tuple[float, ...]:
-    """Return the sort key for shedding or suspending. Shed first are shadows; then, in this order, the lowest priority,
-    requests without a deadline, requests without output, and the newest."""
+    """Return the sort key for shedding or suspending. Shadows go first, then the lowest priority. Within a priority,
+    requests without a deadline go first, then those without output, then the newest."""
     negative_priority, _, arrival, index = rank
     return not is_shadow, -negative_priority, has_deadline, has_output, -arrival, -index
 
@@ -81,8 +81,8 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request must take a step before the next prompt token: after a whole chunk of prompt
-    tokens, or if no prompt is left. A step computes prompts of only one adapter stack, so several may fill a chunk."""
+    """Whether every decoding request must take a step before the next prompt token. This is due after a whole chunk of
+    prompt tokens (which may take a step for each adapter stack), or when no prompt is left."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -214,7 +214,7 @@ class PrefillTurns(Generic[ItemT]):
             self._last_served[item] = self._ticks
 
     def sharing(self) -> list[ItemT]:
-        """The prompts that get turns in the long run, by rank. A stack that is ordered by rank alone has only one."""
+        """The prompts that get turns in the long run, by rank. A stack ordered by rank alone has one such prompt."""
         if len(self._stack_sizes) == 1:
             return self.by_rank[:1] if self.by_rank[0].is_urgent else self.by_rank
         heads = {item.stack: item for item in reversed(self.by_rank)}

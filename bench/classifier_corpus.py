@@ -54,7 +54,7 @@ def compiled_records(snippets: str, compiler: str) -> Iterator[LabelledPrompt]:
 
 
 def _run_tools(snippet: Snippet, compiler: str, folder: Path) -> str:
-    """Return the output of the last tool that ran, without the folder's name; empty if there was no program to run."""
+    """Compile the snippet and, if its `act` requires it, run it. Return the last output; empty without a program."""
     (folder / "main.cpp").write_text(snippet.code, encoding="utf-8")
     only = ["-fsyntax-only"] if snippet.act == "compile" else ["-g", "-o", "app"]
     output = _run([compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags], folder)
@@ -70,7 +70,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
 
 
 def package_records(packages: Sequence[PackageFiles]) -> Iterator[LabelledPrompt]:
-    """Yield excerpts of paragraphs after the licence header and the includes. Files that are missing are left out."""
+    """Yield excerpts of each file, without its first paragraphs (licence and includes). Missing files are left out."""
     for label, source, licence, root, files in packages:
         for path in filter(Path.is_file, (root / name for name in files)):
             text = path.read_text(encoding="utf-8", errors="replace")

@@ -88,7 +88,7 @@ def poisson(sizes: LoopSizes, rate: float, seed: str, vocab_size: int) -> Arriva
 
 
 def capacity(times: Sequence[Sequence[float]]) -> float:
-    """Return the requests per second of a crowd, from its arrival to its last answer."""
+    """Return the answered requests per second. All requests arrive at once; the time ends with the last answer."""
     ends = [mine[-1] for mine in times if mine]
     return len(ends) / max(ends) if ends else 0.0
 

@@ -66,7 +66,7 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> dict[str, 
 
 
 def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> dict[int, Turn]:
-    """Ask further questions at turns EARLY and LATE alternately. Return the median of each turn."""
+    """Ask further questions at turns EARLY and LATE alternately. Return the median of the measurements at each turn."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, answers in asked.items():

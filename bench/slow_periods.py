@@ -37,7 +37,7 @@ class PacerFailed(RuntimeError):
 
 
 class Beat(NamedTuple):
-    """Times on the monotonic clock."""
+    """One repetition of a pacer's work: when it was due, began and ended, on the monotonic clock."""
 
     due: float
     woken: float

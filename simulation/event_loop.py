@@ -101,8 +101,8 @@ class _Due(TimerHandle):
 
 class HeapLoop(asyncio.BaseEventLoop):
     """Runs callbacks in simulated time, in the order in which they are due. Callbacks due at the same time run in the
-    order in which they were scheduled, so that the same callbacks give the same history. Work for threads runs on the
-    loop. Of asyncio, only futures and tasks are used, not the loop."""
+    order in which they were scheduled, so that the same callbacks give the same history. Work meant for threads also
+    runs on this loop. Of asyncio, only futures and tasks are used, not its scheduling of callbacks."""
 
     def __init__(self, start: float = 1000.0) -> None:
         """`start` is not zero by default, to expose code that relies on a clock starting at zero."""
@@ -276,7 +276,7 @@ class LoopClock:
 
 
 class EngineClock:
-    """The clock of an engine. `sleep` only adds up the time; `take` returns the sum, which the simulation lets pass."""
+    """The clock of an engine. `sleep` only adds up the time. `take` returns the sum, which the simulation lets pass."""
 
     def __init__(self, loop: HeapLoop) -> None:
         self.now = loop.time

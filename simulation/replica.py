@@ -199,7 +199,7 @@ class ReplicaSpec:
 
 
 class SimulatedReplica(SpecialistService):
-    """A replica that is created and used in the context of its process, and dropped with it."""
+    """A replica. Create and use it inside `Process.context` of its simulated process, and drop it with that process."""
 
     engine: EnginePump
 

@@ -90,7 +90,7 @@ class NoClassifier:
 
 
 class SimulatedRouter(RouterCore):
-    """A router that is created and used in the context of its process, on a running loop."""
+    """A router. Create and use it inside `Process.context` of its simulated process, on a running loop."""
 
     def __init__(
         self,

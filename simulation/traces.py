@@ -220,7 +220,7 @@ def assign_specialists(demand: Sequence[TraceRequest], mix: Mapping[str, float],
 
 
 def fit_to_context(request: TraceRequest, context: int) -> TraceRequest:
-    """Cut a request to fit the context: the answer to at most half of the context, then the end of the prompt."""
+    """Cut a request to fit the context: limit the answer to half of the context, then cut off the end of the prompt."""
     answer = min(request.answer_tokens, max(1, context // 2))
     room, prompt = context - answer, list(request.prompt)
     while sum(prompt) > room:

@@ -185,8 +185,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Set the holder of the sharer's shared blocks, and share at most `most` tokens with it. The sharer fills its own
-    slots for any further tokens; return their number."""
+    """Make `holder` the holder of the sharer's shared blocks, and limit the shared tokens to `most`. The sharer needs
+    slots of its own for the rest of them; return their number."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -344,7 +344,7 @@ class BookedRequests:
 class SimulationStart(NamedTuple):
     """The state in which a simulation begins, at the end of the step in flight. `slowdown` is a safety factor: when the
     simulated scheduler decides whether to hold a prompt back for a deadline, it assumes that all work takes `slowdown`
-    times as long. The prices stay the same."""
+    times as long. The simulated steps themselves are not slowed down."""
 
     now: float = 0.0  # on the clock of the deadlines
     delay: float = 0.0  # seconds until the step in flight ends

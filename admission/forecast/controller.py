@@ -211,8 +211,8 @@ class AdmissionController:
         return ExpectedArrivals(higher=_KEPT_FOR_HIGHER * share)
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
-        """Whether to admit a request only to measure prices again, since a replica that refuses everything runs no
-        steps. The replica must be idle and its last measurement old, and the request on time at the best prices."""
+        """Whether to admit a request only to measure prices again: a replica that refuses all requests runs no steps.
+        This needs an idle replica, an old last measurement, and a request that is on time at the best prices."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
             return False
@@ -346,7 +346,7 @@ class AdmissionController:
             request.preempt()
 
     def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
-        """`whole`: the answer is complete because the model ended it or, if `cut`, because it reached `max_tokens`."""
+        """`whole`: the answer is complete. `cut`: the model did not end it. Both: the answer reached `max_tokens`."""
         request = self.bookings.remove(key)
         if request is None:
             return
@@ -376,7 +376,7 @@ class AdmissionController:
 
     def sweep(self, now: float) -> QueueSweep:
         """Return the changes that are due. Preempted shadows are shed. Requests that make a more important one late are
-        shed or suspended; otherwise, waiting requests that cannot meet their deadlines are shed. If no deadline
+        shed or suspended; if there are none, waiting requests that cannot meet their deadlines are shed. If no deadline
         requires a change, suspended requests are resumed. The bookings already show suspended and resumed requests."""
         self._has_suspended = False
         unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)

@@ -171,8 +171,8 @@ class Estimator:
 
     @property
     def margin(self) -> float:
-        """The safety margin: the share of the measured time by which steps exceeded their forecast. It is the 90th
-        percentile over recent stretches of steps, within `_MARGINS`."""
+        """The safety margin: by what share of its measured time a stretch of steps exceeds its forecast. It is the 90th
+        percentile of recent stretches, limited to `_MARGINS`."""
         measured = self._stretches.quantile(0.9)
         least, most = _MARGINS
         return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)
@@ -427,7 +427,7 @@ class LoadCorrection:
 
     def share(self, load: float, horizon: float) -> float:
         """Return the expected position between the bounds: the median of similar answers or, if there are too few, a
-        guess from the load and the horizon."""
+        guess from the load and the expected duration (`horizon`)."""
         seen = self._of(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:

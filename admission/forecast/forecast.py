@@ -152,8 +152,8 @@ class Forecast:
         return ForecastTimes(first * factor + grace, end * factor + grace)
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
-        """Whether the deadline of the whole answer is checked at the first token: if nothing is known about the length,
-        or if no other request is booked and the answer may be short, so that a refusal would help no other request."""
+        """Whether only the first token must meet the deadline of the whole answer: the length is unknown, or no other
+        request is booked and the answer may be short. In the second case, a refusal would help no other request."""
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
@@ -209,7 +209,7 @@ class Forecast:
 
     def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
         """Check the new request's deadline with the expected arrivals, and the deadlines of booked requests without
-        them. When those were admitted, room was left for arrivals, of which the new request is one."""
+        them: each booked request was admitted with room for arrivals, and the new request is such an arrival."""
         without = frozenset(without)
         own_late = -inf
         missed: DeadlineKind = "end"
@@ -274,8 +274,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
-    """Seconds until this fraction of the booked requests has ended. For a request that waits `in_line`, the work left
-    counts, which shrinks steadily. For one that runs, the number of requests counts: they share its steps."""
+    """Seconds until this fraction of the booked requests is gone. A request that waits `in_line` is delayed by their
+    total work: take this fraction of the time until the last one ends. A running request is delayed by their number."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -326,7 +326,7 @@ class Displacement(NamedTuple):
         return self.forecast.check(self.request, keys, self.arrivals).is_fine
 
     def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
-        """Return candidates whose displacement makes up for the delay; None if `most` simulations did not find them."""
+        """Return the keys of requests whose displacement is enough; None if `most` simulations did not find them."""
         chosen, check, effort = self.already, self.check, 1.0
         while not check.is_fine:
             if self.forecast.num_simulations >= most:
@@ -432,7 +432,7 @@ def sweep_queue(
 
 def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
     """Whether a suspended request can no longer meet its deadline. A request with time to spare is not checked at every
-    sweep, because checking many suspended requests would take most of the sweep's time."""
+    sweep, because checking many requests would take most of the sweep's time. Until the next check, return False."""
     if forecast.now < request.recheck_at:
         return False
     slack = forecast.slack_alone(request, SWEEP_SECONDS)
@@ -455,7 +455,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of lower requests that begin before `request` ends, then of those that would replace them."""
+    """Return the keys of lower requests that begin before `request` ends, then of those that begin in their place."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

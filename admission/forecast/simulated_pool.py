@@ -56,7 +56,7 @@ class SimulatedPool:
         self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether, after `rounds` rounds, the blocks outside the headroom suffice for the job's prompt and a token."""
+        """Whether the job's prompt and a token fit into the free blocks besides the headroom after `rounds` rounds."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]

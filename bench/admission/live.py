@@ -119,7 +119,7 @@ async def _play(plan: Plan, address: str, router: str | None) -> tuple[float, li
 
 @asynccontextmanager
 async def _door(replica: str, router: str | None) -> AsyncIterator[Stream]:
-    """Yield a function that calls the router or, if there is none, the replica, through the client that routers use."""
+    """Yield a function that calls the router or, if there is none, the replica (with the client that routers use)."""
     if router is not None:
         ask, event, named = router_wire.InferRequest, router_wire.InferEvent, [LANE.specialist]
         async with aio.insecure_channel(router) as channel:

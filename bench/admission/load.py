@@ -116,9 +116,9 @@ class Mix:
 
 
 def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
-    """Return a load of `seconds` seconds, in which `work_rate` seconds of lone work arrive per second. All gaps are
-    scaled by one factor, so that bursts stay bursts. The load depends only on the arguments, and its priorities do not
-    depend on its rate."""
+    """Return a load of `seconds` seconds, in which `work_rate` seconds of lone work (time on an idle replica) arrive
+    per second. All gaps are scaled by one factor, so that bursts stay bursts. The load depends only on the arguments,
+    and its priorities do not depend on its rate."""
     rng = Random(seed)
     drawn_shapes, shapes, work = source(Random(rng.random())), list[LengthShape](), seconds * work_rate
     while work > 0:
@@ -185,7 +185,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes, of one priority if it is given. Rates count only answers in time and within the window."""
+    """Count the outcomes: all, or those of `priority`. Rates count only answers in time and within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]

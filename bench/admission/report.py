@@ -94,8 +94,8 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Return the share of followed refusals whose retry-after was right within `factor`; None if there are none. Waits
-    of `below` seconds or more do not count."""
+    """Return the share of refusals whose stated wait was within `factor` of the true wait; None if there are none. Only
+    refusals with a known true wait of less than `below` seconds count."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None
@@ -107,7 +107,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Return the tallies by seed of one load: the load with the best median of work over all seeds."""
+    """Find the load at which the median of work over all seeds is highest. Return its tallies by seed."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }

@@ -120,7 +120,7 @@ class Octet(ScheduledEngine):
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Generate with a new scheduler. `age_bound` None is a replica's default; with 1, each step is a turn."""
+        """Generate with a new scheduler. `age_bound` None means a replica's default; with 1, each step is a turn."""
         opened, base = self._opened, self.scheduler
         with TemporaryDirectory(prefix="octet-bench-") as folder:
             for index in range(len(opened.digests), num_adapters):

@@ -33,7 +33,7 @@ def _chunk(tokens: int) -> bytes:
 
 
 class TokenStream:
-    """Produces tokens at the pace of the order, or one per turn of the event loop, whether or not they are read."""
+    """Produces tokens at the order's pace; without a pace, one per turn of the event loop. Never waits for reads."""
 
     def __init__(self, order: Order) -> None:
         self._order, self._loop = order, asyncio.get_running_loop()

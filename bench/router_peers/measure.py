@@ -49,7 +49,7 @@ def records_of(found: RoundResults, planned: Sequence[FirstTokens | Flood], peer
 
 
 def _base(system: str) -> str:
-    """Return the path with which the system is compared: directly to a backend of the same kind."""
+    """Return the path that the system is compared with: a call without a router to a backend of the same kind."""
     return _BASES.get(system, cases.LIMIT)
 
 

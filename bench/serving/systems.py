@@ -54,7 +54,7 @@ PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
 async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask]]) -> float:
-    """Return requests per second: the median of all crowds except the first, which is a warm-up."""
+    """Send each crowd of requests at once. Return the median requests per second; the first crowd is a warm-up."""
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
     found = median(map(rate_of, rounds[1:]))
     if not found:

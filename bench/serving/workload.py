@@ -257,5 +257,5 @@ def to_octet(caller: CallerClass) -> dict[str, Any]:
 
 
 def to_vllm(caller: CallerClass) -> dict[str, Any]:
-    """Return vLLM's fields: a lower number is served first. vLLM has no deadlines."""
+    """Return the priority as vLLM's field: vLLM serves lower numbers first. It has no deadlines."""
     return {"priority": _HIGHEST - caller.priority}
